@@ -9,7 +9,10 @@ import fcntl
 import json
 import os
 import re
+import resource
 import shutil
+import tempfile
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +38,10 @@ display = Display()
 MODULE = "dgxspark.vllm.bundle"
 LAYER = "layer.json"
 """What a layer of the bundle is, beside its pieces."""
+SLACK_BYTES = 16 * 2**20
+"""Above the announced size: the limit holds for ssh's own small files too."""
+DRAFTS = ".draft-"
+DRAFT_SECONDS = 24 * 3600.0
 LAYER_FOLDER = re.compile(r"[0-9a-f]{64}\.(zst|gz)")
 
 
@@ -72,6 +79,9 @@ class ActionModule(ActionBase):
         """Choose who hands over what, and see that it has room here."""
         plan = plain(self.args["planned"])
         play = [str(host) for host in self.variables.get("ansible_play_hosts") or [] if str(host) in plan]
+        for left in self.dir.glob(f"{DRAFTS}*"):  # of a run that was killed
+            if time.time() - left.stat().st_mtime > DRAFT_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
         images, models = {}, {}
         for host in play:
             own = self.variables["hostvars"][host]
@@ -254,27 +264,52 @@ class ActionModule(ActionBase):
             path = self._place(relative)
             if path.is_symlink() or size_of(path) != size or snapshots.sha256_of(path) != wanted:
                 missing.append((remote, path, size, wanted))
-        talk = Progress(self.host, what, sum(file[2] for file in missing))
-        for remote, local, size, wanted in missing:
-            draft = local.with_name(f".{local.name}.part")
-            draft.unlink(missing_ok=True)
-            try:
-                self._connection.fetch_file(remote, str(draft))
-            except AnsibleError as error:
-                raise AnsibleActionFail(
-                    f"{what}: {remote} could not be fetched from {self.host}: {error}. The login user has to be able to read it: "
-                    "see the modes of the file and of the folders above it."
-                ) from error
-            found = snapshots.sha256_of(draft)
-            if found != wanted:
-                draft.unlink()
-                raise AnsibleActionFail(
-                    f"{what}: {remote} came from {self.host} with the sha256 {found[:12]}, it is to have {wanted[:12]}. The file is "
-                    "damaged there: take it away and run site.yml, which fetches it again; then pack again."
-                )
-            draft.replace(local)
-            talk.add(size)
+        total = sum(file[2] for file in missing)
+        talk = Progress(self.host, what, total)
+        # What a host announces when it packs may be more than it announced for the survey.
+        free = shutil.disk_usage(existing(self.dir)).free
+        short = engine.no_room(total, free, f"the file system of {self.dir}", what)
+        if short:
+            raise AnsibleActionFail(f"{short} Make room, or name another folder.")
+        with tempfile.TemporaryDirectory(prefix=DRAFTS, dir=existing(self.dir)) as folder:
+            for remote, local, size, wanted in missing:
+                draft = Path(folder, "draft")
+                self._fetch(what, remote, draft, size)
+                found = snapshots.sha256_of(draft)
+                if found != wanted:
+                    raise AnsibleActionFail(
+                        f"{what}: {remote} came from {self.host} with the sha256 {found[:12]}, it is to have {wanted[:12]}. The file "
+                        "is damaged there: take it away and run site.yml, which fetches it again; then pack again."
+                    )
+                draft.replace(local)
+                talk.add(size)
         return talk.done
+
+    def _fetch(self, what: str, remote: str, draft: Path, size: int) -> None:
+        """Fetch a file of at most as many bytes as the host has announced.
+
+        :param what: for messages
+        :param remote: path on the host
+        :param draft: path here
+        :param size: bytes that were announced
+        """
+        why = ""
+        for method in transfer_methods(self._connection):
+            try:
+                with transfer_by(self._connection, method), most_file_bytes(size + SLACK_BYTES):
+                    self._connection.fetch_file(remote, str(draft))
+                return
+            except (AnsibleError, OSError) as error:
+                why = untrusted.printable(str(error))
+            if (size_of(draft) or 0) > size:
+                raise AnsibleActionFail(
+                    f"{what}: {remote} of {self.host} has more than the {size} bytes that the host announced; the transfer was "
+                    "stopped. Is it the expected host? If it is, pack again: the file has changed since."
+                )
+        raise AnsibleActionFail(
+            f"{what}: {remote} could not be fetched from {self.host}: {why}. The login user has to be able to read it: "
+            "see the modes of the file and of the folders above it."
+        )
 
     def _finish(self) -> dict[str, Any]:
         """Write the manifest of all that is whole in the folder, and remove layers that no image has any more."""
@@ -506,6 +541,41 @@ class ActionModule(ActionBase):
             beneath.write(self.dir, relative, content.encode())
         except OSError as error:
             raise AnsibleActionFail(f"{self.dir / relative} cannot be written on the controller: {error}") from error
+
+
+@contextmanager
+def most_file_bytes(most: int) -> Iterator[None]:
+    """Have the kernel stop this process, and what it starts, from writing a file of more than so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = [limit for limit in (most, *before) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (min(limits), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def transfer_methods(connection: Any) -> tuple[str, ...]:
+    """Return the methods by which ssh is to transfer files, empty names where that is not for this plugin to choose.
+
+    Of those that ssh tries by itself the last one is left out: dd through a pipe reads a whole file into memory.
+    """
+    smart = connection.transport == "ssh" and connection.get_option("ssh_transfer_method") == "smart"
+    return ("sftp", "scp") if smart else ("",)
+
+
+@contextmanager
+def transfer_by(connection: Any, method: str) -> Iterator[None]:
+    """Have a connection transfer files by one method of ssh, by its own choice where that is empty."""
+    if not method:
+        yield
+        return
+    before = connection.get_option("ssh_transfer_method")
+    connection.set_option("ssh_transfer_method", method)
+    try:
+        yield
+    finally:
+        connection.set_option("ssh_transfer_method", before)
 
 
 def said(own: Mapping[str, Any], name: str, parser: untrusted.Parser, host: str) -> dict[str, Any]:

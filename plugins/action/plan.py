@@ -16,6 +16,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -30,7 +32,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -81,6 +83,10 @@ class ActionModule(ActionBase):
             return result
         messages += about_recipes
         known_recipes.update(recipe_sources.named(sources, hosts, known_recipes))
+        folder = controller_paths.fleet_folder(task_vars)
+        store = Path(folder, controller_paths.STATE, model_configs.FOLDER) if folder else None
+        configs = model_configs.ModelConfigs(store, not self._task.check_mode)
+        model_configs.complete_services(hosts, known_recipes, configs, messages)
         locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
         messages += wrong
         messages += self._misplaced(hosts, others, args["dest"], task_vars)
@@ -98,7 +104,7 @@ class ActionModule(ActionBase):
         asking = questions_of(plan, args["ask"], args["brings"])
         check_files(plan, args["missing_keys"])
         findings = engine.plan_findings(plan)
-        errors = [finding for finding in findings if finding["severity"] == "error"]
+        errors = list_causes(findings)
         fails = bool(errors) and args["fail_on_error"] and not asking
         page = None
         if args["dest"] and not self._task.check_mode and not asking:
@@ -248,7 +254,7 @@ class ActionModule(ActionBase):
     @staticmethod
     def _upstream(name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> dict[str, Any] | None:
         """Return what one of the hosts was told by registries and hub; all of them have the same."""
-        said = [plain(task_vars["hostvars"][host].get(name)) for host in hosts] if name else []
+        said = [received(plain(task_vars["hostvars"][host].get(name))) for host in hosts] if name else []
         return next((each for each in said if each and "unknown" in each), None)
 
     @staticmethod
@@ -341,7 +347,7 @@ def answer(
         ],
         "for_all": [host for host, body in plan["addons"].items() if any(body.get(role) for role in FOR_ALL)],
         "locked_names": lock.questions(locked, described),
-        "errors": len([finding for finding in findings if finding["severity"] == "error"]),
+        "errors": len(list_causes(findings)),
         # The plan itself, once on the screen, is not wanted there a second time with -v.
         "_ansible_verbose_override": True,
     }

@@ -145,7 +145,10 @@ class ActionModule(ActionBase):
         results: list[dict[str, Any]] = []
         refused: list[dict[str, str]] = []
         for host in self.hosts:
-            measured = plain(self.variables["hostvars"][host].get(name)) or {}
+            try:
+                measured = untrusted.received(plain(self.variables["hostvars"][host].get(name)) or {})
+            except untrusted.Untrusted as error:
+                measured = {"msg": f"its answer is invalid: {error}", "failed": True}
             if not measured or measured.get("unreachable") or measured.get("failed"):
                 refused.append({"where": str(host), "reason": str(measured.get("msg") or "the host did not answer")})
             results += measured.get("results") or []

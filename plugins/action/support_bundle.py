@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, support
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import why_unreachable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 
 display = Display()
@@ -98,9 +98,6 @@ def write(path: Path, content: bytes) -> None:
     """Write a file that nobody else may read, by one rename."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.new")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-            stream.write(content)
-        draft.replace(path)
+        state_file.write_bytes(path, content, 0o600)
     except OSError as error:
         raise AnsibleActionFail(f"the bundle cannot be written to {path} on the controller: {error}") from error

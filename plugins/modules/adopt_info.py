@@ -144,7 +144,6 @@ lines:
   elements: str
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner, says_missing
 
 UNITS = Path("/etc/systemd/system")
@@ -177,9 +176,8 @@ def notes() -> list[dict[str, Any]]:
     """Return what unmanaged_state has noted of each launch that it stopped."""
     found = []
     for file in sorted(NOTES.glob("*.json")):
-        try:
-            note = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        note = state_file.read(file)
+        if note is None:
             continue
         kept = {key: str(note.get(key) or "") for key in ("container", "unit", "path", "service", "url")}
         found.append({"name": kept["container"] or kept["unit"], **kept})

@@ -140,7 +140,6 @@ bytes:
   sample: 16397000000
 """
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -150,6 +149,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     bundle,
     image_layers,
@@ -158,6 +158,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     snapshots,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner, says_missing
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
@@ -199,11 +200,11 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
     """
     done = folder / "done.json"
     try:
-        saved = dict(json.loads(done.read_text(encoding="utf-8")))
+        saved = dict(parse_json(done.read_text(encoding="utf-8"), str(done)))
         # What the bundle had then, it may have no more.
         if all(layer["pieces"] or layer["name"] in item["known"][saved["compression"]] for layer in saved["layers"]):
             return saved
-    except (OSError, ValueError, LookupError):
+    except (OSError, ValueError, LookupError, TypeError):
         pass
     shutil.rmtree(folder, ignore_errors=True)
     short = bundle.no_room(
@@ -237,7 +238,7 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
         ],
         "diff_ids": diff_ids,
     }
-    done.write_text(json.dumps(saved), encoding="utf-8")
+    state_file.write(done, saved)
     return saved
 
 

@@ -123,7 +123,6 @@ doctor:
         unit_changed: 1790000000.0
 """
 
-import json
 import os
 import re
 import time
@@ -134,6 +133,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
@@ -384,7 +384,7 @@ def last_starts(folder: Path, name: str) -> list[dict[str, Any]]:
 def registries(config: Path) -> list[str]:
     """Name the registries that root's Docker has an account at; no account is read."""
     try:
-        content = json.loads(config.read_text(encoding="utf-8"))
+        content = parse_json(config.read_text(encoding="utf-8"), str(config))
         found = {name for key in ("auths", "credHelpers") for name in content.get(key) or {}}
     except (OSError, ValueError, AttributeError):
         return []

@@ -117,7 +117,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, host_update, known_bad
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner
 
 ROOT = Path("/")
@@ -210,7 +212,7 @@ class Host:
         installed = sorted(self.installed)
         wanted = set(host_update.matching(installed, self.params["hold"]))
         try:
-            own = set(json.loads(file.read_text(encoding="utf-8")))
+            own = set(parse_json(file.read_text(encoding="utf-8"), str(file)))
         except (OSError, ValueError):
             own = set()
         add, drop = sorted(wanted - held), sorted((own & held) - wanted)
@@ -221,8 +223,7 @@ class Host:
             if drop:
                 self.must(["apt-mark", "unhold", *drop], "letting go of held packages")
             if add or drop:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(sorted((own - set(drop)) | set(add))) + "\n", encoding="utf-8")
+                state_file.write_text(file, json.dumps(sorted((own - set(drop)) | set(add))) + "\n")
         return sorted((held | wanted) - set(drop))
 
     @contextmanager

@@ -228,6 +228,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted im
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 SNAPSHOT = {"repo": {"type": "str", "required": True}, "commit": {"type": "str", "required": True}}
@@ -368,8 +369,8 @@ def ask(module: AnsibleModule, run: Any, image_id: str, asked: dict[str, Any]) -
 def kept(path: Path) -> dict[str, Any] | None:
     """Return a kept answer, None if there is none, or none that this release can read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
+        content = state_file.read(path)
+        if content is None or content.get("schema") != plan_probe.SCHEMA:
             return None
         image_answer.read(content.get("answer"))
         return image_answer.raw(content["answer"], "the kept answer")
@@ -397,12 +398,8 @@ def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> N
     :param path: of the file
     :param content: the answer
     """
-    draft = path.with_name(f".{path.name}.new")
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft.write_text(json.dumps(content, sort_keys=True) + "\n", encoding="utf-8")
-        draft.chmod(0o644)
-        draft.replace(path)
+        state_file.write(path, content)
     except OSError as error:
         module.warn(f"what image {content['id']} said could not be kept in {path.parent}: {error}")
 

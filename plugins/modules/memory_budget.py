@@ -443,7 +443,7 @@ findings:
     (what C(fix) names first, as a list of C(service) and C(args); null takes an argument out), C(vllm_error), the text that vLLM
     itself would print, C(stage), how far its start would come (C(arguments), C(device), C(load), C(profile), C(kv_cache) or
     C(graphs)), and C(seconds), C(low), C(typical) and C(high), into the start. Every fix with C(changes) was planned
-    before it is named.
+    before it is named. Of errors with one cause, one has the fix that satisfies every check; the others name its rule in C(consequence_of).
   returned: success
   type: list
   elements: dict

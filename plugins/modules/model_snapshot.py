@@ -171,6 +171,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -201,7 +202,10 @@ class Download:
         rc, out, err = self.run(["docker", "container", "inspect", "--format", "{{json .State}}", self.name])
         if rc not in (0, 127) and not says_missing(err):
             raise NoAnswer("docker", f"docker does not say how the download is: {err.strip() or f'exit code {rc}'}")
-        return json.loads(out) if rc == 0 else None
+        try:
+            return parse_json(out, "docker inspect") if rc == 0 else None
+        except ValueError as error:
+            raise NoAnswer("docker", f"docker does not say how the download is: {error}") from error
 
     def log(self) -> str:
         """Return all that it printed."""

@@ -66,13 +66,13 @@ registries:
   sample: [nvcr.io]
 """
 
-import json
 import secrets
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, state_file
 
@@ -93,7 +93,7 @@ class Accounts:
         """Docker's settings; nothing where there are none. Fails for a file that Docker could not read either."""
         path = self.folder / "config.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"), str(path))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:

@@ -149,7 +149,6 @@ host:
 """
 
 import calendar
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -157,6 +156,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (
@@ -203,7 +203,9 @@ def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
 def fast_path_summary(folder: str, service: str) -> str | None:
     """What the receipt of a service says of its kernels, in a word."""
     try:
-        receipt = json.loads((Path(folder) / f"{service}.json").read_text(encoding="utf-8"))
+        receipt = parse_json(
+            (Path(folder) / f"{service}.json").read_text(encoding="utf-8"), f"the receipt of {service}"
+        )
         found = receipt["fast_path"]["summary"]
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -161,7 +161,6 @@ available_gib:
   sample: 113.9
 """
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -171,7 +170,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     WORK_SECONDS,
     NoAnswer,
@@ -188,11 +187,8 @@ def deployed(etc: str) -> dict[str, dict[str, Any]]:
     found = {}
     speech = sorted((Path(etc) / "speech").glob("*.json"))
     for path in [*(Path(etc) / "services" / f"{name}.json" for name in gb10.read_services(etc)), *speech]:
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        wanted = isinstance(settings, dict) and (path not in speech or settings.get("on_demand"))
+        settings = state_file.read(path)
+        wanted = settings is not None and (path not in speech or settings.get("on_demand"))
         if wanted and settings.get("unit") == f"spark-{path.stem}.service":
             # Its unit is active when it has answered; the questions of engines are none that a speech server knows.
             found[path.stem] = {**settings, "url": None} if path in speech else settings

@@ -283,7 +283,8 @@ def docker_users() -> dict[str, dict[str, str]]:
 def spark_facts(module: AnsibleModule, run: Run) -> dict[str, Any]:
     """Return all that is reported of the host but its images."""
     spark = collect(run, root=module.params["root"], disk_paths=module.params["disk_paths"])
-    there = snapshots.present(Path(module.params["hf_home"]))
+    there, unreadable = snapshots.present(Path(module.params["hf_home"]))
+    spark["unknown"] = {**(spark.get("unknown") or {}), **unreadable}
     spark["models"], spark["snapshots"] = sorted(repo for repo, own in there.items() if own["commits"]), there
     spark["hf_home"] = engine_access.look(Path(module.params["hf_home"]))
     spark["firewall"] = Path("/etc/dgxspark/firewall.nft").exists()

@@ -102,7 +102,6 @@ look:
 """
 
 import ipaddress
-import json
 import os
 import stat
 from collections.abc import Callable
@@ -111,6 +110,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     snapshots,
     spread_access,
@@ -191,7 +191,7 @@ def interfaces(module: AnsibleModule, run: Run, own: str) -> list[dict[str, str]
         module.fail_json(msg=f"the interfaces of this host are not known: {' '.join(IP_QUERY)} failed: {said}")
     found = []
     try:
-        for link in json.loads(out or "[]"):
+        for link in parse_json(out or "[]", " ".join(IP_QUERY)):
             infos = [info for info in link.get("addr_info", []) if info.get("local")]
             if link.get("ifname", "lo").startswith(VIRTUAL) or any(info["local"] == own for info in infos):
                 continue

@@ -150,6 +150,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
@@ -293,12 +294,12 @@ def secrets(inspected: str, further: list[str]) -> list[str]:
     for file in sorted(Path(ENV_FOLDER).glob("*")):
         found += redaction.secrets_of_environment("".join(read_secret(file)).splitlines())
     try:
-        accounts = json.loads(Path(DOCKER_CONFIG).read_text(encoding="utf-8")).get("auths") or {}
+        accounts = parse_json(Path(DOCKER_CONFIG).read_text(encoding="utf-8"), DOCKER_CONFIG).get("auths") or {}
         found += [secret for account in accounts.values() for secret in redaction.secrets_of_account(account)]
     except (OSError, ValueError, AttributeError):
         pass
     try:
-        items = json.loads(inspected)
+        items = parse_json(inspected, "docker inspect")
     except ValueError:
         items = []
     for item in items:

@@ -80,7 +80,6 @@ freed_gib:
   sample: 95.21
 """
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, host_lock
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     WORK_SECONDS,
     failing,
@@ -211,9 +210,8 @@ class Unmanaged:
             "service": self.params["service"],
             "url": self.params["url"],
         }
-        NOTES.mkdir(parents=True, exist_ok=True)
         # Before anything is touched: a run that is cut off can still be undone.
-        self.note.write_text(json.dumps(noted) + "\n", encoding="utf-8")
+        state_file.write(self.note, noted)
         if self.unit:
             if enabled:
                 self.must("systemctl", "disable", "--", self.unit)
@@ -238,9 +236,8 @@ class Unmanaged:
     def start(self) -> None:
         """Bring it back as it was."""
         running = self.runs()
-        try:
-            noted = json.loads(self.note.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        noted = state_file.read(self.note)
+        if noted is None:
             if running:
                 self.module.exit_json(changed=False, freed_gib=0.0)
             self.module.fail_json(

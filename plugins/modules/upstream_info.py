@@ -69,13 +69,13 @@ unknown:
   sample: ["example.org/own:main: example.org answered 401"]
 """
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access, upstream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 
@@ -102,7 +102,11 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
         if status == 401:
             challenge = next((value for name, value in found.items() if name.lower() == "www-authenticate"), "")
             where = upstream.token_url(challenge, ref)
-            said = json.loads(endpoint.fetch(where, timeout=timeout, proxies=True).body) if where else {}
+            said = (
+                parse_json(endpoint.fetch(where, timeout=timeout, proxies=True).body, urlsplit(where).netloc)
+                if where
+                else {}
+            )
             token = said.get("token") or said.get("access_token")
             if token:
                 status, found = head(url, {**headers, "Authorization": f"Bearer {token}"}, timeout)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,12 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the object that a file holds, None when it is not there or holds none. path: of the file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    return state_file.read(path)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:

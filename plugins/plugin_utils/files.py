@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
+
 
 def write(path: Path, text: str) -> None:
     """Write a report for people and tools; one rename, so that no reader sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    state_file.write_text(path, text, mode=None)
 
 
 def read_kept(path: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted, parse_json, printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
@@ -60,7 +60,11 @@ class ImagePlans:
 
     def _locked(self, key: str) -> dict[str, Any] | None:
         try:
-            return {"answer": json.loads(self.locked[key]), "reason": ""} if key in self.locked else None
+            return (
+                {"answer": parse_json(self.locked[key], f"the answer {key} of the lock file"), "reason": ""}
+                if key in self.locked
+                else None
+            )
         except ValueError:
             return None
 
@@ -70,7 +74,7 @@ class ImagePlans:
             return None
         path = self.folder / key
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"), str(path))
             if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
                 return None
             fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
@@ -97,7 +101,10 @@ class ImagePlans:
             if each.get("skipped") or not isinstance(question, dict) or not question.get("key"):
                 continue
             if each.get("failed") or each.get("unreachable"):
-                self.known[question["key"]] = {"answer": None, "reason": str(each.get("msg") or "the module failed")}
+                self.known[question["key"]] = {
+                    "answer": None,
+                    "reason": printable(str(each.get("msg") or "the module failed")),
+                }
                 continue
             said = checked_answer(each, answers.IMAGE_PLAN, host, "image_plan")
             same = said["image_id"] == question["image_id"] or not question["image_id"]

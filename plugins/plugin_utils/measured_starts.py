@@ -43,11 +43,11 @@ class MeasuredStarts:
         if path is None:
             return []
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = untrusted.parse_json(path.read_text(encoding="utf-8"), str(path))
             if not isinstance(content, dict) or content.get("schema") != SCHEMA:
                 return []
             return list(_STARTS(content.get("starts"), str(path)))
-        except (OSError, ValueError, RecursionError):  # Untrusted is a ValueError
+        except (OSError, ValueError):  # Untrusted is a ValueError
             return []
 
     def keep(self, host: str, new: Sequence[Mapping[str, Any]]) -> bool:

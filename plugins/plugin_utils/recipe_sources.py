@@ -15,18 +15,18 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json, printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import archives, controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
 
@@ -38,7 +38,8 @@ MOST_FILES = 10_000
 MOST_ARCHIVE = 256 * 1024**2
 """Bytes of an archive, and of all that it unpacks to."""
 GIT_SECONDS = 300.0
-FETCH_SECONDS = 60.0
+FETCH_SECONDS = 300.0
+"""Seconds of a whole download."""
 SUFFIXES = (".yaml", ".yml")
 # No program of a repository's address (ext::), and nothing that asks on a terminal.
 GIT_ENV = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
@@ -154,7 +155,7 @@ class RecipeSources:
         if place is None:
             return None
         try:
-            body = json.loads(place.read_text(encoding="utf-8"))
+            body = parse_json(place.read_text(encoding="utf-8"), str(place))
             if body["schema"] == SCHEMA and (not source.checksum or body["checksum"] == source.checksum):
                 return Content(
                     {str(path): str(text) for path, text in body["files"].items()},
@@ -285,8 +286,8 @@ def read_archive(source: Source) -> Content:
             raise Unfetched(f"its SHA-256 is {found}, and 'checksum' is {source.checksum}")
         content = Content()
         try:
-            commit = _unpack_zip(place, content) if zipfile.is_zipfile(place) else _unpack_tar(place, content)
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError) as error:
+            commit = archives.read_archive(place, MOST_ARCHIVE, partial(_keep_member, content=content))
+        except ValueError as error:
             raise Unfetched(f"it is no archive that can be read: {error}") from error
     if source.commit and commit != source.commit and (commit or not source.checksum):
         raise Unfetched(
@@ -299,48 +300,20 @@ def read_archive(source: Source) -> Content:
 
 def _downloaded(url: str, place: Path) -> Path:
     """Fetch an archive, as much of it as one may have."""
-    from ansible.module_utils.urls import open_url  # not before it is wanted: plan_inventory.py has no Ansible
-
     try:
-        with open_url(url, timeout=FETCH_SECONDS) as answer, place.open("wb") as file:
-            left = MOST_ARCHIVE + 1
-            while left > 0 and (part := answer.read(min(left, 1024 * 1024))):
-                left -= file.write(part)
+        place.write_bytes(endpoint.download(url, MOST_ARCHIVE, FETCH_SECONDS))
     except ValueError as error:
         raise Unfetched(f"its address cannot be read: {error}") from error
     return place
 
 
-def _unpack_tar(place: Path, content: Content) -> str:
-    """Read a tar archive; returns the commit that git wrote into it, empty where it has none."""
-    total = 0
-    with tarfile.open(place) as archive:
-        for member in archive:
-            total += member.size
-            if total > MOST_ARCHIVE:
-                raise ValueError(f"it unpacks to more than {MOST_ARCHIVE // 1024**2} MiB")
-            path = _inside(member.name, content)
-            if path and not member.isfile() and path.endswith(SUFFIXES):
-                content.left[path] = "it is a link" if member.issym() or member.islnk() else "it is no file"
-            elif path and member.isfile() and content.add(path, member.size):
-                file = archive.extractfile(member)
-                content.take(path, file.read() if file else b"")
-        return str(archive.pax_headers.get("comment") or "")
-
-
-def _unpack_zip(place: Path, content: Content) -> str:
-    total = 0
-    with zipfile.ZipFile(place) as archive:
-        for member in archive.infolist():
-            total += member.file_size
-            if total > MOST_ARCHIVE:
-                raise ValueError(f"it unpacks to more than {MOST_ARCHIVE // 1024**2} MiB")
-            path = _inside(member.filename, content)
-            if path and (member.external_attr >> 28) == 0xA and path.endswith(SUFFIXES):
-                content.left[path] = "it is a symbolic link"
-            elif path and not member.is_dir() and content.add(path, member.file_size):
-                content.take(path, archive.read(member))
-        return archive.comment.decode("ascii", "replace")
+def _keep_member(member: archives.Member, content: Content) -> None:
+    """Keep a member that is a YAML file, or the reason why it is not read."""
+    path = _inside(member.name, content)
+    if path and member.kind != archives.FILE and path.endswith(SUFFIXES):
+        content.left[path] = "it is a link" if member.kind == archives.LINK else "it is no file"
+    elif path and member.kind == archives.FILE and content.add(path, member.size):
+        content.take(path, member.read())
 
 
 def _inside(name: str, content: Content) -> str:

@@ -12,7 +12,7 @@ import tree
 # Each package with what it may import: docs/architecture.md draws it.
 BELOW: dict[str, tuple[str, ...]] = {
     "_common": (),
-    "_runtime": (),
+    "_runtime": ("_common",),
     "_vllm": ("_common",),
     "_host": ("_common", "_runtime"),
     "_content": ("_common", "_runtime", "_vllm", "_host"),

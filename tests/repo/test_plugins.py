@@ -118,6 +118,7 @@ def test_programs_are_all_looked_at() -> None:
     assert using == named | {"roles/spread/files/spread_worker.py"}
     worker = imported("roles/spread/files/spread_worker.py")
     assert worker == {
+        "_common/untrusted",
         "_host/beneath",
         "_host/file_times",
         "_content/file_stream",
@@ -202,3 +203,37 @@ def test_public_functions_document_their_arguments(name: str) -> None:
 )
 def test_an_undocumented_argument_is_found(text: str, lacks: set[str]) -> None:
     assert set(undocumented(text)) == lacks
+
+
+READS_JSON = {
+    "plugins/callback/progress.py": "what this collection's own workers wrote into a pipe",
+    "plugins/module_utils/_common/untrusted.py": "the reader itself",
+    "plugins/module_utils/_content/image_probe_program.py": "runs in an image, alone",
+    "plugins/module_utils/_content/image_stream.py": "refuses keys that Docker could take for each other",
+    "plugins/module_utils/_content/plan_probe_program.py": "runs in an image, alone",
+    "plugins/module_utils/_content/snapshots.py": "a program that runs in an image, alone",
+    "plugins/module_utils/_runtime/on_demand.py": "requests of clients, whose texts go on as they are",
+    "plugins/module_utils/_vllm/launch.py": "options that a person wrote",
+    "plugins/plugin_utils/values.py": "what it has just written",
+    "roles/fleet_monitor/files/spark_status_page.py": "its own settings",
+    "roles/gateway/files/container/hooks.py": "runs in an image, with files of its own",
+    "roles/gateway/files/container/serve.py": "runs in an image, with files of its own",
+}
+
+
+def test_json_of_others_is_read_by_the_one_reader_that_has_bounds() -> None:
+    names = [name for folder in ("plugins/", "roles/") for name in tree.below(folder, suffix=".py")]
+    found = {name for name in names if re.search(r"\bjson\.loads?\(|JSONDecoder", tree.read(name))}
+    assert found <= set(READS_JSON), "use parse_json of _common/untrusted.py"
+
+
+def test_archives_of_others_are_read_by_the_one_reader_that_has_bounds() -> None:
+    names = [name for folder in ("plugins/", "roles/") for name in tree.below(folder, suffix=".py")]
+    found = {
+        name for name in names if re.search(r"\b(zipfile|shutil\.unpack_archive|tarfile\.open)\b", tree.read(name))
+    }
+    assert found == {
+        "plugins/plugin_utils/archives.py",
+        "plugins/module_utils/_fleet/support.py",  # writes one
+        "plugins/module_utils/_fleet/answers.py",  # reads one from memory, of a bounded size
+    }

@@ -9,12 +9,12 @@ nccl-tests over hosts would need MPI, and SSH among the hosts; torch and NCCL of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import program_text
 from .._common.findings import Finding
+from .._common.untrusted import parse_json
 from .._content import image_probe_program
 from . import collective_program
 from .cabling import join
@@ -108,7 +108,7 @@ def read(rc: int, out: str, err: str) -> dict[str, Any]:
     line = next((line for line in out.splitlines() if line.startswith(mark)), None)
     if line is not None:
         try:
-            found = json.loads(line[len(mark) :])
+            found = parse_json(line[len(mark) :], "the result of a rank")
         except ValueError:
             found = None
         if isinstance(found, dict):

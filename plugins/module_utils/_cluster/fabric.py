@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import Finding
+from .._common.untrusted import parse_json
 from .cabling import (
     APART,
     Cabling,
@@ -111,7 +112,7 @@ def read_beacon(frame: bytes) -> dict[str, str] | None:
     if len(frame) < 14 or int.from_bytes(frame[12:14], "big") != ETHERTYPE:
         return None
     try:
-        said = json.loads(frame[14:].rstrip(b" \0"))
+        said = parse_json(frame[14:].rstrip(b" \0"), "a frame")
     except ValueError:
         return None
     if not isinstance(said, dict) or said.get("magic") != BEACON:
@@ -1375,7 +1376,7 @@ def parse_bandwidth(tool: str, out: str) -> float | None:
     """Read the Gb/s out of what a probe's client printed; None when it has none."""
     if tool == "iperf3":
         try:
-            return round(float(json.loads(out)["end"]["sum_received"]["bits_per_second"]) / 1e9, 2)
+            return round(float(parse_json(out, "iperf3")["end"]["sum_received"]["bits_per_second"]) / 1e9, 2)
         except (ValueError, KeyError, TypeError):
             return None
     # #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._common import program_text
+from .._common.untrusted import parse_json
 from .._runtime import ray_nodes
 
 GCS_PORT = 6379
@@ -180,7 +181,7 @@ def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:
     """
     for line in reversed(out.splitlines()):
         try:
-            found = json.loads(line)
+            found = parse_json(line, "the answer of Ray")
             nodes, error = list(found["nodes"]), str(found["error"])
         except (ValueError, KeyError, TypeError):
             continue

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ class Finding:
     stage: how far vLLM would come before it prints that: C(arguments), C(device), C(load), C(profile), C(kv_cache), C(graphs).
     seconds: into the start at which it would print it, C(low), C(typical) and C(high); an estimate.
     details: what few people want to read, in a line: shown by -v, in JSON and, folded, on the page of the plan.
+    consequence_of: the rule of the error that has the same cause and the fix for both; shown by -v, in JSON and, folded, on the page.
     changes: what C(fix) says first, for machines: C({service, args}), where C(null) takes an argument out.
     """
 
@@ -40,6 +42,7 @@ class Finding:
     basis: str = "inventory"
     stage: str = ""
     details: str = ""
+    consequence_of: str = ""
     seconds: dict[str, int] = field(default_factory=dict)
     changes: list[dict[str, Any]] = field(default_factory=list)
 
@@ -50,6 +53,11 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as a plain dict; what is empty is left out."""
         return {key: value for key, value in asdict(self).items() if value or key == "service"}
+
+
+def list_causes(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the errors among findings (plain dicts) that are no consequence of another one."""
+    return [dict(item) for item in findings if item["severity"] == "error" and not item.get("consequence_of")]
 
 
 def has_errors(findings: list[dict[str, Any]]) -> bool:

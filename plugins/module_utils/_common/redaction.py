@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from . import secret_rules
+from .untrusted import parse_json
 
 MARK = "<redacted>"
 SHORTEST = 4
@@ -700,7 +701,7 @@ def secrets_of_account(account: Mapping[str, Any]) -> list[str]:
 def clean_inspect(text: str) -> str:
     """Return the JSON of C(docker inspect) without the secrets of its environments; empty when it is none."""
     try:
-        items = json.loads(text)
+        items = parse_json(text, "docker inspect")
     except ValueError:
         return ""
     for item in items if isinstance(items, list) else []:

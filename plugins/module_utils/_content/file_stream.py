@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from .._common.untrusted import decode_text
 from .._host.beneath import drop_pages, open_file
 
 PIECE = 256 * 1024
@@ -132,7 +133,7 @@ class Receiver:
         found = b""
         while len(found) < MOST_LINE and not found.endswith(b"\n") and (sign := self._connection.recv(1)):
             found += sign
-        return found.decode("utf-8", "replace")
+        return decode_text(found)
 
     def take(self, store: str, begin: int, size: int, target: IO[bytes], digest: Any) -> None:
         """Write what is still to come of a file, and hash it; a file that is shorter at the source ends early.

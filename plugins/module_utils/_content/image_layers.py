@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from .._common.untrusted import parse_json
 from .image_stream import CHUNK, ArchiveGuard, UnexpectedContent
 
 LAYER = re.compile(r"sha256:[0-9a-f]{64}")
@@ -33,7 +34,7 @@ def read(text: str) -> list[str]:
 
     :raises ValueError: where it is something else
     """
-    layers = json.loads(text)
+    layers = parse_json(text, "docker image inspect")
     if layers is None:  # an image without any
         return []
     if not isinstance(layers, list) or not all(isinstance(each, str) and LAYER.fullmatch(each) for each in layers):

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from .._host import docker_facts
+from .._runtime import state_file
 from .._runtime.command import Run
 from . import image_probe, spreading
 
@@ -99,7 +99,7 @@ def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -
         if lasting:
             path = Path(cache_dir, image_probe.cache_name(image_id))
             try:
-                _write(path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": said})
+                state_file.write(path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": said})
             except OSError as error:
                 warn(f"what image {image_id} said could not be kept in {path.parent}: {error}")
         return said
@@ -109,19 +109,6 @@ def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a kept answer; None if there is none, or none that this release can read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    fits = isinstance(content, dict) and content.get("schema") == image_probe.SCHEMA
-    said = content.get("answer") if fits else None
+    content = state_file.read(path)
+    said = content.get("answer") if content and content.get("schema") == image_probe.SCHEMA else None
     return said if isinstance(said, dict) else None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer, by one rename; a host that cannot keep it is asked again next time."""
-    draft = path.with_name(f".{path.name}.new")
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    draft.chmod(0o644)
-    draft.replace(path)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO
 
+from .._common.untrusted import decode_text
 from .image_stream import CHUNK, HASH, ArchiveGuard, UnexpectedContent
 
 LEAST = 64 * 1024
@@ -178,6 +179,6 @@ def save(
             raise UnexpectedContent(f"it was not through within {seconds:.0f} s")
         if why or saving.wait():
             errors.seek(0)
-            said = errors.read().decode("utf-8", "replace").strip()
+            said = decode_text(errors.read()).strip()
             raise UnexpectedContent("; ".join(filter(None, [why, said])) or f"exit code {saving.wait()}")
         return guard.layers

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from .._common import program_text
+from .._common.untrusted import parse_json
 from .._host import containers
 from . import image_probe_program
 
@@ -63,7 +63,7 @@ def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bo
     line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)
     if line is not None:
         try:
-            found = json.loads(line[len(image_probe_program.MARK) :])
+            found = parse_json(line[len(image_probe_program.MARK) :], "the answer of the image")
         except ValueError:
             found = None
         if isinstance(found, dict):

@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from .._common.untrusted import decode_text
+
 BLOCK = 512
 CHUNK = 2**20
 MOST_OF_A_LIST = 16 * 2**20
@@ -356,16 +358,14 @@ def load(
             loading.kill()
         with contextlib.suppress(BrokenPipeError):
             loading.stdin.close()
-        said = loading.stdout.read().decode("utf-8", "replace")
+        said = decode_text(loading.stdout.read())
         codes = unpacking.wait(), loading.wait()
         deadline.cancel()
         if late.is_set():
             raise UnexpectedContent(f"docker load was not through within {seconds:.0f} s")
         if codes[0] > 0:
             errors.seek(0)
-            raise UnexpectedContent(
-                errors.read().decode("utf-8", "replace").strip() or f"{unpack[0]} ended with {codes[0]}"
-            )
+            raise UnexpectedContent(decode_text(errors.read()).strip() or f"{unpack[0]} ended with {codes[0]}")
         if why:
             raise UnexpectedContent(why)
         if codes[1]:

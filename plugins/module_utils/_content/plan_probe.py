@@ -17,6 +17,7 @@ from typing import Any
 
 from .._common import program_text
 from .._common.sizes import GIB
+from .._common.untrusted import parse_json
 from .._host import containers
 from . import image_probe, image_probe_program, plan_probe_program
 
@@ -214,7 +215,7 @@ def parse(
     line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
     if line is not None:
         try:
-            found = json.loads(line[len(plan_probe_program.PLAN_MARK) :])
+            found = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
         except ValueError:
             found = None
         if isinstance(found, dict):

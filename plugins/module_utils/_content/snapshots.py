@@ -20,7 +20,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from .._common.untrusted import parse_json
 from .._host import beneath, containers, file_times
+from .._runtime import state_file
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -164,7 +166,7 @@ def _shards(snapshot: Path, files: Mapping[str, File], index: str) -> set[str] |
     try:
         with _model(snapshot) as model:
             content = beneath.read(model, files[index].real, MOST_OF_AN_INDEX)
-        return {str(shard) for shard in json.loads(content)["weight_map"].values()}
+        return {str(shard) for shard in parse_json(content, index)["weight_map"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -187,17 +189,18 @@ def copies(snapshot: Path, files: Mapping[str, File]) -> set[str]:
 
 def _missing(
     snapshot: Path, files: Mapping[str, File], wrong: Mapping[str, str], only: Sequence[str] = ()
-) -> list[str]:
-    """Return what a snapshot lacks: shards that its index names, links that lead nowhere or out of the model's folder."""
-    missing = set(wrong)
+) -> dict[str, str]:
+    """Return what a snapshot lacks, with the reason: shards that its index names, an index that cannot be read, bad links."""
+    missing = dict(wrong)
     for index in WEIGHT_INDEXES:
-        shards = _shards(snapshot, files, index) if index in files else None
+        shards = _shards(snapshot, files, index) if index in files else set()
         if shards is None:
+            missing[index] = "is no index that can be read"
             continue
         # The index of a repository of which selected files are wanted names others too.
         meant = {shard for shard in shards if not only or any(fnmatch.fnmatch(shard, pattern) for pattern in only)}
-        missing |= meant - set(files)
-    return sorted(missing)
+        missing |= dict.fromkeys(meant - set(files) - set(missing), "is missing")
+    return dict(sorted(missing.items()))
 
 
 def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -227,32 +230,45 @@ def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> d
         return state
     state["path"] = str(snapshot)
     files, wrong = listing(snapshot)
-    state["missing"] = _missing(snapshot, files, wrong, only)
+    state["missing"] = list(_missing(snapshot, files, wrong, only))
     state["bytes"] = sum(file.size for file in files.values())
     has_weights = any(name.endswith((".safetensors", ".bin", ".gguf")) for name in files)
     state["complete"] = bool(files) and not state["missing"] and (has_weights or bool(only))
     return state
 
 
-def present(hf_home: Path) -> dict[str, dict[str, Any]]:
+def present(hf_home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the models, ORG/NAME, that have at least one whole snapshot, weights or selected files.
 
-    Each with the C(commits) that are whole, and C(refs), the commit that each branch or tag stands for on this host; where there
-    are some, with C(selected), the commits of which there are the files of a tokenizer and not the weights that they name.
+    :param hf_home: of the host
+    :returns: each with the C(commits) that are whole, C(refs), the commit that each branch or tag stands for on this host, and where
+        there are some, C(selected), the commits that have the files of a tokenizer but not all weights; and the models whose folder
+        cannot be read, with the reason
     """
     found: dict[str, dict[str, Any]] = {}
+    unreadable: dict[str, str] = {}
     for folder in models_of(hf_home):
         repo = folder[len("models--") :].replace("--", "/", 1)
-        commits = entries(hf_home, f"hub/{folder}/snapshots")
-        whole = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
-        top = f"hub/{folder}/refs"
-        names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
-        refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
-        rest = [commit for commit in commits if commit not in whole]
-        selected = [commit for commit in rest if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
-        if whole or selected:
-            found[repo] = {"commits": whole, "refs": refs, **({"selected": selected} if selected else {})}
-    return found
+        try:
+            model = _commits(hf_home, repo, folder)
+        except Exception as error:  # whatever lies there: the other models are looked at
+            unreadable[repo] = f"{hf_home}/hub/{folder} cannot be read: {error!r}"
+            continue
+        if model["commits"] or model.get("selected"):
+            found[repo] = model
+    return found, unreadable
+
+
+def _commits(hf_home: Path, repo: str, folder: str) -> dict[str, Any]:
+    """Return C({commits, refs, selected}) of a model. folder: below hub."""
+    commits = entries(hf_home, f"hub/{folder}/snapshots")
+    whole = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
+    top = f"hub/{folder}/refs"
+    names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
+    refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
+    others = [commit for commit in commits if commit not in whole]
+    selected = [commit for commit in others if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
+    return {"commits": whole, "refs": refs, **({"selected": selected} if selected else {})}
 
 
 def models_of(hf_home: Path) -> list[str]:
@@ -282,14 +298,9 @@ class Sums:
     def __init__(self, folder: Path, repo: str) -> None:
         self.path = folder / (repo.replace("/", "--") + ".json")
         self.read_bytes = 0
-        self._known: dict[str, list[Any]] = {}
         self._new = False
-        try:
-            known = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            known = None
-        if isinstance(known, dict):
-            self._known = {str(name): value for name, value in known.items() if isinstance(value, list)}
+        known = state_file.read(self.path) or {}
+        self._known: dict[str, list[Any]] = {name: value for name, value in known.items() if isinstance(value, list)}
 
     def of(self, handle: IO[bytes], name: str, again: bool = False) -> str:
         """Return the SHA-256 of a file, as it was read before where the file has not changed since.
@@ -330,10 +341,7 @@ class Sums:
         if not self._new:
             return
         kept = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
-        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft = self.path.with_name(f".{self.path.name}.new")
-        draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-        draft.replace(self.path)
+        state_file.write(self.path, kept)
 
 
 def sha256_of(file: Path) -> str:
@@ -366,7 +374,7 @@ def describe_files(
     """
     files: dict[str, dict[str, Any]] = {}
     there, wrong = listing(snapshot)
-    problems = [f"{name} {wrong.get(name, 'is missing')}" for name in _missing(snapshot, there, wrong, only)]
+    problems = [f"{name} {why}" for name, why in _missing(snapshot, there, wrong, only).items()]
     if not there:
         return files, problems
     twice = copies(snapshot, there)
@@ -424,9 +432,9 @@ def _safetensors_size(handle: IO[bytes]) -> int | None:
         length = int.from_bytes(handle.read(8), "little")
         if not 2 <= length <= 100 * 2**20:
             return None
-        header = json.loads(handle.read(length))
+        header = parse_json(handle.read(length), "a safetensors header")
         ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return None
     return 8 + length + max(ends, default=0)
 
@@ -612,7 +620,7 @@ def announced(log: str) -> dict[str, Any]:
     """Return the totals that the fetching program printed, or an empty dict before that."""
     for line in log.splitlines():
         try:
-            totals = json.loads(line)
+            totals = parse_json(line, "the log of the download")
         except ValueError:
             continue
         if isinstance(totals, dict) and "bytes" in totals:

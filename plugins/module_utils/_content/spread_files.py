@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from .._common.untrusted import parse_json
 from .._host import beneath, file_times
 
 RECORDS = Path("/var/lib/dgxspark/spread")
@@ -83,7 +84,7 @@ def record_path(repo_folder: str) -> Path:
 def read_record(repo_folder: str) -> dict[str, Any]:
     """Return what was verified: C({store: {mark, sha256}})."""
     try:
-        content = json.loads(record_path(repo_folder).read_text(encoding="utf-8"))
+        content = parse_json(record_path(repo_folder).read_text(encoding="utf-8"), str(record_path(repo_folder)))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -105,9 +106,7 @@ def write_record(repo_folder: str, record: Mapping[str, Any]) -> None:
     """Keep what was verified, by one rename."""
     path = record_path(repo_folder)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_text(json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
-    draft.replace(path)
+    beneath.write(path.parent, path.name, (json.dumps(record, sort_keys=True) + "\n").encode())
 
 
 def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import grp
 import hashlib
-import json
 import os
 import pwd
 import time
@@ -19,8 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .._common.untrusted import parse_json
 from .._content import snapshots
 from .._host import component, file_times, staging
+from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, says_missing
 from .._vllm.image_catalogue import names_of_image
 from . import generations as engine
@@ -142,7 +143,7 @@ class Host:
         refs = {name: engine.image_of(text) for name, text in self.texts.items()}
         for service in services:
             try:
-                settings = json.loads(self.at(f"/etc/dgxspark/services/{service}.json").read_text(encoding="utf-8"))
+                settings = self.read_json(f"/etc/dgxspark/services/{service}.json")
                 ranks = engine.images_of_rank(settings)
             except (OSError, ValueError, AttributeError):
                 continue
@@ -166,7 +167,7 @@ class Host:
         if rc not in (0, 127) and not says_missing(err):
             self.silent = err.strip() or f"docker image inspect ended with {rc}"
         try:
-            listed = json.loads(out or "[]")
+            listed = parse_json(out or "[]", "docker image inspect")
         except ValueError:
             self.silent = self.silent or "docker image inspect printed no JSON"
             return {}
@@ -234,11 +235,7 @@ class Host:
 
     def read_json(self, path: str) -> dict[str, Any]:
         """Return a file of the host that holds an object, an empty one when it does not."""
-        try:
-            found = json.loads(self.at(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return state_file.read(self.at(path)) or {}
 
     def read_manifests(self) -> dict[int, engine.Generation]:
         """Return the generations that are kept, by number."""
@@ -255,7 +252,9 @@ class Host:
     def read_current(self) -> engine.Current:
         """Return which generation the host is."""
         try:
-            return engine.Current.read(json.loads((self.folder / "current.json").read_text(encoding="utf-8")))
+            return engine.Current.read(
+                parse_json((self.folder / "current.json").read_text(encoding="utf-8"), "current.json")
+            )
         except (OSError, ValueError):
             return engine.Current(max(self.manifests, default=None))
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .._common.docker_run import read_docker_run, read_unit
+from .._common.untrusted import parse_json
 
 SCHEMA = 1
 FOLDER = "/var/lib/dgxspark/generations"
@@ -124,7 +125,7 @@ def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
 
 def load(text: str) -> Generation:
     """Parse the file of a generation. Raises ValueError saying what is wrong with it."""
-    found = json.loads(text)
+    found = parse_json(text, "the file of a generation")
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
     if found.get("schema") != SCHEMA:

@@ -101,9 +101,12 @@ def report(
         keys = {service["name"]: key(host, service) for service in body["services"]}
         engines |= set(keys.values())
         said, why = exporters.get(host, (None, NO_EXPORTERS))
-        seen = _Host(metrics.labelled(said or "", READ), now)
-        why = NO_COLLECTOR if said is not None and not seen.told else why
-        own, hosts[host] = _of_host(host, body, keys, checks, figures, seen, why)
+        try:
+            own, hosts[host] = _of_host(host, body, keys, checks, figures, said, why, now)
+        except Exception as error:  # whatever an exporter says: the other hosts are judged
+            own, hosts[host] = _of_host(
+                host, body, keys, checks, {}, None, f"its figures cannot be read: {error!r}", now
+            )
         rows += own
     moment = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
     found = fleet_status.report(rows, hosts, moment)
@@ -218,10 +221,13 @@ def _of_host(
     keys: Mapping[str, str],
     checks: Mapping[str, Mapping[str, Any]],
     figures: Mapping[str, Mapping[str, Any]],
-    seen: _Host,
+    said: str | None,
     why: str,
+    now: float,
 ) -> tuple[list[tables.Row], fleet_status.HostState]:
-    """Return the rows of a host, and the host as it was judged."""
+    """Return the rows of a host, and the host as it was judged. said, why: of its exporter."""
+    seen = _Host(metrics.labelled(said or "", READ), now)
+    why = NO_COLLECTOR if said is not None and not seen.told else why
     services = body["services"]
     measured = seen.measured(services)
     own = [keys[service["name"]] for service in services if not service.get("rank")]

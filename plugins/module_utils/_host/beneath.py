@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Union
 
+from .._common.untrusted import printable
+
 Root = Union[str, Path, int]
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A pipe that nobody writes to would hold whoever opens it.
@@ -27,6 +29,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_LINKS = 8
+MOST_LEVELS = 64
 CHUNK = 4 * 2**20
 
 
@@ -34,8 +37,8 @@ class Refused(OSError):
     """A name below the folder is a link, leads out of it, or is no regular file; the message says which."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(errno.ELOOP, message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(errno.ELOOP, self.message)
 
     def __str__(self) -> str:
         return self.message
@@ -236,6 +239,8 @@ def names(at: int) -> list[str]:
 
 def walk(root: Root, relative: str = "") -> Iterator[tuple[str, os.stat_result]]:
     """Yield what is below a folder but for the folders themselves, with its C(lstat), by name; nothing where there is no folder."""
+    if relative.count("/") > MOST_LEVELS:
+        raise Refused(f"{relative[:200]} and more has over {MOST_LEVELS} folders inside each other")
     try:
         with folder(root, relative) as at:
             inner = []

@@ -8,11 +8,11 @@ An answer that is none, of a client that prints something else with exit code 0,
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from .._common import redaction
+from .._common.untrusted import parse_json
 from .._runtime import command
 
 INFO_COMMAND = ["docker", "info", "--format", "{{json .}}"]
@@ -30,8 +30,8 @@ _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:[-.+a-z0-9]*)?)\Z")
 
 def _json(text: str, wanted: type) -> Any:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text, "docker")
+    except ValueError:
         return None
     return value if isinstance(value, wanted) else None
 

@@ -14,7 +14,6 @@ issues page for the memory figures; the port map of NVIDIA's playbooks for the Q
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import platform
 import re
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from .._common.untrusted import decode_text, parse_json, printable
 from .._runtime import hostmem
 from .._runtime.command import NoAnswer, answered, noted, says_missing, unreadable
 from . import docker_facts, units
@@ -77,7 +77,7 @@ _UNIT = re.compile(r"/([^/\s]+\.service)(?=/|\s|\Z)")
 def read_text(root: str, path: str) -> str | None:
     """Return the text at C(<root>/<path>) without surrounding white space; None when it is absent or unreadable."""
     try:
-        return (Path(root) / path).read_text(encoding="utf-8", errors="replace").strip()
+        return printable((Path(root) / path).read_text(encoding="utf-8", errors="replace").strip())
     except (OSError, ValueError):
         return None
 
@@ -294,10 +294,14 @@ def read_processes(root: str = "/") -> list[dict[str, Any]]:
     """List the programs that run: C([{pid, words, cgroup}]); kernel threads and what ends meanwhile are left out."""
     found = []
     for name in _names(root, "proc"):
-        words = (read_text(root, f"proc/{name}/cmdline") or "") if name.isdigit() else ""
-        if words.strip("\0"):
+        try:
+            line = (Path(root) / "proc" / name / "cmdline").read_bytes().rstrip(b"\0\n") if name.isdigit() else b""
+        except OSError:  # it has ended
+            continue
+        if line:
             cgroup = read_text(root, f"proc/{name}/cgroup") or ""
-            found.append({"pid": int(name), "words": words.rstrip("\0").split("\0"), "cgroup": cgroup})
+            words = [decode_text(word) for word in line.split(b"\0")]
+            found.append({"pid": int(name), "words": words, "cgroup": cgroup})
     return found
 
 
@@ -440,7 +444,7 @@ def address_from_name(netdev: str) -> str | None:
 def _json_items(text: str, key: str) -> list[dict[str, Any]]:
     """Return the entries that have C(key) of what C(ip -j) printed; [] for anything that is not JSON."""
     try:
-        items = json.loads(text)
+        items = parse_json(text, "ip")
     except ValueError:
         return []
     return [item for item in items if isinstance(item, dict) and key in item] if isinstance(items, list) else []

@@ -19,6 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._common.untrusted import parse_json
+from .._runtime import state_file
+
 DEADLINE_SECONDS = 120.0
 """How long a module waits for another one; the longest that holds the lock waits for a unit to be active."""
 POLL_SECONDS = 0.1
@@ -86,7 +89,7 @@ def _take(path: Path, seconds: float) -> int:
 def holder_text(said: bytes) -> str:
     """Say who holds the lock, by what the holder wrote into its file."""
     try:
-        found = json.loads(said)
+        found = parse_json(said, "the lock file")
         return (
             f"the module {found['module']} of {found['controller'] or 'another run'} (process {found['pid']} on the host, since "
             f"{found['since']})"
@@ -137,21 +140,17 @@ def held(module: Any) -> Iterator[bool]:
 
 def _read() -> dict[str, Any]:
     try:
-        found = json.loads((run_dir() / "runs.json").read_text(encoding="utf-8"))
+        found = state_file.read(run_dir() / "runs.json") or {}
         return {"next": int(found["next"]), "runs": dict(found["runs"])}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return {"next": 1, "runs": {}}
 
 
 def _write(found: dict[str, Any]) -> None:
     path = run_dir() / "runs.json"
-    draft = path.with_name(".dgxspark-runs")
     newest = sorted(found["runs"], key=lambda name: -max(found["runs"][name].values()))[:KEPT_RUNS]
     found["runs"] = {name: found["runs"][name] for name in sorted(newest)}
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(found))
-    draft.replace(path)
+    state_file.write(path, found, 0o600)
 
 
 @contextlib.contextmanager

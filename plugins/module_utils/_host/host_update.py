@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
+from .._common.untrusted import parse_json
 from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package, version_key
 
 SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]
@@ -88,7 +88,7 @@ def parse_firmware(rc: int, text: str) -> list[dict[str, str]] | None:
     if rc == 2:
         return []
     try:
-        devices = json.loads(text)["Devices"]
+        devices = parse_json(text, "fwupdmgr")["Devices"]
         return [
             {
                 "name": str(device.get("Name") or device.get("DeviceId") or "?"),

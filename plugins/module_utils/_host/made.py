@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .._runtime import state_file
 from . import beneath, host_paths, staging
 
 OWN = (
@@ -37,11 +38,7 @@ def state_dir() -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return state_file.read(path) or {}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
 from . import learned
 from .answered import ImageRefusal
+from .causes import Judge, merge_causes
 from .geometry import Refusal
 from .kv_cache import (
     COMPARED_MINORS,
@@ -100,6 +101,7 @@ class _Draft:
     candidates: Callable[[], Iterator[FixCandidate]] = lambda: iter(())
     advice: str = ""
     most: int = 3
+    is_temporary: bool = False  # ends when another service, which runs with more than its new share, is restarted
 
 
 @dataclass
@@ -232,6 +234,7 @@ def _add(
     advice: str = "",
     most: int = 3,
     also: str | None = None,
+    is_temporary: bool = False,
 ) -> None:
     said = level != "high"
     finding = Finding(
@@ -244,7 +247,7 @@ def _add(
         seconds=service.engine.seconds(stage) if said else {},
         basis=basis,
     )
-    report.drafts.append(_Draft(finding, candidates, advice, most))
+    report.drafts.append(_Draft(finding, candidates, advice, most, is_temporary))
     if level != "low":
         report.tight.add(service.name)
 
@@ -298,6 +301,7 @@ def _check_turns(report: _Report, node: Node, service: Service, before: list[Ser
                 basis=node.basis,
                 advice=move if restarts or level == "low" else "",
                 most=1,
+                is_temporary=restarts,
             )
             break
 
@@ -549,15 +553,13 @@ def _check_node(node: Node) -> list[_Draft]:
     if level:
         left = node.remaining(level)
         also = "" if level == "typical" and left >= 0 else _ALSO[level]  # then only the margin is short
-        what = "left" if left >= 0 else "missing"
         last = next((service for service in reversed(node.services) if service.is_engine), None)
         said = last is not None and left < 0 and level != "high"
         finding = Finding(
             rule="memory.node",
             severity=_SEVERITY[level],
             basis=node.basis,
-            message=f"With everything running, {gib_text(abs(left))} GiB are {what} of {gib_text(node.host.total)} GiB; "
-            f"{gib_text(margin)} GiB should stay free.{also}",
+            message=_describe_shortage(node, level, left) + also,
             vllm_error=error_warm_up(last.wanted) if last and said else "",
             stage="graphs" if said else "",
             seconds=last.engine.seconds("graphs") if last and said else {},
@@ -566,6 +568,23 @@ def _check_node(node: Node) -> list[_Draft]:
         advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
         drafts.append(_Draft(finding, partial(_less, node, biggest, level, margin), advice, 1))
     return drafts
+
+
+def _describe_shortage(node: Node, level: str, left: float) -> str:
+    """Say what the services of a node need together, and what is missing or left.
+
+    :param left: bytes that stay free with everything running, negative where some are missing
+    """
+    if left >= 0:
+        return (
+            f"With everything running, {gib_text(left)} GiB are left of {gib_text(node.host.total)} GiB; "
+            f"{gib_text(node.host.margin)} GiB should stay free."
+        )
+    parts = [f"{service.name} ({gib_text(node.held(service, level))} GiB)" for service in node.counted()]
+    return (
+        f"{', '.join(parts)} and the system need {gib_text(node.host.total - left)} GiB together; the Spark has "
+        f"{gib_text(node.host.total)} GiB, so {gib_text(-left)} GiB are missing."
+    )
 
 
 # The result -----------------------------------------------------------------------------------------------------------
@@ -963,7 +982,30 @@ def _worked_out(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tupl
     """
     node, report = _judge(host, items)
     findings = tuple(_complete(host, items, report.drafts, draft) for draft in report.drafts)
+    temporary = [finding for finding, draft in zip(findings, report.drafts) if draft.is_temporary]
+    judge = Judge(
+        find_problems=partial(_find_problems, host),
+        change=_change_items,
+        name=lambda item: item.name,
+        is_exclusive=lambda item: bool(item.exclusive),
+        is_temporary=lambda finding: any(finding is other for other in temporary),
+    )
+    findings = merge_causes(findings, items, judge, lambda changes: _sentence(_say(changes)).rstrip("."))
     return node, findings, frozenset(report.tight)
+
+
+def _find_problems(host: Host, items: tuple[ServiceInput, ...]) -> list[Finding]:
+    """Return errors, each with its own fix, and warnings of a node with these services."""
+    drafts = _judge(host, items)[1].drafts
+    return [
+        _complete(host, items, drafts, draft) if draft.finding.severity == "error" else draft.finding
+        for draft in drafts
+        if draft.finding.severity != "info"
+    ]
+
+
+def _change_items(items: tuple[ServiceInput, ...], changes: FixCandidate) -> tuple[ServiceInput, ...]:
+    return tuple(_changed(items, changes))
 
 
 class AtOnce:

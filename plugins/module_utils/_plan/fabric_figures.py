@@ -8,11 +8,11 @@ A state is C({schema, clusters}). Each cluster has C(at), C(fabric), what the pi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._cluster import collective
+from .._common.untrusted import parse_json
 
 SCHEMA = 1
 FILE = "fabric.json"
@@ -34,7 +34,7 @@ def read(text: str) -> dict[str, Any]:
     :returns: the state
     """
     try:
-        state = json.loads(text)
+        state = parse_json(text, FILE)
     except ValueError:
         state = None
     if not isinstance(state, dict) or state.get("schema") != SCHEMA or not isinstance(state.get("clusters"), dict):

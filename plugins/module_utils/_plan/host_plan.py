@@ -11,6 +11,7 @@ from typing import Any
 
 from .._common.findings import Finding
 from .._common.sizes import GIB
+from .._memory.causes import ROOM_RULES
 from . import lock as lock_file
 from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
@@ -43,7 +44,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
     planned = _beside_each_other(planned, fitting)
     findings = [finding for launch in launches.values() for finding in launch.findings]
-    findings += budget["findings"]
+    findings = _explain_by_length([*findings, *budget["findings"]])
     told = on_demand.check_cuts(host.name, fitting, cuts)
     told += _check_host(host, planned) if measured else []
     for service in planned:
@@ -78,6 +79,24 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         settings=_settings(settings),
         measurements=measurements,
     )
+
+
+def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return findings in which a length beyond the model's maximum (SPK403) explains that such a request has no room.
+
+    A fix that shortens the requests for lack of memory also satisfies the model, so that it is the fix of both.
+    """
+    findings = [dict(item) for item in findings]
+    refused = {item["service"]: item for item in findings if item["rule"] == "SPK403" and item["severity"] == "error"}
+    for item in findings:
+        cause = refused.get(item["service"]) if item["rule"] in ROOM_RULES and item["severity"] == "error" else None
+        if cause is None:
+            continue
+        changes = item.get("changes", [])
+        if any("max-model-len" in change["args"] for change in changes) and not item.get("consequence_of"):
+            cause.update(fix=item["fix"], changes=changes)
+        item["consequence_of"] = cause["rule"]
+    return findings
 
 
 def _beside_each_other(

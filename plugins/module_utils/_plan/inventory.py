@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._addons import addons
-from .._common import plain_data, schema, validation
+from .._common import plain_data, schema, untrusted, validation
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, variables
 from .service import Host, PlacedService, ServiceSpec, Sources
@@ -45,6 +45,8 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
                     "something else answers in the place of this collection's modules there."
                 )
                 said[key] = None
+            else:
+                said[key] = untrusted.received(said[key])
         found[host] = {**given, **said, "vars": variables}
     return found
 

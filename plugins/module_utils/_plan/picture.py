@@ -366,8 +366,14 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
     return "\n".join(paragraphs)
 
 
+def shown_severity(finding: Mapping[str, Any]) -> str:
+    """Return the severity below which the page shows a finding: a consequence of another error is a note."""
+    return "info" if finding.get("consequence_of") else str(finding["severity"])
+
+
 def _is_note(finding: Mapping[str, Any]) -> bool:
-    return finding["severity"] == "info" and finding["rule"] not in ALWAYS
+    """Tell whether a finding is shown by -v alone: information, and errors with the cause and the fix of another one."""
+    return bool(finding.get("consequence_of")) or (finding["severity"] == "info" and finding["rule"] not in ALWAYS)
 
 
 def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
@@ -567,7 +573,7 @@ def _counts_text(counts: Mapping[str, int]) -> str:
 def summary_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
     """Say in one line how the plan stands."""
     verdicts = Counter(standing(body) for body in plan["hosts"].values())
-    severities = Counter(finding["severity"] for finding in findings)
+    severities = Counter(finding["severity"] for finding in findings if not finding.get("consequence_of"))
     found = [f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]]
     hosts = len(plan["hosts"])
     return f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(found) or 'no errors, no warnings'}."

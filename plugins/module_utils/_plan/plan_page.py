@@ -78,7 +78,7 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
     """The plan in a few figures."""
     bodies = list(plan["hosts"].values())
     verdicts = Counter(picture.standing(body) for body in bodies)
-    severities = Counter(finding["severity"] for finding in findings)
+    severities = Counter(finding["severity"] for finding in findings if not finding.get("consequence_of"))
     sizes: Counter[str] = Counter()
     for body in bodies:
         for part in body["memory_map"]:
@@ -115,7 +115,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
         return ""
     lines = ["<section>", "<h2>Findings</h2>"]
     for severity, words in SEVERITIES.items():
-        of_it = [group for group in groups if group.first["severity"] == severity]
+        of_it = [group for group in groups if picture.shown_severity(group.first) == severity]
         if of_it:
             count = sum(len(group.hosts) for group in of_it)
             different = f", {len(of_it)} different" if len(of_it) not in (1, count) else ""

@@ -156,7 +156,10 @@ def resolve_service(
             found = None
         recipe = found or {}
     elif not given.get("model"):
-        problems.add("'recipe' is missing (or 'model', 'image' and 'config' of a model without a recipe).")
+        problems.add(
+            "'recipe' is missing. Name one of docs/models.md (recipe: NAME), or a model on Hugging Face (model: ORG/NAME)."
+        )
+        return None, problems.messages
     if given.get("recipe") is None or recipe:
         if not (given.get("image") or base.get("image") or recipe.get("images")):
             why = recipe.get("no_image")

@@ -162,7 +162,12 @@ SERVICE: dict[str, Key] = {
         str, None, "address that the engine listens on", form=plain_data.is_address, like="an address or a host name"
     ),
     "served_model_name": Key(str, None, "model name that clients send; the service's name when left out", **_LINE),
-    "model": Key(dict, {}, "model to serve, if it differs from the recipe: repo, revision, path, extra", of=MODEL),
+    "model": Key(
+        dict,
+        {},
+        "model to serve without a recipe, as ORG/NAME or ORG/NAME@REVISION; or how it differs from the recipe: repo, revision, path, extra",
+        of=MODEL,
+    ),
     "image": Key(
         (str, dict),
         None,

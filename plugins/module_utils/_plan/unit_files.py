@@ -23,52 +23,73 @@ LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package of what programs of the host import; it lies beside them, where Python looks first."""
 LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
-    "clients": {"_runtime": ("endpoint",)},
+    "clients": {"_common": ("untrusted",), "_runtime": ("endpoint",)},
     "exporters": {
-        "_common": ("findings", "redaction", "secret_rules"),
+        "_common": ("findings", "redaction", "secret_rules", "untrusted"),
         "_host": ("docker_facts", "gb10", "units"),
         "_proof": ("receipts",),
         "_runtime": ("command", "hostmem"),
     },
     "fleet_monitor": {
-        "_common": ("findings", "sizes", "tables"),
+        "_common": ("findings", "sizes", "tables", "untrusted"),
         "_fleet": ("fleet_status", "status_page", "watched_status"),
         "_host": ("guard_account",),
         "_plan": ("page_parts", "picture"),
         "_runtime": ("command", "endpoint", "fleet_state", "guard", "metrics", "state_file", "systemd"),
     },
-    "gateway": {"_runtime": ("command", "endpoint")},
+    "gateway": {"_common": ("untrusted",), "_runtime": ("command", "endpoint", "state_file")},
     "guard": {
+        "_common": ("untrusted",),
         "_runtime": (
-            *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "pins", "state_file", "systemd"),
-            *("unloading",),
-        )
-    },
-    "host": {
-        "_runtime": (
-            *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "pins", "ranks", "ray_nodes"),
-            *("start_stages", "state_file", "systemd", "unloading"),
-        )
-    },
-    "ollama": {"_runtime": ("command", "endpoint", "state_file")},
-    "on_demand": {
-        "_common": ("redaction", "secret_rules"),
-        "_runtime": (
-            *(
-                "command",
-                "endpoint",
-                "hostmem",
-                "metrics",
-                "on_demand",
-                "pins",
-                "start_stages",
-                "state_file",
-                "systemd",
-            ),
+            "command",
+            "endpoint",
+            "guard",
+            "hostmem",
+            "load_guard",
+            "metrics",
+            "pins",
+            "state_file",
+            "systemd",
+            "unloading",
         ),
     },
-    "speech": {"_runtime": ("command", "endpoint", "state_file")},
-    "watchdog": {"_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge")},
+    "host": {
+        "_common": ("untrusted",),
+        "_runtime": (
+            "command",
+            "compile_cache",
+            "endpoint",
+            "hostmem",
+            "load_guard",
+            "pins",
+            "ranks",
+            "ray_nodes",
+            "start_stages",
+            "state_file",
+            "systemd",
+            "unloading",
+        ),
+    },
+    "ollama": {"_common": ("untrusted",), "_runtime": ("command", "endpoint", "state_file")},
+    "on_demand": {
+        "_common": ("redaction", "secret_rules", "untrusted"),
+        "_runtime": (
+            "command",
+            "endpoint",
+            "hostmem",
+            "metrics",
+            "on_demand",
+            "pins",
+            "start_stages",
+            "state_file",
+            "systemd",
+        ),
+    },
+    "speech": {"_common": ("untrusted",), "_runtime": ("command", "endpoint", "state_file")},
+    "watchdog": {
+        "_common": ("untrusted",),
+        "_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge"),
+    },
 }
 """Files of the engine that the programs of each component import on the host, by package."""
 SYSTEM = "/etc/systemd/system"
@@ -1198,6 +1219,10 @@ def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+PLACES = ("host", "cluster")
+"""Labels that say where a metric is from; the targets alone set them."""
+
+
 def _prometheus(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of Prometheus: how often it asks whom, by which rules."""
     settings: dict[str, Any] = {
@@ -1221,6 +1246,14 @@ def _prometheus(planned: Mapping[str, Any]) -> dict[str, Any]:
                 else {}
             ),
             "file_sd_configs": [{"files": [f"{MONITORING}/targets/{job['name']}.json"]}],
+            # A target that has no cluster must not get one from its own metrics: an alert's host and cluster limit what is run for it.
+            # Prometheus renames a metric's label only where the target has that label too.
+            "relabel_configs": [
+                {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"} for label in PLACES
+            ],
+            "metric_relabel_configs": [
+                {"source_labels": [label], "regex": "-", "target_label": label, "replacement": ""} for label in PLACES
+            ],
         }
         for job in planned["jobs"]
     ]

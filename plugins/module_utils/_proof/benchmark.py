@@ -14,7 +14,6 @@ Pure functions; C(plugins/modules/service_bench.py) makes the requests.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import statistics
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 from .._common import schema, validation
 from .._common.schema import NUMBER, Key
+from .._common.untrusted import parse_json
 from .._runtime import metrics
 
 KEYS: dict[str, Key] = {
@@ -637,7 +637,7 @@ def parse_load(
     if rc or not mark:
         return None, _reason(rc, err)
     try:
-        found = json.loads(text)
+        found = parse_json(text, "the result of vllm bench serve", finite=False)
     except ValueError:
         found = None
     if not isinstance(found, dict):

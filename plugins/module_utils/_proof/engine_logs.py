@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._cluster import ray_cluster
+from .._common.untrusted import decode_text
 from .._host import beneath, units
 from .._runtime.command import noted
 from .._runtime.start_stages import newest_start
@@ -152,7 +153,7 @@ def read_session(run_dir: Path, service: str) -> tuple[list[str], str]:
         # Engines write there: what a link leads to is none of their words.
         for name in (name for pattern in SESSION_LOGS for name in names if fnmatch.fnmatch(name, pattern)):
             with beneath.open_file(folder, f"{logs}/{name}") as stream:
-                lines += stream.read(MOST_BYTES).decode("utf-8", "replace").splitlines()
+                lines += decode_text(stream.read(MOST_BYTES)).splitlines()
     except IndexError:
         return [], f"its workers write into a session of Ray, and {folder} has none"
     except OSError as error:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 from .._cluster import ray_cluster
 from .._common.findings import Finding
+from .._common.untrusted import parse_json
 from .._host import gb10
 from .._runtime import endpoint
 from . import engine_logs, fast_path, residency
@@ -223,7 +223,7 @@ def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.Ho
     :returns: what the start took of the host
     """
     try:
-        record = json.loads((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"))
+        record = parse_json((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"), f"{unit}.json")
     except FileNotFoundError:
         return residency.read_start(None, gpu_gib)
     except (OSError, ValueError) as error:

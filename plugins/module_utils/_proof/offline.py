@@ -9,10 +9,10 @@ is that of the service but for its name and what it runs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._common.untrusted import parse_json
 from .benchmark import significant
 
 MARK = "dgxspark-bench-offline"
@@ -118,7 +118,7 @@ def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dic
         said = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
         return None, f"vllm bench throughput: {said[:300]}"
     try:
-        found = json.loads(text)
+        found = parse_json(text, "the result of vllm bench throughput")
         seconds, requests = float(found["elapsed_time"]), int(found["num_requests"])
         total = float(found["tokens_per_second"])
     except (ValueError, TypeError, KeyError):

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common.findings import Finding
+from .._common.untrusted import parse_json
 
 SCHEMA = 1
 
@@ -161,7 +162,7 @@ def text_of(value: Mapping[str, Any]) -> str:
 
 def load(text: str) -> Receipt:
     """Parse the text of a receipt file. Raises ValueError saying what is wrong with it."""
-    found = json.loads(text)
+    found = parse_json(text, "the receipt")
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
     if found.get("schema") != SCHEMA:

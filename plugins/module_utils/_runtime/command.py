@@ -6,7 +6,7 @@
 Silence is never an answer. A program that does not end in time is killed with all that it started, and one that cannot be
 killed, as a client of a hung driver, is left behind instead of being waited for.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+What they print is foreign text: it steers no terminal once it is here. This file is copied to hosts as it is (the units run it).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .._common.untrusted import decode_text
 
 # Programs format numbers and times themselves, so both are pinned.
 ENVIRONMENT = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": "C", "TZ": "UTC"}
@@ -228,7 +230,7 @@ class _Pipes:
                 with contextlib.suppress(OSError):
                     stream.close()
         texts = [bytes(self.kept.get(stream, b"")[-self.limit :]) for stream in (self.child.stdout, self.child.stderr)]
-        return texts[0].decode("utf-8", "replace"), texts[1].decode("utf-8", "replace")
+        return decode_text(texts[0]), decode_text(texts[1])
 
 
 def _end(child: subprocess.Popen[bytes], key: tuple[str, ...]) -> None:

@@ -9,12 +9,14 @@ the one that compiles the kernels, so it is better made here than by a person.
 
 Stages: health -> models -> completion -> adapters -> tools -> reasoning (the last three only when asked for).
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+What servers answer is foreign data: a C(Problem) and the result of C(wait_ready) hold printable texts alone. This file is copied to
+hosts as it is (the units run it).
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import io
 import json
@@ -29,7 +31,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
+
+from .._common.untrusted import decode_text, parse_json, printable, received
 
 STAGES = ("health", "models", "completion", "adapters", "tools", "reasoning")
 
@@ -48,6 +52,8 @@ POOLING_FIX = "the engine computes wrong, or the model is read as another kind t
 DEFAULT_PROMPT = "Say hello and name three colours."
 MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 400
+MOST_REDIRECTS = 5
+REDIRECTS = (301, 302, 303, 307, 308)
 
 # One 500 can be a hiccup of the first compile; the same answer three times in a row will not change by waiting.
 MAX_SERVER_ERRORS = 3
@@ -89,9 +95,8 @@ class Problem(Exception):
     """
 
     def __init__(self, message: str, fix: str = "", final: bool = False, kind: str = "answer", status: int = 0) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message, self.fix = printable(message), printable(fix)
+        super().__init__(self.message)
         self.final = final
         self.kind = kind
         self.status = status
@@ -208,7 +213,8 @@ def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = ""
             connection.sock = raw
             connection.request("CONNECT", f"{host}:{port}", headers=_proxy_headers(proxy))
             reply = connection.response_class(raw, method="CONNECT")
-            reply.begin()
+            with _parsing():
+                reply.begin()
             if reply.status != 200:
                 raise ConnectionError(f"the proxy {via.hostname} answered {reply.status} for {host}:{port}")
             connection = http.client.HTTPConnection(host, port)
@@ -245,12 +251,38 @@ def _dial(host: str, port: int, deadline: Deadline) -> socket.socket:
     raise last
 
 
-def read_body(response: http.client.HTTPResponse) -> bytes:
-    """Read what follows the headers; raises ResponseTooLarge for more than C(MAX_BODY_BYTES)."""
-    raw = response.read(MAX_BODY_BYTES + 1)
-    if len(raw) > MAX_BODY_BYTES:
-        raise ResponseTooLarge(f"the answer is longer than {MAX_BODY_BYTES} bytes")
+@contextlib.contextmanager
+def _parsing() -> Iterator[None]:
+    """Raise ConnectionError for an answer that http.client cannot parse; it raises ValueError and OverflowError for sizes of chunks."""
+    try:
+        yield
+    except (http.client.HTTPException, ValueError, OverflowError) as error:
+        raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+
+
+def begin(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    """Read status and headers of an answer. Raises OSError."""
+    with _parsing():
+        return connection.getresponse()
+
+
+def read_body(response: http.client.HTTPResponse, most_bytes: int = 0) -> bytes:
+    """Read what follows the headers; raises OSError, and ResponseTooLarge for more than C(most_bytes) or else C(MAX_BODY_BYTES)."""
+    most_bytes = most_bytes or MAX_BODY_BYTES
+    with _parsing():
+        raw = response.read(most_bytes + 1)
+    if len(raw) > most_bytes:
+        raise ResponseTooLarge(f"the answer is longer than {most_bytes} bytes")
     return raw
+
+
+def read_line(response: http.client.HTTPResponse) -> bytes:
+    """Read a line of the body with its end, empty at the end of the body; raises ResponseTooLarge for a longer one, and OSError."""
+    with _parsing():
+        line = response.readline(MAX_BODY_BYTES + 1)
+    if len(line) > MAX_BODY_BYTES:
+        raise ResponseTooLarge(f"a line of the answer is longer than {MAX_BODY_BYTES} bytes")
+    return line
 
 
 @dataclass(frozen=True)
@@ -269,6 +301,7 @@ def fetch(
     data: bytes | None = None,
     timeout: float = 10.0,
     proxies: bool = False,
+    most_bytes: int = 0,
 ) -> Reply:
     """Make one HTTP request; a redirect is an answer and not followed.
 
@@ -278,8 +311,9 @@ def fetch(
     :param data: the body
     :param timeout: seconds in all
     :param proxies: go by the proxies of the environment
+    :param most_bytes: longest body; C(MAX_BODY_BYTES) where it is 0
     :returns: status, headers and body
-    :raises OSError: also for an answer that is longer than C(MAX_BODY_BYTES) or no HTTP
+    :raises OSError: also for an answer that is longer or no HTTP
     :raises ValueError: for what is no URL
     """
     parts = urlsplit(url)
@@ -297,16 +331,40 @@ def fetch(
         connection = connect(parts.hostname, parts.port or (443 if tls else 80), tls, Deadline(timeout), proxy)
         try:
             connection.request(method, target, data, {"User-Agent": "dgxspark", **(headers or {}), **further})
-            response = connection.getresponse()
+            response = begin(connection)
             try:
                 found = {name.lower(): value for name, value in response.getheaders()}
-                return Reply(response.status, found, read_body(response))
+                return Reply(response.status, found, read_body(response, most_bytes))
             finally:
                 response.close()
         finally:
             connection.close()
     except http.client.HTTPException as error:
         raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+
+
+def download(url: str, most_bytes: int, timeout: float) -> bytes:
+    """Return the body of a URL, by the proxies of the environment; redirects are followed, but never from https to http.
+
+    :param url: with http or https
+    :param most_bytes: longest body
+    :param timeout: seconds in all
+    :returns: the body
+    :raises OSError: for any status but 200, and as C(fetch) does
+    :raises ValueError: for what is no URL
+    """
+    deadline = Deadline(timeout)
+    for _redirect in range(MOST_REDIRECTS + 1):
+        reply = fetch(url, timeout=deadline.remaining(), proxies=True, most_bytes=most_bytes)
+        if reply.status == 200:
+            return reply.body
+        if reply.status not in REDIRECTS or "location" not in reply.headers:
+            raise OSError(f"{urlsplit(url).netloc} answers HTTP {reply.status}")
+        target = urljoin(url, reply.headers["location"])
+        if url.startswith("https:") and not target.startswith("https:"):
+            raise OSError(f"{urlsplit(url).netloc} redirects to a URL without TLS")
+        url = target
+    raise OSError(f"{urlsplit(url).netloc} redirects more than {MOST_REDIRECTS} times")
 
 
 def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> Iterator[bytes]:
@@ -324,11 +382,11 @@ def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> 
         connection = connect(parts.hostname or "", parts.port or 80, parts.scheme == "https", deadline)
         try:
             connection.request("POST", parts.path, data, dict(headers))
-            response = connection.getresponse()
+            response = begin(connection)
             try:
                 if response.status != 200:
-                    raise OSError(f"{response.status} {read_body(response)[:500].decode('utf-8', 'replace')}")
-                while line := response.readline(MAX_BODY_BYTES):
+                    raise OSError(f"{response.status} {decode_text(read_body(response)[:500])}")
+                while line := read_line(response):
                     yield line
                     deadline.renew()
             finally:
@@ -377,7 +435,7 @@ class Client:
             headers["Authorization"] = f"Bearer {self.api_key}"
         try:
             connection.request(method, self.prefix + path, data, headers)
-            return connection, connection.getresponse()
+            return connection, begin(connection)
         except BaseException:
             connection.close()
             raise
@@ -489,7 +547,7 @@ class Client:
         if status != 200:
             raise self.status_problem(status, raw, path)
         try:
-            answer = json.loads(raw)
+            answer = parse_json(raw, path, finite=False, exact=True)  # texts and vectors are judged
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
@@ -514,7 +572,7 @@ class Client:
                 if response.status != 200:
                     raise self.status_problem(response.status, read_body(response), path)
                 while True:
-                    line = response.readline(MAX_BODY_BYTES)
+                    line = read_line(response)
                     if not line:
                         raise Problem(
                             f"the stream of {path} was cut before its end",
@@ -527,7 +585,7 @@ class Client:
                     if value.strip() == "[DONE]":
                         return
                     try:
-                        event = json.loads(value)
+                        event = parse_json(value, path, finite=False, exact=True)
                     except ValueError:
                         event = None
                     if not isinstance(event, dict):
@@ -555,9 +613,9 @@ def seconds(value: float) -> str:
 
 def error_text(raw: bytes) -> str:
     """Return the message inside an error body of vLLM (either of its two shapes) or FastAPI, else the text itself."""
-    text = raw.decode("utf-8", "replace").strip()
+    text = decode_text(raw).strip()
     try:
-        body = json.loads(text)
+        body = parse_json(text, "the body")
     except ValueError:
         return text[:MAX_TEXT]
     message: Any = body
@@ -636,6 +694,8 @@ def wrong_vectors(vectors: list[Any], wanted: int) -> str:
 
 def cosine(one: list[float], other: list[float]) -> float:
     """Return how alike two vectors point, 1 for the same direction."""
+    # Scaled first: squares of very large or small numbers are infinite or zero.
+    one, other = ([number / max(map(abs, vector)) for number in vector] for vector in (one, other))
     return sum(left * right for left, right in zip(one, other)) / (math.hypot(*one) * math.hypot(*other))
 
 
@@ -815,10 +875,12 @@ class Readiness:
         start = self.clock()
         body = {"model": self.model, "query": QUESTION, "documents": [OTHER_THING, SAME_THING[1]]}
         answer = self.client.request_json("POST", "/v1/rerank", body, self._long())
-        scores: dict[Any, Any] = {
-            entry.get("index"): entry.get("relevance_score") for entry in entries_of(answer, "results")
+        scores: dict[int, Any] = {
+            entry["index"]: entry["relevance_score"]
+            for entry in entries_of(answer, "results")
+            if isinstance(entry.get("index"), int) and is_figure(entry.get("relevance_score"))
         }
-        if set(scores) != {0, 1} or not all(is_figure(score) for score in scores.values()):
+        if set(scores) != {0, 1}:
             wrong = "not one score for each document"
         else:
             wrong = (
@@ -992,7 +1054,7 @@ class Readiness:
                 problem.fix = "set enable-auto-tool-choice and the tool-call-parser of this model"
             raise
         message = choice["message"]
-        calls = message.get("tool_calls") or []
+        calls = entries_of(message, "tool_calls")
         content = str(message.get("content") or "")
         parser = "set the tool-call-parser (and chat template) that this model was trained with"
         if choice.get("finish_reason") == "length":
@@ -1000,13 +1062,13 @@ class Readiness:
         if not calls:
             seen = f"as plain text: {content[:120]!r}" if content else "and said nothing"
             raise Problem(f"the model did not call the offered tool, it answered {seen}", parser, True)
-        function = calls[0].get("function") if isinstance(calls[0], dict) else None
+        function = calls[0].get("function")
         name = function.get("name") if isinstance(function, dict) else None
         raw = function.get("arguments") if isinstance(function, dict) else None
         if name != "get_weather":
             raise Problem(f"the tool call names {name!r} instead of 'get_weather'", parser, True)
         try:
-            arguments = json.loads(raw) if isinstance(raw, str) else raw
+            arguments = parse_json(raw, "arguments") if isinstance(raw, str) else raw
         except ValueError:
             arguments = None
         if not isinstance(arguments, dict):
@@ -1238,7 +1300,7 @@ def wait_ready(
             checks[stage] = not failed
             if failed:
                 break
-    return {
+    result: dict[str, Any] = {
         "ready": failed is None,
         "stage": stage,
         "elapsed_seconds": round(clock() - start, 2),
@@ -1247,3 +1309,4 @@ def wait_ready(
         "error": failed.message if failed else "",
         "fix": failed.fix if failed else "",
     }
+    return dict(received(result))

@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves.
 
-This file is copied to hosts as it is (watchdog and fleet monitor run it), so it imports nothing but the standard library.
+This file is copied to hosts as it is (watchdog and fleet monitor run it).
 """
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterator
 from typing import Any
+
+from .._common.untrusted import printable
 
 # Our name -> vLLM's gauge (vllm/v1/metrics/loggers.py; the second KV name is the one before 0.9).
 GAUGES = {
@@ -24,30 +26,35 @@ COUNTERS = {
     "prompt_tokens": ("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
     "iterations": ("vllm:iteration_tokens_total_count",),
 }
-SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})?\s+(\S+)(?:\s+\d+)?")
-
-LABELLED = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?")
-LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?")
+LABEL = re.compile(r'(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 ESCAPED = re.compile(r"\\(.)")
+MOST = 2**63
+"""No count, size or time is larger; sums of more could overflow."""
+
+
+def _samples(text: str, prefix: str | tuple[str, ...] = "") -> Iterator[tuple[str, str, float]]:
+    """Yield name, labels and value of each sample whose name begins with C(prefix), or one of them.
+
+    A value that is not a number, not finite or beyond C(MOST) is left out.
+    """
+    for line in text.splitlines():
+        match = SAMPLE.fullmatch(line.strip()) if line.startswith(prefix) else None
+        if match:
+            try:
+                value = float(match.group(3))
+            except ValueError:
+                continue
+            if abs(value) <= MOST:  # false for NaN
+                yield match.group(1), match.group(2) or "", value
 
 
 def labelled(text: str, prefix: str | tuple[str, ...]) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Read the exposition format with its labels; returns labels and value of each sample whose name begins with C(prefix), or one of them.
-
-    A value that is no number, or not finite, is left out.
-    """
+    """Return labels and value of the samples of each name that begins with C(prefix), or one of them."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for line in text.splitlines():
-        match = LABELLED.fullmatch(line.strip()) if line.startswith(prefix) else None
-        if not match:
-            continue
-        try:
-            value = float(match.group(3))
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            labels = {name: ESCAPED.sub(_plain, given) for name, given in LABEL.findall(match.group(2) or "")}
-            found.setdefault(match.group(1), []).append((labels, value))
+    for name, inner, value in _samples(text, prefix):
+        labels = {label: printable(ESCAPED.sub(_plain, given)) for label, given in LABEL.findall(inner)}
+        found.setdefault(name, []).append((labels, value))
     return found
 
 
@@ -56,15 +63,10 @@ def _plain(escape: re.Match[str]) -> str:
 
 
 def samples(text: str) -> dict[str, list[float]]:
-    """Read the exposition format; returns the values of each name, whatever their labels."""
+    """Return the values of each name, whatever their labels."""
     found: dict[str, list[float]] = {}
-    for line in text.splitlines():
-        match = None if line.startswith("#") else SAMPLE.fullmatch(line.strip())
-        if match:
-            try:
-                found.setdefault(match.group(1), []).append(float(match.group(2)))
-            except ValueError:
-                continue
+    for name, _labels, value in _samples(text):
+        found.setdefault(name, []).append(value)
     return found
 
 

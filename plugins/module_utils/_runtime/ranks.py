@@ -30,6 +30,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from .._common.untrusted import parse_json
+
 MAGIC = "dgxspark-rank-1"
 
 WAITING = "waiting"  # nothing is held; looks for the other ranks
@@ -170,7 +172,7 @@ class Message:
 def decode(data: bytes) -> Message | None:
     """Read a datagram; None when it is not one of a supervisor of this version."""
     try:
-        given = json.loads(data)
+        given = parse_json(data, "a datagram")
         if not isinstance(given, dict) or given.pop("magic", None) != MAGIC:
             return None
         given["facts"] = Facts(**{each.name: str(given["facts"][each.name]) for each in fields(Facts)})
@@ -178,7 +180,7 @@ def decode(data: bytes) -> Message | None:
         given["members"] = None if members is None else _boots(members)
         given["reachable_peers"] = _boots(given["reachable_peers"])
         message = Message(**given)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
     texts = (message.cluster, message.service, message.boot, message.fingerprint, message.reason)
     numbers = isinstance(message.rank, int) and isinstance(message.seq, int)

@@ -12,10 +12,11 @@ This file is copied to hosts as it is (the units run it), so it imports nothing 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from .._common.untrusted import decode_text, parse_json
 
 # The stages of a start, in their order. vLLM's runners differ in whether kernels warm up before or after the graphs are captured.
 STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving")
@@ -160,10 +161,10 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
     found, cursor = [], ""
     for row in text.splitlines():
         try:
-            entry = json.loads(row)
+            entry = parse_json(row, "journalctl")
             clock = int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6
             message = entry.get("MESSAGE")
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             continue
         cursor = str(entry.get("__CURSOR") or cursor)
         if isinstance(message, list):  # a line with colours or other signs that JSON does not show comes as its bytes
@@ -176,7 +177,7 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
 def _decoded(message: list[Any]) -> str:
     """Return a text that is given as the numbers of its bytes; empty where it is something else."""
     try:
-        return bytes(message).decode("utf-8", "replace")
+        return decode_text(bytes(message))
     except (TypeError, ValueError):
         return ""
 

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .._common.untrusted import parse_json
+
+DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
 
 def read(path: Path) -> dict[str, Any] | None:
     """Return the object in a file; C(None) where there is no file, or no object in it."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
@@ -31,18 +35,28 @@ def write(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
     write_text(path, json.dumps(value, indent=1) + "\n", mode)
 
 
-def write_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replace a file of text at one go, as C(write) does.
+def write_text(path: Path, text: str, mode: int | None = 0o644) -> None:
+    """Replace a file of text at one go, as C(write_bytes) does."""
+    write_bytes(path, text.encode(), mode)
+
+
+def write_bytes(path: Path, content: bytes, mode: int | None = 0o644) -> None:
+    """Replace a file at one go; several writers at once leave the content of one of them.
 
     :param path: of the file; its folder is made
-    :param text: what is to be in it
-    :param mode: of the file
+    :param content: its bytes
+    :param mode: of the file; None leaves it to the umask
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), mode)
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
+    draft = path.with_name(f".{path.name[:50]}.{os.urandom(8).hex()}.new")
+    try:
+        with os.fdopen(os.open(draft, DRAFT, 0o666 if mode is None else 0o600), "wb") as stream:
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

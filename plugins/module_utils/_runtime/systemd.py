@@ -11,13 +11,15 @@ import socket
 import sys
 from collections.abc import Callable
 
+from .._common.untrusted import printable
+
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
 
 
 def journal_line(text: str, level: int) -> str:
     """Return a line for the journal with its priority (3 error, 4 warning, 6 information), which only the journal is told."""
-    line = " ".join(text.split())
+    line = " ".join(printable(text).split())
     return f"<{level}>{line}" if os.environ.get("JOURNAL_STREAM") else line
 
 

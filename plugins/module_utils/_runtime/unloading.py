@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .._common.untrusted import parse_json
 from . import endpoint
 from .hostmem import GIB
 
@@ -24,7 +25,7 @@ def ollama_url(etc: Path) -> str | None:
     """Return the URL of the host's Ollama by C(ollama.json); None where there is none. Raises ValueError for a file that cannot be read."""
     path = etc / "ollama.json"
     try:
-        url = json.loads(path.read_text(encoding="utf-8"))["url"]
+        url = parse_json(path.read_text(encoding="utf-8"), str(path))["url"]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -48,7 +49,7 @@ def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, An
     answer = endpoint.fetch(asked, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
     if answer.status != 200:
         raise OSError(f"HTTP {answer.status} at {path}")
-    found = json.loads(answer.body or b"{}")
+    found = parse_json(answer.body or b"{}", asked)
     if not isinstance(found, dict):
         raise ValueError("no JSON object came back")
     return found

@@ -17,6 +17,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._common.untrusted import parse_json
 from dgxspark_vllm._runtime import endpoint
 
 REQUEST_SECONDS = 35.0
@@ -89,7 +90,7 @@ def request(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
             raise Refused(f"{message}: {hints.get(answer.status, 'not allowed')}")
         raise OSError(message)
     try:
-        return json.loads(answer.body.decode(errors="replace"))
+        return parse_json(answer.body.decode(errors="replace"), url)
     except ValueError:
         return None
 

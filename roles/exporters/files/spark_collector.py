@@ -17,19 +17,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._common.untrusted import parse_json
 from dgxspark_vllm._host import docker_facts, gb10, units
 from dgxspark_vllm._proof import receipts
 from dgxspark_vllm._runtime import command, hostmem
@@ -241,7 +241,7 @@ def _number(value: float) -> str:
 
 def load(path: Path) -> dict[str, Any]:
     """Read a JSON object; ValueError for anything else."""
-    value = json.loads(path.read_text(encoding="utf-8"))
+    value = parse_json(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(value, dict):
         raise ValueError(f"{path} is not a JSON object")
     return value
@@ -294,7 +294,7 @@ class Collector:
         ):
             try:
                 read(page)
-            except (Failed, command.NoAnswer, OSError, ValueError, KeyError, TypeError) as error:
+            except Exception as error:  # whatever a program or a file says: the other sources are read
                 page.add("dgxspark_collector_source_up", 0, source=name)
                 self.complain(name, f"{error}" if isinstance(error, (Failed, command.NoAnswer)) else repr(error))
             else:
@@ -304,6 +304,14 @@ class Collector:
         page.add("dgxspark_collector_last_run_timestamp_seconds", round(time.time(), 3))
         page.add("dgxspark_collector_duration_seconds", round(time.monotonic() - start, 4))
         return page.text()
+
+    @contextlib.contextmanager
+    def apart(self, what: str) -> Iterator[None]:
+        """Leave out one thing that cannot be read, and go on with the others of its source."""
+        try:
+            yield
+        except Exception as error:  # whatever a file says
+            self.complain(what, repr(error))
 
     def complain(self, source: str, text: str) -> None:
         """Say once in the journal why a source is missing, and again when it came back and went."""
@@ -370,16 +378,17 @@ class Collector:
         planned = self.config.get("planned_gib") or {}
         starts = objects(self.run_dir / "starts")
         for name, service in self.services.items():
-            unit, model = service.get("unit"), service.get("model")
-            page.add("dgxspark_service_info", 1, service=name, unit=unit, model=model)
-            page.add("dgxspark_service_planned_bytes", _bytes(planned.get(name)), service=name)
-            page.add("dgxspark_service_requested_bytes", _bytes(service.get("memory_gib")), service=name)
-            record = starts.get(str(unit)) or {}
-            page.add("dgxspark_service_start_seconds", record.get("start_seconds"), service=name)
-            guard = record.get("load_guard") or {}
-            page.add("dgxspark_load_guard_drops", guard.get("drops"), service=name)
-            page.add("dgxspark_load_guard_compactions", guard.get("compactions"), service=name)
-            page.add("dgxspark_load_guard_lowest_free_bytes", _bytes(guard.get("lowest_free_gib")), service=name)
+            with self.apart(f"the service {name}"):
+                unit, model = service.get("unit"), service.get("model")
+                page.add("dgxspark_service_info", 1, service=name, unit=unit, model=model)
+                page.add("dgxspark_service_planned_bytes", _bytes(planned.get(name)), service=name)
+                page.add("dgxspark_service_requested_bytes", _bytes(service.get("memory_gib")), service=name)
+                record = starts.get(str(unit)) or {}
+                page.add("dgxspark_service_start_seconds", _plain(record.get("start_seconds")), service=name)
+                guard = record.get("load_guard") or {}
+                page.add("dgxspark_load_guard_drops", _plain(guard.get("drops")), service=name)
+                page.add("dgxspark_load_guard_compactions", _plain(guard.get("compactions")), service=name)
+                page.add("dgxspark_load_guard_lowest_free_bytes", _bytes(guard.get("lowest_free_gib")), service=name)
 
     def of_units(self, page: Page) -> None:
         """States and restarts of all units of the collection."""
@@ -435,19 +444,15 @@ class Collector:
         """What was measured when the services were last proved, and when they first were."""
         folder = self.state / "receipts"
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-            try:
+            with self.apart(str(path)):
                 receipt = receipts.load(path.read_text(encoding="utf-8"))
-                written = path.stat().st_mtime
-            except (OSError, ValueError) as error:
-                self.complain(str(path), str(error))
-                continue
-            page.add("dgxspark_receipt_timestamp_seconds", round(written), service=path.stem)
-            for metric, figures in (("measured", receipt.measured), ("baseline", receipt.baseline)):
-                for figure in receipts.FIGURES:
-                    value = figures.get(figure)
-                    if isinstance(value, (int, float)):
-                        page.add(f"dgxspark_receipt_{metric}", value, service=path.stem, figure=figure)
-            self.benchmark(page, path.stem, receipt.benchmark or {})
+                page.add("dgxspark_receipt_timestamp_seconds", round(path.stat().st_mtime), service=path.stem)
+                for metric, figures in (("measured", receipt.measured), ("baseline", receipt.baseline)):
+                    for figure in receipts.FIGURES:
+                        value = figures.get(figure)
+                        if isinstance(value, (int, float)):
+                            page.add(f"dgxspark_receipt_{metric}", value, service=path.stem, figure=figure)
+                self.benchmark(page, path.stem, receipt.benchmark or {})
 
     def benchmark(self, page: Page, service: str, section: Mapping[str, Any]) -> None:
         """What bench.yml measured; a section that is stale has no ratio, which keeps its alert silent."""
@@ -464,10 +469,11 @@ class Collector:
         if not path.exists():
             return
         for service, note in load(path)["services"].items():
-            page.add("dgxspark_watchdog_state", 1, service=service, state=note["state"])
-            page.add("dgxspark_watchdog_restarts_within_day", _plain(note.get("restarts_24h")), service=service)
-            at = _plain((note.get("last_action") or {}).get("at"))
-            page.add("dgxspark_watchdog_last_action_timestamp_seconds", at, service=service)
+            with self.apart(f"the watchdog's note of {service}"):
+                page.add("dgxspark_watchdog_state", 1, service=service, state=note["state"])
+                page.add("dgxspark_watchdog_restarts_within_day", _plain(note.get("restarts_24h")), service=service)
+                at = _plain((note.get("last_action") or {}).get("at"))
+                page.add("dgxspark_watchdog_last_action_timestamp_seconds", at, service=service)
 
     def guard(self, page: Page) -> None:
         """How short memory is and what the guard did about it, where one runs."""
@@ -488,7 +494,7 @@ class Collector:
 
 
 def _bytes(size: Any) -> int | None:
-    return round(size * GIB) if isinstance(size, (int, float)) else None
+    return round(size * GIB) if _plain(size) is not None else None
 
 
 def _plain(value: Any) -> float | None:

@@ -38,6 +38,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._common.untrusted import decode_text, printable
 from dgxspark_vllm._fleet import status_page, watched_status
 from dgxspark_vllm._runtime import command, endpoint, fleet_state, metrics, state_file
 from dgxspark_vllm._runtime.fleet_state import Result
@@ -185,20 +186,24 @@ def check_all(settings: Mapping[str, Any], wanted: Mapping[str, str | None]) -> 
     """Ask all endpoints at once, a bounded number at a time, and give up on what does not end."""
     quick, slow = float(settings["timeout_seconds"]), float(settings["completion_seconds"])
 
-    def judged(given: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return check(given, quick, slow, wanted.get(given["key"]))
-        except Exception as error:  # one endpoint that answers nonsense does not hide the others
-            return failed(f"the check itself failed: {error!r}")
-
     seconds = 2 * quick + (2 * slow + 20 if any(w is not None for w in wanted.values()) else 0)
-    done = at_once({given["key"]: functools.partial(judged, given) for given in settings["endpoints"]}, seconds)
+    jobs = {
+        given["key"]: functools.partial(check, given, quick, slow, wanted.get(given["key"]))
+        for given in settings["endpoints"]
+    }
+    done = at_once(jobs, seconds, lambda why: failed(f"the check itself failed: {why}"))
     late = failed("the check did not end in time", "the name may not resolve, or the server sends byte by byte")
     return {given["key"]: done.get(given["key"], late) for given in settings["endpoints"]}
 
 
-def at_once(jobs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
-    """Do jobs that raise nothing, a bounded number at a time; seconds: that one may take. Returns what ended in time."""
+def at_once(jobs: Mapping[str, Callable[[], Any]], seconds: float, failure: Callable[[str], Any]) -> dict[str, Any]:
+    """Do jobs, a bounded number at a time.
+
+    :param jobs: by name
+    :param seconds: that one may take
+    :param failure: makes the result of one that raised something, of the reason
+    :returns: results by name; what did not end in time is missing
+    """
     todo: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in jobs:
         todo.put(name)
@@ -210,7 +215,10 @@ def at_once(jobs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, 
                 name = todo.get_nowait()
             except queue.Empty:
                 return
-            done[name] = jobs[name]()
+            try:
+                done[name] = jobs[name]()
+            except Exception as error:  # one that answers nonsense does not hide the others
+                done[name] = failure(printable(repr(error)))
 
     threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, len(jobs)))]
     for thread in threads:
@@ -234,7 +242,7 @@ def http_post(url: str, data: bytes, headers: Mapping[str, str], secrets: Sequen
     def clean(text: str) -> str:
         for secret in secrets:
             text = text.replace(secret, "********") if secret else text
-        return " ".join(text.split())[:200]
+        return " ".join(printable(text).split())[:200]
 
     try:
         answer = endpoint.fetch(url, "POST", headers, data, SEND_SECONDS, proxies=True)
@@ -243,7 +251,7 @@ def http_post(url: str, data: bytes, headers: Mapping[str, str], secrets: Sequen
     except ValueError as error:  # its text may have the address, which may be a secret
         raise DeliveryError(f"its address, a header or the answer is no HTTP ({type(error).__name__})") from None
     if not 200 <= answer.status < 300:
-        said = answer.body[:4096].decode("utf-8", "replace")
+        said = decode_text(answer.body[:4096])
         raise DeliveryError(f"HTTP {answer.status}: {clean(said or 'without a word')}")
 
 
@@ -308,11 +316,7 @@ def send_mail(given: Mapping[str, Any], title: str, text: str, _changes: Sequenc
                 server.login(str(given.get("user") or given["from"]), password)
             server.send_message(message)
     except smtplib.SMTPResponseException as error:
-        said = (
-            error.smtp_error.decode("utf-8", "replace")
-            if isinstance(error.smtp_error, bytes)
-            else str(error.smtp_error)
-        )
+        said = decode_text(error.smtp_error) if isinstance(error.smtp_error, bytes) else str(error.smtp_error)
         said = said.replace(password, "********") if password else said
         raise DeliveryError(f"{where[0]}:{where[1]} answered {error.smtp_code}: {said[:200]}") from None
     except (smtplib.SMTPException, OSError, ValueError) as error:
@@ -388,7 +392,7 @@ def make_page(
     jobs = {f"engine {given['key']}": functools.partial(read_figures, given["url"]) for given in engines}
     wanted = settings["page"]["exporters"]
     jobs |= {f"exporter {spark}": functools.partial(read_figures, url) for spark, url in wanted.items()}
-    text = at_once(jobs, PAGE_SECONDS)
+    text = at_once(jobs, PAGE_SECONDS, lambda why: (None, f"its figures cannot be read: {why}"))
     now, late = time.time(), (None, "its exporter does not answer in time")
     before = (state.get("page") or {}).get("tokens") if isinstance(state.get("page"), dict) else None
     before = before if isinstance(before, dict) else {}
@@ -419,7 +423,7 @@ def read_figures(url: str) -> tuple[str | None, str]:
     try:
         answer = endpoint.fetch(f"{url}/metrics", timeout=PAGE_SECONDS)
     except (OSError, ValueError) as error:
-        return None, f"its exporter does not answer: {' '.join(str(error).split())[:200]}"
+        return None, f"its exporter does not answer: {' '.join(printable(str(error)).split())[:200]}"
     if answer.status != 200:
         return None, f"its exporter answers HTTP {answer.status}"
     return answer.body.decode("utf-8", "replace"), ""

@@ -33,7 +33,8 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, endpoint
+from dgxspark_vllm._common.untrusted import parse_json
+from dgxspark_vllm._runtime import command, endpoint, state_file
 
 CONTAINER = "spark-gateway"
 POLL_SECONDS = 0.5
@@ -83,8 +84,8 @@ def read(path: Path) -> Any:
     if len(content) > MOST_BYTES:
         raise GatewayError(f"{path} has more than {MOST_BYTES} bytes. {ODD}")
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
+        return parse_json(content, str(path))
+    except ValueError:
         return None
 
 
@@ -207,11 +208,8 @@ class Gateway:
             yield since
             kept = (held | {hold}) & set(since)
             if since != before or kept != held or not self.drained_file.exists():
-                part = self.run / ".drained.json"
                 text = json.dumps({"drained": sorted(since), "since": since, "held": sorted(kept)}, indent=1)
-                part.write_text(text + "\n", encoding="utf-8")
-                part.chmod(0o644)
-                part.replace(self.drained_file)
+                state_file.write_text(self.drained_file, text + "\n")
 
     def children(self) -> list[dict[str, Any]]:
         """What each process that serves says of itself; those that leave still finish their requests."""
@@ -429,8 +427,8 @@ def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
         code, text = fetch(f"{url}/v1/models", key)
         if code == 200:
             try:
-                names = {str(entry["id"]) for entry in json.loads(text)["data"]}
-            except (ValueError, KeyError, TypeError, RecursionError):
+                names = {str(entry["id"]) for entry in parse_json(text, url)["data"]}
+            except (ValueError, KeyError, TypeError):
                 names = set()
             missing = sorted(set(settings["names"]) - names)
             if not missing:
@@ -468,9 +466,7 @@ def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
             ) from problem
         proved.append(name)
     text = json.dumps({"fingerprint": mark, "proved": sorted(set(proved) & set(names))})
-    part = note.with_name(".tools.json.new")
-    part.write_text(text, encoding="utf-8")
-    part.replace(note)
+    state_file.write_text(note, text)
     return {"tools": sorted(set(proved) & set(names)), "tools_unknown": unknown}
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._common.untrusted import decode_text
 from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, pins, state_file, unloading
 from dgxspark_vllm._runtime.systemd import journal, notify
 
@@ -70,7 +71,7 @@ def call(argv: list[str], seconds: float = CALL_SECONDS) -> str | None:
 def read(path: Path) -> str:
     """A small file, empty where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return decode_text(path.read_bytes())
     except OSError:
         return ""
 
@@ -234,7 +235,9 @@ def is_idle(service: Service, run_dir: Path) -> bool:
     """Whether a service is on demand and has no request, by its own count, a speech server by that of its port; one that does not say has some."""
     if not service.on_demand or not service.url:
         return False
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(
+        Exception
+    ):  # one that says nonsense does not keep the account of the others from being taken
         if service.speech:
             path = run_dir / "on_demand" / "state.json"
             own = ((state_file.read(path) or {}).get("services") or {}).get(service.name) or {}
@@ -308,7 +311,7 @@ class Ledger:
     def started_with(self, service: Service) -> float:
         """What the host lost between the gate of a service and its first answer, GiB; 0 where that was not recorded."""
         record = state_file.read(self.run_dir / "starts" / f"{service.unit}.json") or {}
-        with contextlib.suppress(KeyError, TypeError):
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
             return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
         return 0.0
 
@@ -387,7 +390,7 @@ class Ledger:
     def helpers(self, running: set[str]) -> tuple[str, ...]:
         """Servers that hold models only for the next request; running: names of the containers that there are."""
         found = []
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):
             url = unloading.ollama_url(self.etc)
             if url and unloading.loaded_models(url):
                 found.append("ollama")
@@ -751,6 +754,8 @@ class Guard:
                 self.round()
             except OSError as error:
                 say(f"warning: the memory cannot be read: {error}", 4)
+            except Exception as error:  # the next look may go well
+                say(f"warning: a look failed: {error!r}", 3)
             if not ready:
                 notify("READY=1")
                 ready = True

@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import json
 import os
 import queue
 import re
@@ -44,6 +43,7 @@ sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libr
 import spark_unit
 from spark_unit import Stop, say
 
+from dgxspark_vllm._common.untrusted import parse_json  # isort: skip
 from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
 from dgxspark_vllm._runtime import endpoint  # isort: skip
 from dgxspark_vllm._runtime import hostmem  # isort: skip
@@ -523,7 +523,7 @@ def ask_ray(container: str, program: bytes, words: list[str], seconds: float) ->
         return False, f"no word of Ray within {seconds:.0f} s" if done.state == command.SILENT else done.why
     lines = done.out.strip().splitlines()
     try:
-        answer = json.loads(lines[-1])
+        answer = parse_json(lines[-1], "the answer of Ray")
         nodes = ", ".join(node["address"] for node in answer["nodes"] if node["alive"]) or "none"
         seen = f"Ray has the nodes {nodes} and {answer['gpus']} GPUs"
         ready = done.rc == 0 and answer["ready"] is True

@@ -24,7 +24,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import json
 import os
 import re
 import signal
@@ -37,6 +36,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._common.untrusted import parse_json
 from dgxspark_vllm._runtime import (
     command,
     compile_cache,
@@ -82,7 +82,7 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
     if not path.exists() and (etc / "speech" / path.name).exists():
         path = etc / "speech" / path.name  # a speech server on demand
     try:
-        service: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        service: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError) as error:
         raise Stop(f"{path} cannot be read: {error}") from error
     if not isinstance(service, dict):
@@ -113,11 +113,8 @@ def lock_file(run_dir: Path) -> Iterator[Path]:
 
 
 def read_owner(path: Path) -> dict[str, str] | None:
-    try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return owner if isinstance(owner, dict) and owner.get("unit") else None
+    owner = state_file.read(path)
+    return owner if owner and owner.get("unit") else None
 
 
 def still_starting(owner: dict[str, str]) -> bool:
@@ -142,9 +139,7 @@ def take_lock(run_dir: Path, unit: str, limit_seconds: float, poll: float) -> No
             if owner is None or owner["unit"] == unit or not still_starting(owner):
                 if owner is not None and owner["unit"] != unit:
                     say(f"{unit}: takes the start lock from {owner['unit']}, which is not starting any more")
-                fresh = path.with_suffix(".new")
-                fresh.write_text(json.dumps(mine) + "\n", encoding="utf-8")
-                fresh.replace(path)
+                state_file.write(path, mine)
                 return
         waited = time.monotonic() - start
         if waited >= limit_seconds:

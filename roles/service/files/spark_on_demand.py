@@ -30,7 +30,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -642,17 +642,19 @@ class Hub:
         self.read_pins()
         for slot in self.slots.values():
             if slot.service.unit in found:
-                await self.follow(slot, found[slot.service.unit])
+                with apart(slot.service.name):
+                    await self.follow(slot, found[slot.service.unit])
 
     def read_pins(self) -> None:
         """What owners, or the guard of the memory, keep warm or cold."""
         for name, slot in self.slots.items():
-            pin = pins.read(self.pins, name)
-            if pin != slot.kept:
-                say(pin.said(name) if pin.word else f"{name} is no longer kept {slot.pin}")
-                slot.kept, slot.pinned = pin, self.loop.time()
-            if pin.word == on_demand.COLD:
-                self.refuse(slot, pin.said(name))
+            with apart(name):
+                pin = pins.read(self.pins, name)
+                if pin != slot.kept:
+                    say(pin.said(name) if pin.word else f"{name} is no longer kept {slot.pin}")
+                    slot.kept, slot.pinned = pin, self.loop.time()
+                if pin.word == on_demand.COLD:
+                    self.refuse(slot, pin.said(name))
 
     def let_up(self, slot: Slot) -> None:
         """A person has started what the guard keeps cold: that ends it."""
@@ -830,8 +832,14 @@ class Hub:
         if asks:
             await asyncio.gather(*(self.ask(self.slots[action.name]) for action in asks))
             actions = self.decide()
-        work = [self.act(action) for action in actions if action.what != on_demand.LOOK]
-        await asyncio.gather(*(each for each in work if each is not None))
+        await asyncio.gather(*(self.do(action) for action in actions if action.what != on_demand.LOOK))
+
+    async def do(self, action: on_demand.Action) -> None:
+        """Do one thing; a failure keeps nothing else from being done."""
+        with apart(action.name):
+            work = self.act(action)
+            if work is not None:
+                await work
 
     def decide(self) -> list[on_demand.Action]:
         now = self.loop.time()
@@ -842,7 +850,10 @@ class Hub:
         """Ask an engine whether it has requests, whoever sent them."""
         began = self.loop.time()
         # A speech server does not count its requests; those that came through its port are counted here.
-        busy = await beside(has_requests, slot.service.engine) if slot.service.kind == on_demand.VLLM else False
+        busy = None if slot.service.kind == on_demand.VLLM else False
+        if busy is None:
+            with apart(slot.service.name):
+                busy = await beside(has_requests, slot.service.engine)
         slot.looked, slot.busy = began, busy
         if busy:
             slot.last = max(slot.last, began)
@@ -903,10 +914,11 @@ class Hub:
         """Give engines that are ready the requests that waited; and look after clients whose bodies are not read further."""
         for slot in self.slots.values():
             for client in list(slot.waiters):
-                if slot.state == on_demand.READY:
-                    client.forward()
-                elif client.paused and hung_up(client.transport.get_extra_info("socket")):
-                    client.transport.abort()
+                with apart(slot.service.name):
+                    if slot.state == on_demand.READY:
+                        client.forward()
+                    elif client.paused and hung_up(client.transport.get_extra_info("socket")):
+                        client.transport.abort()
 
     # --- telling
 
@@ -1066,6 +1078,15 @@ class Hub:
         say("ends; engines go on as they are")
 
 
+@contextlib.contextmanager
+def apart(name: str) -> Iterator[None]:
+    """Report a failure about one service, and go on with the others."""
+    try:
+        yield
+    except Exception as error:  # whatever an engine or a file says
+        say(f"warning: {name}: {error!r}", 3)
+
+
 def past_starts(kept: Any, name: str) -> list[float]:
     """What the last starts of a service took, by the file of an earlier process."""
     found = kept.get(name) if isinstance(kept, dict) else None
@@ -1094,8 +1115,12 @@ def has_requests(url: str) -> bool | None:
         return False
     if reply.status != 200:
         return None
-    found = metrics.parse(reply.body.decode("utf-8", "replace"))
-    return any(found[name] for name in ("requests_running", "requests_waiting"))
+    text = reply.body.decode("utf-8", "replace")
+    figures = metrics.parse(text)
+    counts = [figures[name] for name in ("requests_running", "requests_waiting")]
+    if None in counts and any(name in text for name in metrics.GAUGES["requests_running"]):
+        return None  # it counts, but its figures are not numbers
+    return any(counts)
 
 
 def reason_of(unit: str, properties: dict[str, str]) -> str:

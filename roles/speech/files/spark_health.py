@@ -28,6 +28,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._common.untrusted import parse_json
 from dgxspark_vllm._runtime import command, endpoint, state_file
 
 PROGRAM = "spark-health"
@@ -54,7 +55,7 @@ def say(text: str) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = parse_json(path.read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError) as error:
         raise Stop(f"{path} cannot be read: {error}; run the playbook again") from error
     if not isinstance(settings, dict) or not settings.get("url") or not settings.get("unit"):
@@ -118,7 +119,7 @@ def ask_health(settings: dict[str, Any]) -> str | None:
     if not 200 <= answer.status < 300:
         return f"{settings['health']} answers {answer.status}"
     try:
-        status = json.loads(answer.body).get("status")
+        status = parse_json(answer.body, settings["health"]).get("status")
     except (ValueError, AttributeError):
         return None
     return f"its status is {status}" if str(status).lower() in NOT_READY else None
@@ -234,7 +235,7 @@ def prove_asr(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     body = "".join(parts).encode() + head.encode() + tone() + f"\r\n--{mark}--\r\n".encode()
     answer, _kind = send(settings, "/v1/audio/transcriptions", body, f"multipart/form-data; boundary={mark}", seconds)
     try:
-        text = json.loads(answer)["text"]
+        text = parse_json(answer, "the transcription")["text"]
     except (ValueError, KeyError, TypeError) as error:
         raise Stop(
             f"{settings['unit']}: its transcription is no JSON with a text: {answer[:200]!r}. {NOT_OPENAI}"
@@ -263,7 +264,9 @@ def prove_tts(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def tags(settings: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        listed = json.loads(endpoint.fetch(settings["url"] + "/api/tags", timeout=REQUEST_SECONDS).body)["models"]
+        listed = parse_json(endpoint.fetch(settings["url"] + "/api/tags", timeout=REQUEST_SECONDS).body, "/api/tags")[
+            "models"
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Stop(
             f"{settings['unit']}: /api/tags gives no list of models: {error}. Its log:\n{log_tail(settings)}"
@@ -303,7 +306,7 @@ def pulling(settings: dict[str, Any], model: str) -> Iterator[dict[str, Any]]:
     try:
         for line in endpoint.lines(settings["url"] + "/api/pull", {"Content-Type": "application/json"}, body, 300):
             if line.strip():
-                yield json.loads(line)
+                yield parse_json(line, "/api/pull")
     except (OSError, ValueError) as error:
         yield {"error": str(error)}
 

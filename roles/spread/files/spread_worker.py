@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 sys.dont_write_bytecode = True
 
+from dgxspark_vllm._common.untrusted import decode_text, parse_json
 from dgxspark_vllm._content import file_stream, image_layers, image_stream, spread_files
 from dgxspark_vllm._content.spread_files import (
     CHUNK,
@@ -81,9 +82,7 @@ class Progress:
         """Write the file, by one rename."""
         with self.lock:
             self.state["done"] = self.counted + (self.count() if self.count else 0)
-            draft = self.path.with_name(f".{self.path.name}.new")
-            draft.write_text(json.dumps(self.state), encoding="utf-8")
-            draft.replace(self.path)
+            beneath.write(self.path.parent, self.path.name, json.dumps(self.state).encode())
 
     def follow(self) -> None:
         """Write it once a second, until the work has ended."""
@@ -142,7 +141,7 @@ def ssh_argv(task: Mapping[str, Any], link: Mapping[str, Any], folder: Path) -> 
 
 def last_words(text: bytes, program: str, code: int) -> str:
     """Return what a program said last, for a message: the cause comes before what followed from it."""
-    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in decode_text(text).splitlines() if line.strip()]
     return (" / ".join(lines[-3:]) or "it printed nothing") + f" ({program} ended with {code})"
 
 
@@ -487,7 +486,7 @@ class Image:
                 return None
             self.fail("inspect", ref, last_words(done.stderr, "docker", done.returncode))
         try:
-            return spread_files.describe(json.loads(done.stdout)[0])
+            return spread_files.describe(parse_json(done.stdout, "docker image inspect")[0])
         except (ValueError, LookupError, TypeError):
             self.fail("inspect", ref, "it printed no description of an image")
 
@@ -593,7 +592,7 @@ class Image:
                     sending.terminate()
             codes = sending.wait(), loading.wait()
             said.seek(0)
-            lines = said.read().decode("utf-8", "replace").splitlines()
+            lines = decode_text(said.read()).splitlines()
         if refused and codes[0] in (0, -signal.SIGTERM):
             raise Failed(f"{self.task['source']} sent something else than {self.task['ref']}: {refused}")
         if any(codes):
@@ -646,7 +645,7 @@ def work(job: Mapping[str, Any], progress: Progress) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run the job that a file describes."""
-    job = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
+    job = parse_json(Path(argv[0]).read_text(encoding="utf-8"), argv[0])
     work(job, Progress(Path(argv[1])))
     return 0
 

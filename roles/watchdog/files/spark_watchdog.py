@@ -24,7 +24,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -65,14 +65,23 @@ def run(argv: list[str], seconds: float = COMMAND_SECONDS) -> tuple[int, str]:
     return answer.rc, answer.out if answer.state == command.FINISHED else f"{answer.out}\n({answer.why})\n"
 
 
-def at_once(works: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
-    """Do several things at once for at most so long; what did not end in time is missing from the result."""
+def at_once(works: Mapping[str, Callable[[], Any]], seconds: float, failed: Callable[[str], Any]) -> dict[str, Any]:
+    """Do several things at once for at most so long.
+
+    :param works: by name
+    :param seconds: that all of them may take
+    :param failed: makes the result of one that raised something, of the reason
+    :returns: results by name; what did not end in time is missing
+    """
     done: dict[str, Any] = {}
     threads = []
     for key, work in works.items():
 
         def body(key: str = key, work: Callable[[], Any] = work) -> None:
-            done[key] = work()
+            try:
+                done[key] = work()
+            except Exception as error:  # whatever an engine answers: the others are looked at
+                done[key] = failed(repr(error))
 
         threads.append(threading.Thread(target=body, daemon=True))
         threads[-1].start()
@@ -82,6 +91,15 @@ def at_once(works: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str,
             thread.join(min(5.0, max(give_up - time.monotonic(), 0.01)))
             notify("WATCHDOG=1")
     return dict(done)
+
+
+@contextlib.contextmanager
+def apart(name: str) -> Iterator[None]:
+    """Report a failure about one service, and go on with the others."""
+    try:
+        yield
+    except Exception as error:  # whatever an engine or a file says
+        say(f"warning: {name} cannot be watched: {error!r}", 3)
 
 
 # --- what there is ------------------------------------------------------------------------------------------------
@@ -322,7 +340,7 @@ def collect(service: Service, etc: Path, state: Path, why: Mapping[str, Any], ke
         "kernel.txt": lambda: run(["journalctl", "--no-pager", "--output=short-iso", "-k", "-n", "200"])[1],
         "meminfo.txt": lambda: Path("/proc/meminfo").read_text(encoding="utf-8"),
     }
-    found = at_once(works, 3 * COMMAND_SECONDS)
+    found = at_once(works, 3 * COMMAND_SECONDS, lambda why: f"(this could not be had: {why})\n")
     for name in works:
         write(name, found.get(name, "(this could not be had in time)\n"))
     old = sorted(path for path in folder.parent.iterdir() if path.is_dir())[:-keep]
@@ -382,7 +400,10 @@ class Watchdog:
         ready = False
         while True:
             began = time.monotonic()
-            self.round()
+            try:
+                self.round()
+            except Exception as error:  # the next look may go well
+                say(f"warning: a look failed: {error!r}", 3)
             if not ready:
                 notify("READY=1")
                 ready = True
@@ -396,53 +417,71 @@ class Watchdog:
         for gone in set(self.trackers) - set(services):
             del self.trackers[gone]
         looks = self.look(services)
-        suspects = {name for name, now in looks.items() if self.tracker(name).look(now) == wedge.PROBE}
+        suspects = set()
+        for name, now in looks.items():
+            with apart(name):
+                if self.tracker(name).look(now) == wedge.PROBE:
+                    suspects.add(name)
         seconds = {name: self.settings(name).probe_seconds for name in suspects}
         probes = at_once(
             {name: partial(probe, services[name], seconds[name]) for name in suspects},
             max(seconds.values(), default=0) * 2 + 5,  # a model without chat is asked twice
+            # It answered, so it is not wedged; what it answered is no token.
+            lambda why: (wedge.REFUSED, f"the probe failed: {why}"),
         )
         for name in sorted(suspects):
-            outcome, text = probes.get(name, (wedge.FAILED, "the probe did not end in time"))
-            step = self.tracker(name).probed(outcome, text, time.monotonic(), time.time())
-            if step == wedge.ACT:
-                self.act(services[name], looks[name])
-            elif step == wedge.REPORT:
-                say(f"{services[name].unit} is wedged: {self.tracker(name).text}", 3)
+            with apart(name):
+                self.judge(services[name], looks[name], probes.get(name))
         self.tell()
         self.save()
+
+    def judge(self, service: Service, seen: wedge.Observation, probed: tuple[str, str] | None) -> None:
+        """Do what follows from the probe of a suspect. probed: outcome and text, None where it did not end in time."""
+        tracker = self.tracker(service.name)
+        outcome, text = probed or (wedge.FAILED, "the probe did not end in time")
+        step = tracker.probed(outcome, text, time.monotonic(), time.time())
+        if step == wedge.ACT:
+            self.act(service, seen)
+        elif step == wedge.REPORT:
+            say(f"{service.unit} is wedged: {tracker.text}", 3)
 
     def look(self, services: Mapping[str, Service]) -> dict[str, wedge.Observation]:
         """Gather what there is to see of all services."""
         owner = str((state_file.read(self.args.run / "start.json") or {}).get("unit") or "")
         states = unit_states([*(service.unit for service in services.values()), *([owner] if owner else [])])
         active = {name: s for name, s in services.items() if states.get(s.unit, {}).get("ActiveState") == "active"}
-        asked = at_once({name: partial(ask_metrics, s) for name, s in active.items()}, METRICS_SECONDS + 5)
+        asked = at_once(
+            {name: partial(ask_metrics, s) for name, s in active.items()},
+            METRICS_SECONDS + 5,
+            lambda why: (None, why, ""),
+        )
         late = (None, "its /metrics did not end in time", "")
         figures = {name: asked.get(name, late) for name in active}
         busy = any(found is None or (found["requests_running"] or 0) > 0 for found, _error, _text in figures.values())
         power = gpu_power() if busy else None
         moved = {name for name, (found, _error, _text) in figures.items() if self.moves(name, found)}
         looks = {}
+        loads = bool(owner) and states.get(owner, {}).get("ActiveState") == "activating"
         for name, service in services.items():
             values = states.get(service.unit, {})
             found, error, _text = figures.get(name, late)
             now = time.monotonic()
             entered = values.get("ActiveEnterTimestampMonotonic", "")
             since = now - int(entered) / 1e6 if entered.isdigit() and entered != "0" else 0.0
-            looks[name] = wedge.Observation(
-                clock=now,
-                state=values.get("ActiveState", ""),
-                invocation=values.get("InvocationID", ""),
-                active_seconds=since,
-                starting=since < START_SECONDS and self.starts(service.unit, values.get("InvocationID", ""), owner),
-                host_starting=bool(owner) and states.get(owner, {}).get("ActiveState") == "activating",
-                figures=found if name in active else None,
-                error=error,
-                power=power,
-                others_moved=bool(moved - {name}),
-                compiling=name in active and self.tracker(name).suspects() and compiles(service.containers),
-            )
+            with apart(name):
+                looks[name] = wedge.Observation(
+                    clock=now,
+                    state=values.get("ActiveState", ""),
+                    invocation=values.get("InvocationID", ""),
+                    active_seconds=since,
+                    starting=since < START_SECONDS and self.starts(service.unit, values.get("InvocationID", ""), owner),
+                    host_starting=loads,
+                    figures=found if name in active else None,
+                    error=error,
+                    power=power,
+                    others_moved=bool(moved - {name}),
+                    compiling=name in active and self.tracker(name).suspects() and compiles(service.containers),
+                )
         return looks
 
     def moves(self, name: str, found: Mapping[str, float | None] | None) -> bool:
@@ -509,10 +548,10 @@ class Watchdog:
     def tell(self) -> None:
         """Say what has changed, and keep systemctl status up to date."""
         for name, service in self.services.items():
-            state = self.trackers[name].state
-            before = self.told.get(name)
+            tracker = self.tracker(name)
+            state, before = tracker.state, self.told.get(name)
             if state != before and (state in (wedge.SUSPECT, wedge.UNJUDGED) or before == wedge.SUSPECT):
-                say(f"{service.unit}: {state}: {self.trackers[name].text}", 4 if state != wedge.WORKING else 6)
+                say(f"{service.unit}: {state}: {tracker.text}", 4 if state != wedge.WORKING else 6)
             self.told[name] = state
         words = ", ".join(f"{name} {self.trackers[name].state}" for name in sorted(self.services))
         notify(f"STATUS={words or 'there is no service to watch'}")

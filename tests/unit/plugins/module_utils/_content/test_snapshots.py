@@ -81,10 +81,10 @@ def test_present_lists_what_is_whole(hub: Path) -> None:
     (folder / "refs" / "pr").mkdir()
     (folder / "refs" / "pr" / "1").write_text(half)
     (folder / "refs" / "torn").write_text("012")
-    assert snapshots.present(hub) == {"Org/Model": {"commits": [COMMIT], "refs": {"main": COMMIT, "pr/1": half}}}
+    assert snapshots.present(hub) == ({"Org/Model": {"commits": [COMMIT], "refs": {"main": COMMIT, "pr/1": half}}}, {})
     (folder / "blobs" / "one.safetensors").unlink()
-    assert snapshots.present(hub) == {}
-    assert snapshots.present(hub / "nowhere") == {}
+    assert snapshots.present(hub) == ({}, {})
+    assert snapshots.present(hub / "nowhere") == ({}, {})
 
 
 def test_unfinished_files_count_as_progress(hub: Path) -> None:
@@ -371,4 +371,49 @@ def test_a_repository_that_is_there_for_its_tokenizer_needs_no_weights(tmp_path:
     whole = snapshots.look(tmp_path, "Org/Tokens", "c" * 40)
     assert not whole["complete"] and whole["missing"] == ["model-1.safetensors"]
     # A host says which of the two it has: a plan that wants the whole of it does not take one for the other.
-    assert snapshots.present(tmp_path) == {"Org/Tokens": {"commits": [], "refs": {}, "selected": ["c" * 40]}}
+    assert snapshots.present(tmp_path) == ({"Org/Tokens": {"commits": [], "refs": {}, "selected": ["c" * 40]}}, {})
+
+
+BROKEN_INDEXES = {
+    "deep": "[" * 200_000,
+    "infinite": '{"weight_map": {"a": 1e999}}',
+    "no mapping": '{"weight_map": [1]}',
+    "binary": "\x00\x00",
+}
+
+
+@pytest.mark.parametrize("content", BROKEN_INDEXES.values(), ids=BROKEN_INDEXES)
+def test_one_bad_model_folder_hides_no_other(hub: Path, content: str) -> None:
+    good = {"commits": [COMMIT], "refs": {"main": COMMIT}}
+    folder = snapshots.repo_folder(hub, "Org/Bad") / "snapshots" / COMMIT
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text("x" * 9)
+    (folder / "model.safetensors.index.json").write_text(content)
+    assert snapshots.present(hub) == ({"Org/Model": good}, {})
+    found = snapshots.look(hub, "Org/Bad", COMMIT)
+    assert not found["complete"] and found["missing"] == ["model.safetensors.index.json"]
+    problems = snapshots.describe_files(Path(found["path"]), snapshots.Sums(hub / "sums", "Org/Bad"))[1]
+    assert "model.safetensors.index.json is no index that can be read" in problems
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["[" * 200_000, '{"a": {"data_offsets": [0, 1e999]}}', '{"a": {"data_offsets": [0, NaN]}}', "9" * 100_000, "[]"],
+)
+def test_a_header_that_cannot_be_read_says_no_size(hub: Path, header: str) -> None:
+    file = snapshots.repo_folder(hub, "Org/Model") / "blobs" / "one.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    found = snapshots.look(hub, "Org/Model", "main")
+    assert snapshots.check_own(Path(found["path"]), snapshots.Sums(hub / "sums", "Org/Model"), "all") == []
+
+
+def test_a_model_folder_that_cannot_be_walked_is_named_with_its_reason(hub: Path) -> None:
+    folder = snapshots.repo_folder(hub, "Org/Deep") / "snapshots" / COMMIT
+    for _level in range(100):
+        folder /= "d"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    found, unreadable = snapshots.present(hub)
+    assert set(found) == {"Org/Model"}
+    assert list(unreadable) == ["Org/Deep"] and "folders inside each other" in unreadable["Org/Deep"]

@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import io
+import random
 import tarfile
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hostile_texts import HOSTILE as TEXTS
+from hostile_texts import is_harmless
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
@@ -355,3 +359,44 @@ def test_figures_rows_and_receipts_of_a_measurement_are_what_they_are_calculated
     parser(answer, "x")
     with pytest.raises(untrusted.Untrusted, match="x"):
         parser(put(answer, path, value), "x")
+
+
+def strange(chance: random.Random, depth: int = 0) -> Any:
+    """A value of any form."""
+    kind = chance.randrange(7 if depth < 45 else 5)
+    if kind < 2:
+        return chance.choice([*TEXTS, 2**53, 2**70, -1, 10**400, 1e308, float("inf"), float("nan"), True, None])
+    if kind < 5:
+        return chance.choice(HOSTILE)
+    size = chance.randrange(4)
+    if kind == 5:
+        return [strange(chance, depth + 1) for _item in range(size)]
+    names = ["name", "size", "sha256", "path", "files", *TEXTS]
+    return {chance.choice(names): strange(chance, depth + 1) for _item in range(size)}
+
+
+def check_spoilt_answers(seed: int, count: int) -> None:
+    chance = random.Random(seed)
+    for number in range(count):
+        module = chance.choice(sorted(GOOD))
+        parser, answer = GOOD[module]
+        for _place in range(chance.randrange(1, 4)):
+            with contextlib.suppress(
+                TypeError, LookupError
+            ):  # the first one may have taken the place of the second away
+                answer = put(answer, chance.choice(list(places(answer))), strange(chance))
+        try:
+            parser(untrusted.received(answer), module)
+        except Untrusted as error:
+            assert is_harmless(str(error)), (seed, number, module)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_answers_spoilt_in_several_places_are_refused_or_harmless(seed: int) -> None:
+    check_spoilt_answers(seed, 60)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_many_answers_spoilt_in_several_places_are_refused_or_harmless(seed: int) -> None:
+    check_spoilt_answers(seed, 2400)

@@ -243,7 +243,7 @@ def test_a_revision_that_is_a_link_or_a_pipe_says_nothing(host: Host) -> None:
     began = time.monotonic()
     for name in ("link", "pipe", "huge"):
         assert snapshots.commit_of(host.home, "Org/Model", name) is None
-    assert snapshots.present(host.home) == {"Org/Model": {"commits": [COMMIT], "refs": {"main": COMMIT}}}
+    assert snapshots.present(host.home) == ({"Org/Model": {"commits": [COMMIT], "refs": {"main": COMMIT}}}, {})
     assert cleanup.read_models(host.home)[0]["refs"] == {"main": COMMIT}
     assert time.monotonic() - began < 60
 

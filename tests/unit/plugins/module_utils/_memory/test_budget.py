@@ -59,7 +59,8 @@ def test_the_80b_at_085_beside_the_4b_is_refused_with_vllms_own_sentence() -> No
         "(0.85, 101.72 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
     )
     assert finding["basis"] == "measured"
-    assert finding["fix"] == "Set gpu-memory-utilization of heavy to 0.80."
+    # With 0.80 vLLM starts, but less than the safety margin stays free.
+    assert finding["fix"] == "Set gpu-memory-utilization of heavy to 0.79."
     again = budget(*apply_fix(services, finding), measured=RESIDENT_4B)
     assert errors(again) == []
 

@@ -358,6 +358,11 @@ def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
         settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
         (scrape,) = settings["scrape_configs"]
         assert scrape["metrics_path"] == f"/{text}"
+        # A target without a cluster is given one while its own metrics are read, so that a label of theirs is renamed.
+        for label in ("host", "cluster"):
+            given = {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"}
+            assert given in scrape["relabel_configs"]
+            assert {**given, "regex": "-", "replacement": ""} in scrape["metric_relabel_configs"]
         assert scrape["authorization"] == {"credentials_file": "/run/spark-prometheus/node.job"}
         told = yaml.safe_load(files["/etc/dgxspark/monitoring/alertmanager.yml"])
         assert told["route"]["routes"][0]["matchers"] == ['severity=~"critical|info"']

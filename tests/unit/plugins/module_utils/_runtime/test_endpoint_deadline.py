@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import random
 import socket
 import threading
 import time
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hostile_texts import HOSTILE, is_harmless
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 
@@ -162,3 +166,115 @@ def test_proxies_are_those_of_the_environment(
 def test_what_is_no_url_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="not the URL"):
         endpoint.fetch("file:///etc/passwd")
+
+
+JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+HOSTILE_ANSWERS = {
+    "negative chunk": JSON_HEAD + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+    "chunk of no number": JSON_HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    "endless chunk size": JSON_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 100_000,
+    "chunk of all bytes": JSON_HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 4_000 + b"\r\nhello",
+    "many headers": b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 10_000 + b"\r\n",
+    "endless header": b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 1_000_000,
+    "no status": b"HTTP/1.1 abc\r\n\r\n",
+    "status of no kind": b"HTTP/1.1 99999 OK\r\n\r\n",
+    "no HTTP": b"\x00\xff" * 100 + b"\r\n\r\n",
+    "length of no number": JSON_HEAD + b"Content-Length: 1e9\r\n\r\n{}",
+    "negative length": JSON_HEAD + b"Content-Length: -5\r\n\r\n{}",
+    "length of all bytes": JSON_HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
+    "deep JSON": JSON_HEAD + b"\r\n" + b"[" * 200_000,
+    "deep event": JSON_HEAD + b"\r\ndata: " + b'{"a":' * 100_000 + b"\n\n",
+    "long event": JSON_HEAD + b"\r\ndata: " + b"x" * (5 * 2**20),
+    "digits": JSON_HEAD + b"\r\n" + b"9" * 100_000,
+    "no UTF-8": JSON_HEAD + b'\r\n{"a": "\xff\xfe"}',
+    "only interim answers": b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+    "nothing": b"",
+    "error with escapes": b"HTTP/1.1 400 no\r\n\r\n" + b'{"error": {"message": "\\u001b[2J\\u202e' + b'\x1b]0;x\x07"}}',
+    "page with escapes": b"HTTP/1.1 500 no\r\n\r\n\x1b[2J\xe2\x80\xae\x9b",
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE_ANSWERS.values(), ids=HOSTILE_ANSWERS)
+def test_no_answer_is_anything_but_a_problem(server: Callable[[Progress], Server], answer: bytes) -> None:
+    url = server(lambda stream, _over: stream.sendall(answer)).url
+    client = endpoint.Client(url)
+    for ask in (
+        lambda: client.request_json("GET", "/v1/models", timeout=5),
+        lambda: list(client.events("/v1/chat/completions", {}, 5)),
+        lambda: client.metrics(5),
+    ):
+        try:
+            ask()
+        except endpoint.Problem as problem:
+            assert is_harmless(str(problem)) and is_harmless(problem.message + problem.fix)
+    for read in (lambda: endpoint.fetch(url, timeout=5), lambda: list(endpoint.lines(f"{url}/x", {}, b"", 5))):
+        try:
+            read()
+        except OSError as error:
+            assert is_harmless(str(error))
+    result = endpoint.wait_ready(url, timeout=2, interval=1)
+    assert not result["ready"] and is_harmless(result["error"] + result["fix"])
+
+
+def strange(rng: random.Random, depth: int = 0) -> Any:
+    """A JSON value of a server that does not know the forms of its answers."""
+    kinds = ["text", "number", "flag", "nothing", *(["list", "mapping"] * 2 if depth < 5 else [])]
+    kind = rng.choice(kinds)
+    names = ("choices", "message", "tool_calls", "function", "arguments", "data", "embedding", "index", "results", "id")
+    names += ("relevance_score", "usage", "completion_tokens", "delta", "content", "error", "max_model_len", "text")
+    if kind == "list":
+        return [strange(rng, depth + 1) for _item in range(rng.randrange(4))]
+    if kind == "mapping":
+        return {rng.choice(names): strange(rng, depth + 1) for _item in range(rng.randrange(7))}
+    numbers = (0, -1, 1, 2**70, 1e308, 5e-324, float("inf"), float("nan"))
+    return {
+        "text": rng.choice(["", "heavy", "[1]", *HOSTILE]),
+        "number": rng.choice(numbers),
+        "flag": rng.random() < 0.5,
+    }.get(kind)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_answers_of_any_form_end_in_a_problem(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rng = random.Random(seed)
+
+    def call(_client: endpoint.Client, _method: str, path: str, *_more: Any, **_named: Any) -> tuple[int, bytes]:
+        value = {"data": [{"id": "heavy", "max_model_len": strange(rng)}]} if path == "/v1/models" else strange(rng)
+        return rng.choice([200, 200, 200, 400, 404, 500]) if path != "/v1/models" else 200, json.dumps(value).encode()
+
+    def events(_client: endpoint.Client, _path: str, *_more: Any, **_named: Any) -> Iterator[dict[str, Any]]:
+        for _event in range(rng.randrange(4)):
+            value = strange(rng)
+            if isinstance(value, dict):
+                yield value
+
+    monkeypatch.setattr(endpoint.Client, "call", call)
+    monkeypatch.setattr(endpoint.Client, "events", events)
+    asked = endpoint.Requests(tools=True, reasoning=True, adapters=("heavy",))
+    result = endpoint.wait_ready("http://127.0.0.1:1", "heavy", asked, timeout=1, sleep=lambda _seconds: None)
+    assert is_harmless(json.dumps(result, ensure_ascii=False))
+    readiness = endpoint.Readiness(endpoint.Client("http://127.0.0.1:1"), "heavy", asked, lambda: 1.0, lambda: 0.0)
+    for stage in ("models", "completion", "adapters", "tools", "reasoning", "_embed", "_rerank"):
+        with contextlib.suppress(endpoint.Problem):
+            getattr(readiness, stage)()
+
+
+def test_a_download_has_an_end_in_bytes_and_in_time_and_stays_with_tls(server: Callable[[Progress], Server]) -> None:
+    def drip(stream: Any, over: threading.Event) -> None:
+        stream.sendall(HEAD + b"\r\n")
+        while not over.wait(0.05):
+            stream.sendall(b"x")
+
+    began = time.monotonic()
+    with pytest.raises(OSError, match="timed out"):
+        endpoint.download(server(drip).url, 1000, 0.5)
+    assert time.monotonic() - began < 3
+    long = server(lambda stream, _over: stream.sendall(HEAD + b"\r\n" + b"x" * 2000))
+    with pytest.raises(endpoint.ResponseTooLarge):
+        endpoint.download(long.url, 1999, 5)
+    assert endpoint.download(long.url, 2000, 5) == b"x" * 2000
+    there = server(lambda stream, _over: stream.sendall(f"HTTP/1.1 302 x\r\nLocation: {long.url}/a\r\n\r\n".encode()))
+    assert endpoint.download(there.url, 2000, 5) == b"x" * 2000
+    circle = server(lambda stream, _over: stream.sendall(b"HTTP/1.1 302 x\r\nLocation: /again\r\n\r\n"))
+    with pytest.raises(OSError, match="redirects more than 5 times"):
+        endpoint.download(circle.url, 2000, 5)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+from hostile_texts import HOSTILE, is_harmless
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import metrics
 
 TEXT = """\
@@ -63,3 +68,25 @@ def test_samples_with_their_labels() -> None:
         "a_late": [({}, 7.0)],
     }
     assert set(metrics.labelled(text, ("a_two", "b_"))) == {"a_two", "b_other"}
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", "Infinity", "1e308", "-1e300"])
+def test_values_that_no_sum_takes_are_left_out(value: str) -> None:
+    text = "".join(
+        f'{name}{{engine="{engine}"}} {value}\n'
+        for names in (*metrics.GAUGES.values(), *metrics.COUNTERS.values())
+        for name in names
+        for engine in (0, 1)
+    )
+    assert set(metrics.parse(text).values()) == set(metrics.progress(text).values()) == {None}
+    good = text + 'vllm:num_requests_running{engine="2"} 3\n'
+    assert metrics.parse(good)["requests_running"] == metrics.progress(good)["requests_running"] == 3
+
+
+def test_labels_of_a_stranger_take_no_time_and_steer_nothing() -> None:
+    began = time.monotonic()
+    assert metrics.labelled("a_one{" + "a" * 200_000 + "} 1", "a_") == {"a_one": [({}, 1.0)]}
+    assert time.monotonic() - began < 5  # it took minutes
+    for text in HOSTILE:
+        found = metrics.labelled('a_one{x="' + text + '"} 1', "a_")
+        assert all(is_harmless(label) for labels, _value in found.get("a_one", []) for label in labels.values())

@@ -1,0 +1,189 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One cause, one message: which errors of a node have the same cause, and the one fix that removes all of them.
+
+A model that is too large for a Spark fails up to seven checks. People need one of these errors, with a fix after which
+every check passes; the others are marked as its consequences. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from .._common.findings import Finding
+
+Item = TypeVar("Item")
+"""A service as the caller judges it; opaque here."""
+
+ROOM_RULES = tuple(
+    f"memory.{rule}"
+    for rule in (
+        "no_cache_memory",
+        "auto_fit",
+        "one_request",
+        "state_blocks",
+        "load",
+        "node",
+        "free_at_start",
+        "free_at_restart",
+        "utilization_sum",
+    )
+)
+"""Rules that fail for lack of memory. Of one service the first that fails explains it best."""
+
+STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
+"""Stages of a start, the earliest first: vLLM prints the error of the first one."""
+
+MOST_CHANGES = 4
+"""Changes of arguments in one fix; a fix with more of them is another deployment."""
+
+
+@dataclass(frozen=True)
+class Judge(Generic[Item]):
+    """How the caller judges services.
+
+    find_problems: returns errors and warnings of a node with these services; errors have their own fix.
+    change: returns services with the changes of a fix.
+    name: returns the name of a service.
+    is_exclusive: tells whether a service already runs at other times than others.
+    is_temporary: tells whether an error ends when another service is restarted first, as its fix says.
+    """
+
+    find_problems: Callable[[tuple[Item, ...]], Sequence[Finding]]
+    change: Callable[[tuple[Item, ...], list[dict[str, Any]]], tuple[Item, ...]]
+    name: Callable[[Item], str]
+    is_exclusive: Callable[[Item], bool]
+    is_temporary: Callable[[Finding], bool]
+
+    def find_room_errors(self, items: tuple[Item, ...]) -> list[Finding]:
+        """Return the errors for lack of memory."""
+        return [finding for finding in self.find_problems(items) if _is_room_error(finding)]
+
+    def _rank(self, items: tuple[Item, ...]) -> int:
+        """Return how bad the lack of memory is: 2 for an error, 1 for a warning, 0 for none."""
+        severities = {finding.severity for finding in self.find_problems(items) if finding.rule in ROOM_RULES}
+        return 2 if "error" in severities else 1 if severities else 0
+
+    def find_joint_fix(self, items: tuple[Item, ...]) -> list[dict[str, Any]]:
+        """Return changes after which no check fails for lack of memory; empty if none were found."""
+        changes: list[dict[str, Any]] = []
+        for _round in range(MOST_CHANGES):
+            offered = [finding.changes for finding in self.find_room_errors(items) if finding.changes]
+            if not offered:
+                return []
+            ranks = [self._rank(self.change(items, change)) for change in offered]
+            if min(ranks) < 2:
+                return _merge_changes(changes, offered[ranks.index(min(ranks))])
+            items = self.change(items, offered[0])
+            changes = _merge_changes(changes, offered[0])
+        return []
+
+
+def merge_causes(
+    findings: Sequence[Finding],
+    items: tuple[Item, ...],
+    judge: Judge[Item],
+    describe: Callable[[list[dict[str, Any]]], str],
+) -> tuple[Finding, ...]:
+    """Mark the errors that have the same cause as another one, and give that one the fix for all of them.
+
+    :param findings: of a node, each with its own fix
+    :param items: the services of the node
+    :param judge: how services are judged
+    :param describe: returns the changes of a fix as a sentence without its end
+    :returns: the findings in their order; consequences name the rule of their cause
+    """
+    errors = [finding for finding in findings if _is_room_error(finding)]
+    if len(errors) < 2:
+        return tuple(findings)
+    temporary = next((finding for finding in errors if judge.is_temporary(finding)), None)
+    if temporary:
+        return tuple(
+            replace(finding, consequence_of=temporary.rule)
+            if _is_room_error(finding) and finding.service in ("", temporary.service) and finding is not temporary
+            else finding
+            for finding in findings
+        )
+    too_large = [item for item in items if judge.find_room_errors((item,))]
+    others = tuple(item for item in items if item not in too_large)
+    merged: dict[int, Finding] = {}
+    for item in too_large:
+        mine = [finding for finding in errors if finding.service == judge.name(item)]
+        _merge(mine, _fix_alone(judge, item, describe), merged, several=False)
+    if len(others) > 1 and judge.find_room_errors(others):
+        names = {judge.name(item) for item in others}
+        shared = [finding for finding in errors if finding.service in names or not finding.service]
+        _merge(shared, _fix_together(judge, others, describe), merged, several=True)
+    elif merged:
+        # What fails of the whole node fails because of the service that is too large by itself.
+        cause = next(finding for finding in merged.values() if not finding.consequence_of)
+        for finding in errors:
+            merged.setdefault(id(finding), replace(finding, consequence_of=cause.rule))
+    elif len(items) == 1:
+        _merge(errors, _fix_alone(judge, items[0], describe), merged, several=False)
+    else:
+        _merge(errors, _fix_together(judge, items, describe), merged, several=True)
+    return tuple(merged.get(id(finding), finding) for finding in findings)
+
+
+def _is_room_error(finding: Finding) -> bool:
+    return finding.severity == "error" and finding.rule in ROOM_RULES
+
+
+@dataclass(frozen=True)
+class _Fix:
+    text: str
+    changes: list[dict[str, Any]]
+
+
+def _fix_alone(judge: Judge[Item], item: Item, describe: Callable[[list[dict[str, Any]]], str]) -> _Fix:
+    changes = judge.find_joint_fix((item,))
+    return _Fix(f"{describe(changes)}." if changes else "", changes)
+
+
+def _fix_together(judge: Judge[Item], items: tuple[Item, ...], describe: Callable[[list[dict[str, Any]]], str]) -> _Fix:
+    """Return how services that fit one by one fit together: smaller ones, or at different times."""
+    names = [judge.name(item) for item in items]
+    changes = judge.find_joint_fix(items)
+    ways = [describe(changes)] if changes else []
+    if not any(judge.is_exclusive(item) for item in items):
+        ways.append(
+            f"{'r' if ways else 'R'}un {' and '.join(names)} one at a time, each started by its first request (on_demand: {{exclusive: big}})"
+        )
+    ways.append(f"{'m' if ways else 'M'}ove one of them to another Spark")
+    return _Fix(", or ".join(ways) + ".", changes)
+
+
+def _merge(errors: Sequence[Finding], fix: _Fix, merged: dict[int, Finding], several: bool) -> None:
+    """Choose the error that explains best, give it the fix and vLLM's first words, and mark the others.
+
+    :param merged: receives the changed findings by the id of the original
+    :param several: services fit one by one: the sum of the node explains best
+    """
+    if not errors:
+        return
+    cause = min(errors, key=lambda finding: (several and finding.rule != "memory.node", ROOM_RULES.index(finding.rule)))
+    spoken = [finding for finding in errors if finding.vllm_error and several]
+    first = min(spoken, key=lambda finding: STAGES.index(finding.stage), default=cause)
+    for finding in errors:
+        if finding is not cause:
+            merged[id(finding)] = replace(finding, consequence_of=cause.rule)
+    merged[id(cause)] = replace(
+        cause,
+        fix=fix.text or cause.fix,
+        changes=fix.changes or cause.changes,
+        vllm_error=first.vllm_error,
+        stage=first.stage,
+        seconds=first.seconds,
+    )
+
+
+def _merge_changes(changes: list[dict[str, Any]], further: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return changes with further ones: one entry a service, the later value of an argument counts."""
+    by_service: dict[str, dict[str, Any]] = {}
+    for change in (*changes, *further):
+        by_service.setdefault(change["service"], {}).update(change["args"])
+    return [{"service": service, "args": args} for service, args in by_service.items()]

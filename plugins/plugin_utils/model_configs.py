@@ -1,0 +1,377 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that name a model and no recipe, C(model: Org/Name): their recipe, or config.json, commit and image, as far as the controller knows.
+
+A recipe for that model is used if there is one. Otherwise config.json comes from the folder C(.spark/models) of the
+fleet, a Hugging Face cache of the controller, or the hub, in this order, and stays at its commit until that file is
+removed. No import of Ansible.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content.hub_access import HUB, judge
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint as http
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, image_catalogue
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+
+FOLDER = "models"
+SCHEMA = 1
+REPOSITORY = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@(?P<revision>[\w./-]{1,120}))?")
+RELEASE = re.compile(r"\d+(?:\.\d+){2,3}(?:\.post\d+)?")
+"""A released vLLM: builds between releases are chosen by people who know why."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+TIMEOUT = 10.0
+"""Seconds for each file of the hub; a plan waits for it only the first time that it meets a model."""
+MOST_REDIRECTS = 3
+MOST_CONFIG = 2 * 2**20
+"""Bytes of a config.json; the largest known one, with a list of quantised layers, has 70 kB."""
+CACHES = ("/srv/huggingface/hub",)
+"""The cache of the collection, for a controller that is itself a Spark."""
+ANSWERS_FOR_ITSELF = ("recipe", "config", "memory", "memory_gib")
+"""Keys of a service that say how its model is planned."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The configuration of a model at a commit. quant_config: hf_quant_config.json, empty where the model has none."""
+
+    repo: str
+    commit: str
+    config: dict[str, Any]
+    quant_config: dict[str, Any]
+    source: str
+
+
+class Unknown(Exception):
+    """The configuration of a model cannot be read; the message says why and which file to give."""
+
+
+class ModelConfigs:
+    """Looks up configurations of models, each once a run."""
+
+    def __init__(self, folder: Path | None, keep: bool) -> None:
+        """Read nothing yet.
+
+        :param folder: where configurations are kept, None where the fleet has no folder
+        :param keep: write what the hub answered
+        """
+        self.folder = folder
+        self.keep = keep
+        self._seen: dict[tuple[str, str], ModelConfig | Unknown] = {}
+
+    def find(self, repo: str, revision: str, endpoint: str, token: str) -> ModelConfig:
+        """Return the configuration of a model.
+
+        :param repo: ORG/NAME
+        :param revision: branch, tag or commit
+        :param endpoint: address of the hub; empty for the public one
+        :param token: of the hub; empty for none
+        :raises Unknown: it cannot be had
+        """
+        key = (repo, revision)
+        if key not in self._seen:
+            try:
+                found = self._kept(repo, revision) or _cached(repo, revision)
+                if found is None:
+                    found = _downloaded(repo, revision, endpoint or HUB, token)
+                    self._keep(found, revision)
+                self._seen[key] = found
+            except Unknown as error:
+                self._seen[key] = error
+        answer = self._seen[key]
+        if isinstance(answer, Unknown):
+            raise answer
+        return answer
+
+    def _path(self, repo: str, revision: str) -> Path | None:
+        name = f"{repo}@{revision}".replace("/", "--")
+        return self.folder / f"{name}.json" if self.folder else None
+
+    def _kept(self, repo: str, revision: str) -> ModelConfig | None:
+        path = self._path(repo, revision)
+        if path is None or not path.is_file():
+            return None
+        try:
+            content = untrusted.parse_json(path.read_bytes(), str(path), finite=False)
+            if content["schema"] == SCHEMA and content["repo"] == repo and COMMIT.fullmatch(content["commit"]):
+                return ModelConfig(
+                    repo, content["commit"], dict(content["config"]), dict(content["quant_config"]), str(path)
+                )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Unknown(f"{path} cannot be read ({error}). Remove the file to ask the hub again.") from None
+        raise Unknown(f"{path} was written by another release. Remove the file to ask the hub again.")
+
+    def _keep(self, found: ModelConfig, revision: str) -> None:
+        path = self._path(found.repo, revision)
+        if path is None or not self.keep:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1, sort_keys=True) + "\n")
+
+
+def complete_services(
+    hosts: Mapping[str, dict[str, Any]],
+    recipes: Mapping[str, Mapping[str, Any]],
+    configs: ModelConfigs,
+    messages: list[str],
+) -> None:
+    """Give each service that names a model alone its recipe, or its configuration and an image.
+
+    :param hosts: by name, with C(vars); services are replaced in them
+    :param recipes: by name
+    :param configs: where configurations come from
+    :param messages: takes what is wrong
+    """
+    for name, host in hosts.items():
+        variables = host["vars"]
+        for where, holder, key in _service_lists(variables):
+            services = holder[key]
+            completed = []
+            for index, service in enumerate(services):
+                place = f"host {name}, {where}[{index}]" + (f" ({service['name']})" if _has_name(service) else "")
+                try:
+                    completed.append(_complete(service, variables, recipes, configs))
+                except Unknown as error:
+                    message = f"{place}: {error}"
+                    messages.append(message)
+                    completed.append(_stand_in(service, recipes))
+            holder[key] = completed
+
+
+def _stand_in(service: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a service that can be planned in place of one that is refused: other problems are still found, by their index."""
+    return {key: service[key] for key in ("name", "port") if key in service} | {
+        "recipe": min(name for name, recipe in recipes.items() if int(recipe.get("nodes") or 1) == 1)
+    }
+
+
+def _service_lists(variables: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the lists of services that variables of a host have: their name, and the mapping and key that hold them."""
+    if isinstance(variables.get("spark_services"), list):
+        yield "spark_services", variables, "spark_services"
+    cluster = variables.get("spark_cluster")
+    if isinstance(cluster, Mapping) and isinstance(cluster.get("services"), list):
+        variables["spark_cluster"] = dict(cluster)
+        yield "spark_cluster.services", variables["spark_cluster"], "services"
+
+
+def _has_name(service: Any) -> bool:
+    return isinstance(service, Mapping) and isinstance(service.get("name"), str)
+
+
+def _complete(
+    service: Any, variables: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], configs: ModelConfigs
+) -> Any:
+    """Return a service with what its model needs; any other entry as it is.
+
+    A service with C(model: {repo: ...}) and an image stays as it is: the image is asked with the config.json of its host.
+    """
+    if not isinstance(service, Mapping) or not service.get("model"):
+        return service
+    model, image = service["model"], service.get("image")
+    if isinstance(model, str):
+        model = _read_name(model)
+        service = {**service, "model": model}
+    elif image:
+        return service
+    if not isinstance(model, Mapping) or not model.get("repo") or any(service.get(key) for key in ANSWERS_FOR_ITSELF):
+        return service
+    repo, revision = str(model["repo"]), str(model.get("revision") or "main")
+    recipe = None if model.get("revision") else _recipe_of(repo, recipes)
+    if recipe:
+        return {**{key: value for key, value in service.items() if key != "model"}, "recipe": recipe}
+    found = configs.find(repo, revision, str(variables.get("spark_hf_endpoint") or ""), _read_token(variables))
+    return {
+        **service,
+        "model": {**model, "revision": found.commit},
+        "config": found.config,
+        **({"quant_config": found.quant_config} if found.quant_config else {}),
+        "image": image or {"ref": choose_image(found, recipes)},
+    }
+
+
+def _read_name(text: str) -> dict[str, Any]:
+    """Return the model that a text names, C(ORG/NAME) or C(ORG/NAME@REVISION).
+
+    :raises Unknown: it names none
+    """
+    match = REPOSITORY.fullmatch(text)
+    if match:
+        return {key: value for key, value in match.groupdict().items() if value}
+    if text.startswith(("/", "./", "~")):
+        raise Unknown(
+            f"'model' is the path {text!r}. Write model: {{path: {text}}} for a folder of weights on the controller."
+        )
+    hint = ""
+    if ":" in text:
+        hint = " Names such as llama3:70b are Ollama's: list them in spark_ollama, or name the model on Hugging Face."
+    raise Unknown(f"'model' is {text!r}, which is not ORG/NAME of a model on Hugging Face.{hint}")
+
+
+def _recipe_of(repo: str, recipes: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the name of the recipe for a model on one Spark; the first by name where there are several."""
+    names = (name for name, recipe in recipes.items() if _model_of(recipe).lower() == repo.lower() and ":" not in name)
+    return min(names, key=lambda name: (int(recipes[name].get("nodes") or 1), name), default=None)
+
+
+def _model_of(recipe: Mapping[str, Any]) -> str:
+    model = recipe.get("model")
+    return str(model.get("repo") or "") if isinstance(model, Mapping) else ""
+
+
+def choose_image(found: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the newest image that is known to serve a model: one that recipes use, else one of the catalogue.
+
+    :raises Unknown: no image is known to serve its architecture
+    """
+    architecture = str(next(iter(found.config.get("architectures") or ()), ""))
+    used = (str(image.get("ref")) for recipe in recipes.values() for image in recipe.get("images") or ())
+    listed = (str(entry["image"]) for entry in image_catalogue.IMAGES)
+    for references in (used, listed):
+        candidates = {}
+        for reference in references:
+            entry = image_catalogue.lookup(reference) or {}
+            text = entry.get("vllm_version")
+            if (
+                not text
+                or not RELEASE.fullmatch(text)
+                or "*" in reference
+                or entry["moving"]
+                or entry["defects"]
+                or entry["arm64"] is False
+            ):
+                continue
+            if catalogue.has("architectures", architecture, version(text)):
+                candidates[reference] = version(text)
+        if candidates:
+            return max(candidates, key=lambda reference: (candidates[reference], reference))
+    raise Unknown(
+        f"no image is known whose vLLM serves {architecture or 'a model without architectures in config.json'} ({found.repo}). "
+        "Name one: image: {ref: REPOSITORY:TAG}."
+    )
+
+
+# --- where config.json comes from -------------------------------------------------------------------------------------
+
+
+def _cache_folders() -> Iterator[Path]:
+    """Yield the Hugging Face caches of the controller, by the variables that the hub's client reads."""
+    if os.environ.get("HF_HUB_CACHE"):
+        yield Path(os.environ["HF_HUB_CACHE"])
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    yield Path(home).expanduser() / "hub"
+    yield from map(Path, CACHES)
+
+
+def _cached(repo: str, revision: str) -> ModelConfig | None:
+    """Return the configuration that a cache has of a model, None where no cache has it."""
+    for cache in _cache_folders():
+        folder = cache / f"models--{repo.replace('/', '--')}"
+        try:
+            commit = revision
+            if not COMMIT.fullmatch(revision):
+                commit = (folder / "refs" / revision).read_text(encoding="utf-8").strip()
+            snapshot = folder / "snapshots" / commit
+            if not COMMIT.fullmatch(commit) or not (snapshot / "config.json").is_file():
+                continue
+            config = _parse((snapshot / "config.json").read_bytes(), f"{snapshot}/config.json")
+            extra = snapshot / "hf_quant_config.json"
+            quant_config = _parse(extra.read_bytes(), str(extra)) if extra.is_file() else {}
+        except OSError:
+            continue
+        return ModelConfig(repo, commit, config, quant_config, str(snapshot))
+    return None
+
+
+def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelConfig:
+    """Return the configuration that the hub has of a model.
+
+    :raises Unknown: the hub does not answer, or not with a configuration
+    """
+    commit, body = _get(f"{endpoint.rstrip('/')}/{repo}/resolve/{revision}/config.json", token, repo)
+    if body is None:
+        raise Unknown(
+            f"{repo} has no config.json at revision {revision}; vLLM cannot serve it without one. Check the name."
+        )
+    commit = revision if COMMIT.fullmatch(revision) else commit
+    if not COMMIT.fullmatch(commit):
+        raise Unknown(
+            f"{endpoint} does not name the commit of {repo}@{revision}. Write model: {{repo: {repo}, revision: COMMIT}}."
+        )
+    _commit, extra = _get(f"{endpoint.rstrip('/')}/{repo}/resolve/{commit}/hf_quant_config.json", token, repo)
+    quant_config = _parse(extra, f"hf_quant_config.json of {repo}") if extra else {}
+    return ModelConfig(repo, commit, _parse(body, f"config.json of {repo}"), quant_config, endpoint)
+
+
+def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
+    """Return commit and content of a file of the hub; no content where the repository lacks the file.
+
+    :raises Unknown: anything else that is no content
+    """
+    name = url.rpartition("/")[2]
+    give = (
+        f"Give the file: download {name} of {repo} and put its content under 'config' of the service, "
+        "or run the plan once where the hub can be reached"
+    )
+    commit, host = "", urlsplit(url).netloc
+    try:
+        for _redirect in range(MOST_REDIRECTS):
+            headers = {"Authorization": f"Bearer {token}"} if token and urlsplit(url).netloc == host else {}
+            reply = http.fetch(url, headers=headers, timeout=TIMEOUT, proxies=True)
+            commit = commit or reply.headers.get("x-repo-commit", "")
+            if reply.status not in (301, 302, 303, 307, 308):
+                break
+            url = urljoin(url, reply.headers.get("location", ""))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise Unknown(
+            f"config.json of {repo} is in no cache here, and {host} does not answer ({reason}). {give}."
+        ) from None
+    if reply.status == 200:
+        return commit, reply.body
+    if reply.status == 404 and reply.headers.get("x-error-code") == "EntryNotFound":
+        return commit, None
+    meaning = judge(reply.status, reply.headers, bool(token))
+    why = {
+        "missing": f"there is no {repo} on {host}, or it is private. Check the name; for a private one set spark_hf_token_file.",
+        "gated": f"{repo} is gated: accept its licence on {host} and set spark_hf_token_file.",
+        "licence": f"{repo} is gated: accept its licence on {host} with the account of spark_hf_token_file.",
+        "token": f"{host} refuses the token of spark_hf_token_file. Make a new one.",
+        "revision": f"{repo} has no such revision. Check model.revision.",
+    }.get(meaning, f"{host} answers {reply.status} to {name} of {repo}. {give}.")
+    raise Unknown(why)
+
+
+def _parse(content: bytes, where: str) -> dict[str, Any]:
+    """Return a configuration.
+
+    :raises Unknown: it is none
+    """
+    try:
+        value = untrusted.parse_json(content, where, MOST_CONFIG, finite=False)
+    except untrusted.Untrusted as error:
+        raise Unknown(str(error)) from None
+    if not isinstance(value, dict):
+        raise Unknown(f"{where} is not a mapping, so it does not configure a model.")
+    return value
+
+
+def _read_token(variables: Mapping[str, Any]) -> str:
+    """Return the token of the hub that a host has, empty where its file cannot be read; the plan has a finding of that."""
+    path = variables.get("spark_hf_token_file")
+    try:
+        return Path(str(path)).expanduser().read_text(encoding="utf-8").strip() if path else ""
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,316 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Answers of engines and exporters that nobody can calculate with: each program goes on with the other services and hosts."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import runpy
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hostile_texts import HOSTILE, is_harmless
+
+from dgxspark_vllm._fleet import status_page, watched_status
+from dgxspark_vllm._runtime import command, endpoint, metrics, systemd, wedge
+
+REPO = Path(__file__).resolve().parents[4]
+BAD = [
+    "1e999",
+    "NaN",
+    "-Infinity",
+    "1e308",
+]
+GOOD = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:generation_tokens_total 5\n"
+
+
+def load(name: str) -> dict[str, Any]:
+    """The names of a program of a role."""
+    path = REPO / "roles" / name
+    sys.path.insert(0, str(path.parent))  # of the watchdog there is a second file
+    try:
+        return runpy.run_path(str(path))
+    finally:
+        sys.path.remove(str(path.parent))
+
+
+def bad_metrics(value: str) -> str:
+    names = [name for names in (*metrics.GAUGES.values(), *metrics.COUNTERS.values()) for name in names]
+    return "".join(f'{name}{{engine="{engine}"}} {value}\n' for name in names for engine in range(2))
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Metrics by the URL of an engine; what has none is an engine that answers nonsense even to Python."""
+    known: dict[str, str] = {}
+
+    def fetch(url: str, *_more: Any, **_named: Any) -> endpoint.Reply:
+        page = known[url.removesuffix("/metrics")]
+        if page == "raises":
+            raise RecursionError("deep")
+        return endpoint.Reply(200, {}, page.encode())
+
+    monkeypatch.setattr(endpoint, "fetch", fetch)
+    monkeypatch.setattr(endpoint.Client, "metrics", lambda self, _timeout: (200, fetch(self.url).body.decode()))
+    return known
+
+
+# --- on demand
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_on_demand_does_not_know_what_such_an_engine_does(pages: dict[str, str], value: str) -> None:
+    has_requests = load("service/files/spark_on_demand.py")["has_requests"]
+    pages["http://a"], pages["http://b"] = bad_metrics(value), GOOD
+    assert has_requests("http://a") is None
+    assert has_requests("http://b") is False
+
+
+def test_one_service_on_demand_that_fails_leaves_the_others(
+    pages: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = load("service/files/spark_on_demand.py")
+    hub = object.__new__(program["Hub"])
+    looked: list[str] = []
+
+    def slot(name: str) -> SimpleNamespace:
+        service = SimpleNamespace(name=name, unit=f"spark-{name}.service", engine=f"http://{name}", kind="vllm")
+        return SimpleNamespace(service=service, waiters=[], busy=0, last=0.0, looked=None, unasked=None)
+
+    pages["http://a"], pages["http://b"] = "raises", GOOD
+    hub.slots = {name: slot(name) for name in "ab"}
+
+    async def run() -> None:
+        hub.loop = asyncio.get_running_loop()
+
+        async def follow(slot: Any, _unit: Any) -> None:
+            if slot.service.name == "a":
+                raise OverflowError("cannot convert float infinity to integer")
+            looked.append(slot.service.name)
+
+        hub.follow, hub.known, hub.shown, hub.read_pins = follow, True, True, lambda: None
+        text = "".join(f"Id=spark-{name}.service\nActiveState=active\n\n" for name in "ab")
+        command_run = command.run
+        command.run = lambda *_argv, **_named: command.Answer(command.FINISHED, 0, text)  # type: ignore[assignment]
+        try:
+            await hub.look()
+        finally:
+            command.run = command_run
+        for each in hub.slots.values():
+            await hub.ask(each)
+
+    asyncio.run(run())
+    assert looked == ["b"]
+    assert (hub.slots["a"].busy, hub.slots["b"].busy) == (None, False)
+    assert "warning: a: OverflowError" in capsys.readouterr().out
+
+
+# --- guard
+
+
+@pytest.mark.parametrize("page", [*map(bad_metrics, BAD), "raises"])
+def test_the_guard_takes_the_account_of_the_others(
+    tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    program = load("guard/files/spark_guard.py")
+    (tmp_path / "services").mkdir()
+    for name, said in (("a", page), ("b", GOOD)):
+        settings = {"unit": f"spark-{name}.service", "url": f"http://{name}", "on_demand": {"idle": 1}}
+        (tmp_path / "services" / f"{name}.json").write_text(json.dumps(settings))
+        pages[f"http://{name}"] = said
+    starts = tmp_path / "run" / "starts"
+    starts.mkdir(parents=True)
+    (starts / "spark-a.service.json").write_text('{"gate": {"available_gib": 1e999}, "ready": {"available_gib": "x"}}')
+    globals_of_take = program["Ledger"].take.__globals__
+    states = {f"spark-{name}.service": "active" for name in "ab"}
+    monkeypatch.setitem(globals_of_take, "unit_states", lambda _units: states)
+    monkeypatch.setitem(globals_of_take, "processes", dict)
+    monkeypatch.setitem(globals_of_take, "add_gpu", lambda _found: True)
+    monkeypatch.setitem(globals_of_take, "container_ids", lambda _names: {})
+    account = program["Ledger"](tmp_path, tmp_path / "run", {"services": {}}).take()
+    assert {engine.name: engine.idle for engine in account.engines} == {"a": False, "b": True}
+
+
+def test_processes_have_names_that_steer_nothing(tmp_path: Path) -> None:
+    read = load("guard/files/spark_guard.py")["read"]
+    for text in HOSTILE:
+        (tmp_path / "status").write_bytes(f"Name:\t{text}\n".encode("utf-8", "surrogatepass"))
+        assert is_harmless(read(tmp_path / "status"))
+
+
+# --- watchdog
+
+
+def watchdog(tmp_path: Path, program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A watchdog of two services whose units are active."""
+    (tmp_path / "services").mkdir()
+    (tmp_path / "watchdog").mkdir()
+    (tmp_path / "watchdog/settings.json").write_text("{}")
+    for name in "ab":
+        settings = {"unit": f"spark-{name}.service", "url": f"http://{name}", "model": name}
+        (tmp_path / "services" / f"{name}.json").write_text(json.dumps(settings))
+    scope = program["Watchdog"].round.__globals__
+    active = {"ActiveState": "active", "InvocationID": "1", "ActiveEnterTimestampMonotonic": "1"}
+    monkeypatch.setitem(scope, "unit_states", lambda units: dict.fromkeys(units, active))
+    monkeypatch.setitem(scope, "gpu_power", lambda: 10.0)
+    monkeypatch.setitem(scope, "compiles", lambda _containers: False)
+    args = argparse.Namespace(etc=tmp_path, run=tmp_path / "run", state=tmp_path / "state", dry_run=False)
+    return program["Watchdog"](args)
+
+
+@pytest.mark.parametrize("page", [*map(bad_metrics, BAD), "raises"])
+def test_the_watchdog_watches_the_others(
+    tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    it = watchdog(tmp_path, load("watchdog/files/spark_watchdog.py"), monkeypatch)
+    pages["http://a"], pages["http://b"] = page, GOOD.replace("running 0", "running 2")
+    it.round()
+    it.round()
+    told = json.loads((tmp_path / "state/state.json").read_text())["services"]
+    assert set(told) == {"a", "b"} and told["b"]["state"] == wedge.FROZEN
+
+
+def test_a_service_that_cannot_be_judged_leaves_the_others(
+    tmp_path: Path, pages: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    it = watchdog(tmp_path, load("watchdog/files/spark_watchdog.py"), monkeypatch)
+    pages["http://a"] = pages["http://b"] = GOOD
+    looked = []
+
+    def look(self: Any, now: Any) -> str:
+        looked.append(now)
+        if len(looked) == 1:
+            raise OverflowError("cannot convert float infinity to integer")
+        return ""
+
+    monkeypatch.setattr(wedge.Tracker, "look", look)
+    it.round()
+    assert len(looked) == 2
+    assert "a cannot be watched: OverflowError" in capsys.readouterr().out
+
+
+# --- collector
+
+
+def test_the_collector_leaves_out_what_cannot_be_read_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = load("exporters/files/spark_collector.py")
+    etc, state, run = (tmp_path / name for name in ("etc", "state", "run"))
+    for folder in (etc / "services", etc / "exporters", state / "watchdog", state / "receipts", run / "starts"):
+        folder.mkdir(parents=True)
+    (etc / "exporters/collector.json").write_text('{"planned_gib": {"a": "x", "b": 2}}')
+    for name in "abc":
+        (etc / "services" / f"{name}.json").write_text(json.dumps({"unit": f"spark-{name}.service", "memory_gib": 1}))
+    (run / "starts/spark-a.service.json").write_text('{"load_guard": [1], "start_seconds": "x"}')
+    (run / "starts/spark-b.service.json").write_text('{"load_guard": {"drops": 3}, "start_seconds": 2}')
+    (run / "starts/spark-c.service.json").write_text('{"start_seconds": 1e999}')
+    (state / "watchdog/state.json").write_text('{"services": {"a": 7, "b": {"state": "working"}}}')
+    (state / "receipts/a.json").write_text("[" * 200_000)
+
+    def call(argv: list[str], *_more: Any, **_named: Any) -> tuple[int, str, str]:
+        raise command.NoAnswer(argv[0], f"{argv[0]} did not answer")
+
+    text = program["Collector"](etc, state, run, str(tmp_path / "units"), call).collect(0)
+    for line in (
+        'dgxspark_service_info{service="a"', 'dgxspark_service_start_seconds{service="b"} 2',
+        'dgxspark_load_guard_drops{service="b"} 3', 'dgxspark_watchdog_state{service="b",state="working"} 1',
+        'dgxspark_collector_source_up{source="services"} 1', 'dgxspark_collector_source_up{source="watchdog"} 1',
+        'dgxspark_collector_source_up{source="receipts"} 1', 'dgxspark_collector_source_up{source="units"} 0',
+    ):  # fmt: skip
+        assert line in text, text
+    said = capsys.readouterr().err
+    assert "the service a" in said and "the watchdog's note of a" in said and "a.json" in said
+
+
+# --- fleet monitor and its page
+
+
+@pytest.mark.parametrize("page", [*map(bad_metrics, BAD), "raises"])
+def test_the_status_page_shows_the_other_hosts(tmp_path: Path, pages: dict[str, str], page: str) -> None:
+    program = load("fleet_monitor/files/spark_fleet_monitor.py")
+    pages.update({"http://a": page, "http://b": GOOD, "http://x": page, "http://y": "dgxspark_memory_total_bytes 1\n"})
+    settings = {
+        "host": "monitor",
+        "endpoints": [{"key": f"{name}/{name}", "url": f"http://{name}", "vllm": True} for name in "ab"],
+        "page": {"exporters": {"spark-a": "http://x", "spark-b": "http://y"}},
+    }
+    found = {f"{name}/{name}": {"ok": True, "error": "", "hint": "", "completion": None} for name in "ab"}
+    program["make_page"](settings, {}, found, tmp_path)
+    assert "<main>" in (tmp_path / "page/index.html").read_text()
+
+
+def test_a_host_that_cannot_be_judged_is_not_known_and_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled = metrics.labelled
+
+    def fragile(text: str, prefix: Any) -> Any:
+        if "spoilt" in text:
+            raise OverflowError("cannot convert float infinity to integer")
+        return labelled(text, prefix)
+
+    monkeypatch.setattr(metrics, "labelled", fragile)
+    plans = {f"spark-{name}": {"total_gib": 119.0, "memory_map": [], "findings": [], "services": []} for name in "ab"}
+    now = time.time()
+    fresh = f"dgxspark_collector_last_run_timestamp_seconds {now}\ndgxspark_collector_interval_seconds 15\n"
+    exporters: dict[str, watched_status.Exporter] = {"spark-a": ("spoilt", ""), "spark-b": (fresh, "")}
+    status, others = watched_status.report(plans, {}, {}, exporters, now)
+    page = status_page.page(status, plans, others, "")
+    assert "its figures cannot be read: OverflowError" in page and "spark-b" in page
+
+
+def test_what_a_server_says_reaches_no_terminal_by_the_fleet_monitor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = load("fleet_monitor/files/spark_fleet_monitor.py")
+    for text in HOSTILE:
+        body = json.dumps({"error": {"message": text}}).encode()
+        for status, raw in (
+            (400, body),
+            (500, text.encode("utf-8", "surrogatepass")),
+            (200, json.dumps({"data": [{"id": text}]}).encode()),
+        ):
+            monkeypatch.setattr(endpoint.Client, "call", lambda *_more, status=status, raw=raw, **_named: (status, raw))
+            given = {"key": "a/a", "url": "http://a", "health": "/v1/models", "models": ["heavy"], "complete": False}
+            result = program["check"](given, 1.0, 1.0, None)
+            assert not result["ok"]
+            program["report"]({"a/a": result}, {"endpoints": [given], "host": "m"}, False, {})
+            program["say"](f"a/a: {result['error']}")
+        monkeypatch.setattr(
+            endpoint,
+            "fetch",
+            lambda *_more, text=text, **_named: endpoint.Reply(400, {}, text.encode("utf-8", "replace")),
+        )
+        with pytest.raises(program["DeliveryError"]) as caught:
+            program["http_post"]("http://hook", b"", {})
+        assert is_harmless(str(caught.value))
+    said = capsys.readouterr()
+    assert is_harmless(said.out) and is_harmless(said.err)
+
+
+def test_lines_of_the_journal_steer_nothing() -> None:
+    for text in HOSTILE:
+        assert is_harmless(systemd.journal_line(text, 4), "")
+
+
+def test_programs_answer_with_harmless_text() -> None:
+    for text in HOSTILE:
+        if "\0" in text or "\ud800" in text:
+            continue
+        answer = command.run(["printf", "%s", text])
+        assert answer.rc == 0 and is_harmless(answer.out)
+        failed = command.run(["sh", "-c", 'printf "%s" "$1" >&2; exit 3', "sh", text])
+        assert failed.rc == 3 and is_harmless(failed.err)
+
+
+@pytest.fixture(autouse=True)
+def _no_service_manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    yield
