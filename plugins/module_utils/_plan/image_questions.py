@@ -25,6 +25,16 @@ FREE_GIB = plan_probe.MEMORY_GIB + 4.0
 ASK, ELSEWHERE, ABSENT, NO_FILES, NO_MEMORY, NEVER = "ask", "elsewhere", "absent", "no_files", "no_memory", "never"
 """States of a question: its host is asked, another one is, none has the image yet, none the files of the model that are to be read, none has
 the memory, nobody is to be asked."""
+ANSWERABLE = (
+    "memory.refused",
+    "memory.plan",
+    "memory.align_block",
+    "memory.kernel_block",
+    "memory.auto_fit",
+    "memory.one_request",
+    "memory.state_blocks",
+)
+"""Refusals that rest on how the cache is cut: where the arithmetic was not compared with this version, its image may know better."""
 IMAGES, MODELS = "images", "models"
 """What a run may bring, so that a question that waits for it is answered before anything starts."""
 _WHY = {
@@ -56,15 +66,15 @@ def solve(
     asked, heard = [], False
     used: dict[str, str] = {}
     for service in services:
-        refused = any(
-            each["rule"] == "memory.refused" and each["service"] == service.name for each in solved["findings"]
-        )
+        own = [each for each in solved["findings"] if each["service"] == service.name and each["severity"] == "error"]
+        unknown = any(each["rule"] == "memory.refused" for each in own)
+        refused = any(each["rule"] in ANSWERABLE for each in own)
         figures = solved["services"].get(service.name) or {}
-        if not refused and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
+        if not unknown and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
             continue
         content, why = _content(service, launches[service.name], host)
         if why:
-            if refused:
+            if unknown:
                 entries[service.name]["image_plan"] = {"reason": why}
                 heard = True
             continue
@@ -222,8 +232,12 @@ def _choose(sparks: Mapping[str, Host], everyone: Sequence[tuple[str, Mapping[st
 
 def _explain(findings: Sequence[dict[str, Any]], question: Mapping[str, Any]) -> None:
     for finding in findings:
-        if finding["rule"] == "memory.refused" and finding["service"] == question["service"]:
+        if _answerable(finding) and finding["service"] == question["service"]:
             finding["message"] += f" Its image was not asked: {_WHY[question['state']]}."
+
+
+def _answerable(finding: Mapping[str, Any]) -> bool:
+    return finding["rule"] in ANSWERABLE and finding["severity"] == "error"
 
 
 def postpone(planned: Mapping[str, dict[str, Any]], brings: Collection[str] = (IMAGES, MODELS)) -> None:
@@ -241,6 +255,6 @@ def postpone(planned: Mapping[str, dict[str, Any]], brings: Collection[str] = (I
             and (each["files_there"] or MODELS in brings)
         }
         for finding in body["findings"]:
-            if finding["rule"] == "memory.refused" and finding["service"] in later:
+            if _answerable(finding) and finding["service"] in later:
                 finding["severity"] = "warning"
                 finding["message"] += " Once it is there, what it says is used, before anything starts."
