@@ -234,11 +234,12 @@ def _add(
     advice: str = "",
     most: int = 3,
     also: str | None = None,
+    severity: str = "",
 ) -> None:
     said = level != "high"
     finding = Finding(
         rule=f"memory.{rule}",
-        severity=_SEVERITY[level],
+        severity=severity or _SEVERITY[level],
         service=service.name,
         message=message + (_ALSO[level] if also is None else also),
         vllm_error=vllm_error if said else "",
@@ -379,7 +380,7 @@ def _check_cache(report: _Report, node: Node, service: Service) -> None:
             lambda: iter([[_set(service.name, block_size=engine.kernel_block)]]),
             advice=f"Set block-size of {service.name} to {engine.kernel_block}, and give it more memory; or use vLLM 0.31 or later.",
         )
-    if _check_cache_memory(report, node, service, engine.release) == "low":
+    if _check_cache_memory(report, node, service, engine.release) in ("low", "typical"):
         return
     # Left out and nothing fits: vLLM takes the longest that the model allows.
     length = service.length or (0 if engine.length_auto else engine.limit)
@@ -448,6 +449,7 @@ def _check_cache_memory(report: _Report, node: Node, service: Service, release: 
             "kv_cache",
             partial(_more_cache, node, service, level),
             advice=_too_small(service),
+            severity="" if level == "high" else "error",  # what starts only with less overhead than usual serves nobody
         )
     return level
 
@@ -862,9 +864,9 @@ def _refused(item: ServiceInput, error: Refusal | PlanFailure) -> _Draft:
         rule="memory.plan",
         severity="error",
         service=item.name,
-        message=f"vLLM refuses to plan the KV cache of {item.name}: {error.reason or 'its layers cannot have pages of one size'}.",
+        message=f"vLLM would refuse {item.name}: {error.reason or 'its layers cannot have pages of one size'}.",
         vllm_error=str(error),
-        stage="kv_cache",
+        stage=error.stage,
         seconds=error.seconds,
     )
     advice = _sentence(error.fix or "use vLLM 0.26 or later, or another block-size or kv-cache-dtype")

@@ -292,7 +292,7 @@ def _kimi_linear(text: Config, count: int) -> Read:
 
 
 def _mimo_v2(text: Config, count: int) -> Read:
-    """MiMo-V2: windows and full attention with heads of their own; only the first draft layer is used (mimo_v2.py)."""
+    """MiMo-V2: windows and full attention with heads of their own; one draft layer is used, whatever the config says (mimo_v2_mtp.py)."""
     flags = _listed(text, "hybrid_layer_pattern", count)[:count]
     full = Attention("full", number(text, "num_key_value_heads"), number(text, "head_dim"), number(text, "v_head_dim"))
     window = Attention(
@@ -305,7 +305,7 @@ def _mimo_v2(text: Config, count: int) -> Read:
     # vLLM 0.23 refuses the attention sinks on sm_121, and 0.31 keeps an FP8 cache in 16 bits.
     return Read(
         [window if flag else full for flag in flags],
-        drafts=((window,),) * min(1, _mtp_layers(text)),
+        drafts=((window,),),
         rules=Rules(oldest=31, fp8_since=32),
     )
 

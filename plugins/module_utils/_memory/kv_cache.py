@@ -157,14 +157,22 @@ class PlanFailure(Exception):
     """vLLM itself would refuse to plan; the text is its own.
 
     reason: why, one sentence without a full stop; empty where layers have no common page. fix: what the caller can do, may be empty.
-    seconds: into a start at which vLLM says it, by level of overheads, once that was worked out.
+    seconds: into a start at which vLLM says it, by level of overheads, once that was worked out. stage: of the start.
     """
 
-    def __init__(self, text: str, reason: str = "", fix: str = "", seconds: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        reason: str = "",
+        fix: str = "",
+        seconds: dict[str, int] | None = None,
+        stage: str = "kv_cache",
+    ) -> None:
         super().__init__(text)
         self.reason = reason
         self.fix = fix
         self.seconds = seconds or {}
+        self.stage = stage
 
 
 @dataclass(frozen=True)

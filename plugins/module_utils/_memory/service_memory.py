@@ -21,6 +21,7 @@ from .._common.sizes import GIB
 from .._common.untrusted import Untrusted
 from .._common.validation import nearest_word
 from .._vllm.catalogue import minors_with_launch, options
+from .._vllm.context_length import ALLOW_VARIABLE, context_limit
 from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .._vllm.seccomp import TABLE_VARIABLE, table_on_disk
@@ -146,11 +147,14 @@ _OTHER_ARGS = (
     "limit-mm-per-prompt",
     "kv-transfer-config",
     "lora-target-modules",
+    "config-format",
+    "hf-overrides",
+    "trust-remote-code",
 )
 _MAPPING_ARGS = ("speculative-config", "compilation-config")
 # The variable of the environment that names a model runner; all that are looked at.
 RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
-VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE)
+VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE, ALLOW_VARIABLE)
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
 _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
@@ -217,7 +221,7 @@ class ServiceInput:
     starts: of the same launch, or of one that differs in its lengths or its batch alone.
     stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
     this very launch; asked_reason: why it said nothing. runner: the model runner that the environment asks for, 1 or 2, else 0.
-    minors: the minor releases that an engine of unknown version is judged by.
+    minors: the minor releases that an engine of unknown version is judged by. any_length: vLLM's check of the context is switched off.
     Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
     """
 
@@ -244,6 +248,7 @@ class ServiceInput:
     misspelt: tuple[tuple[str, str], ...] = ()
     runner: int = 0
     table: str = ""
+    any_length: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_text", repr(self))
@@ -400,6 +405,15 @@ def _minors_to_judge(config: Config | None, args: Config) -> tuple[int, ...]:
     return tuple(minor for minor in COMPARED_MINORS if minor in known) or COMPARED_MINORS
 
 
+def _in_mistral_format(config: Config | None, args: Config) -> Config | None:
+    """Return the config of Mistral 4 as vLLM has it from params.json: a DeepSeek-V3, whose cache is latent (configs/mistral.py)."""
+    text = text_config(config or {})
+    if config is None or args.get("config-format") != "mistral" or text.get("model_type") != "mistral4":
+        return config
+    read = {**text, "model_type": "deepseek_v3", "architectures": ["MistralLarge3ForCausalLM"]}
+    return read if text is config else {**config, "text_config": read}
+
+
 def _misspelt(args: Config) -> tuple[tuple[str, str], ...]:
     """Return arguments that no vLLM has and that look like one that decides memory, each with that one."""
     known = options()
@@ -493,7 +507,7 @@ def _read_service(
     own = reader.overheads(reader.mapping(value, "overheads", where) or {}, f"{where}overheads.")
     args = _spelled(reader.mapping(value, "args", where) or {}, reader, f"{where}args.")
     env = reader.mapping(value, "env", where) or {}
-    config = reader.mapping(value, "config", where)
+    config = _in_mistral_format(reader.mapping(value, "config", where), args)
     read = ServiceInput(
         name=name,
         args=_read_args(args, reader, f"{where}args."),
@@ -516,6 +530,7 @@ def _read_service(
         starts=_read_starts(value, reader, where),
         runner=_asked_runner(env),
         table=table_on_disk(args, env),
+        any_length=str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
         **_read_asked(value, reader, where),
     )
     _refuse_beside_statement(read, own, reader, where)
@@ -1054,6 +1069,12 @@ def _loaded(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool, min
 
 def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Release, batch: int) -> KVPlan:
     args = item.args
+    if geometry.model_type == "step3p5" and release.since(31) and not args.get("trust-remote-code"):
+        raise PlanFailure(
+            "AmbiguousGlobalPerLayerAttributeError: 'num_attention_heads' is a per-layer attribute and may vary across layers.",
+            "Transformers' own class of this model has a number of heads for each layer, which vLLM cannot read",
+            "set trust-remote-code to true: the class of the checkpoint has one number",
+        )
     dtype = args.get("kv-cache-dtype", "auto")
     if dtype == "auto":
         dtype = checkpoint_kv_dtype(config, item.quant_config)
@@ -1164,13 +1185,31 @@ def _refuse_context(args: Config, geometry: Geometry, config: Config, release: R
         )
 
 
+def _check_length(item: ServiceInput, config: Config, minor: int | None) -> None:
+    """Raise what vLLM says, with its arguments, to a context that is longer than it derives from the config."""
+    limit, asked = context_limit(config, item.args.get("hf-overrides"), minor), item.args.get("max-model-len")
+    text = limit.refusal(asked) if limit and isinstance(asked, int) and not item.any_length else ""
+    if limit and text:
+        raise PlanFailure(
+            text,
+            f"max-model-len {asked} exceeds the model's maximum of {limit.tokens}",
+            f"set max-model-len to {limit.tokens} or less",
+            start_seconds(item.overheads, 0, "arguments"),
+            "arguments",
+        )
+
+
 @dataclass(frozen=True)
 class _Plans:
-    """The plans of the releases that may be in an image. hardest, easiest: which need most and least memory for one request."""
+    """The plans of the releases that may be in an image.
+
+    hardest, easiest: which need most and least memory for one request. minors: that plan. refusing: that do not, with their texts.
+    """
 
     hardest: KVPlan
     easiest: KVPlan
-    refusing: tuple[tuple[int, str], ...] = ()
+    minors: tuple[int, ...]
+    refusing: tuple[tuple[int, str], ...]
 
 
 def _plan_releases(
@@ -1204,7 +1243,7 @@ def _plan_releases(
     length = item.args.get("max-model-len")
     length = length if isinstance(length, int) else geometry.max_position_embeddings
     needs = sorted(plans or refused_later, key=lambda plan: plan.needed_bytes(length))
-    return _Plans(needs[-1], needs[0], tuple(refusing))
+    return _Plans(needs[-1], needs[0], tuple(plan.settings.release.minor for plan in needs), tuple(refusing))
 
 
 def _loads_tower(args: Config, config: Config) -> bool:
@@ -1585,11 +1624,12 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         else [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
     )
     minor = releases[0].minor if item.vllm_version else None
+    _check_length(item, config, minor)
     try:
         plans = _plan_releases(item, geometry, config, releases, batch)
     except PlanFailure as failure:
         weights = _loaded(item, geometry, vision, mtp, minor)
-        failure.seconds = start_seconds(item.overheads, weights.target + weights.draft, "kv_cache")
+        failure.seconds = start_seconds(item.overheads, weights.target + weights.draft, failure.stage)
         raise
     weights = _loaded(item, geometry, vision, mtp, minor)
     plan = plans.hardest
@@ -1602,6 +1642,7 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     beside, copies = _beside(terms, run), _copies(room)
     layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
     pool = args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes
+    mistral = args.get("config-format") == "mistral"
     return Engine(
         name=item.name,
         overheads=terms,
@@ -1639,11 +1680,11 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         align_block=plan.block_size,
         kernel_error=error_kernel_block(geometry, plan.settings),
         kernel_block=geometry.rules.block,
-        minors=() if item.vllm_version else tuple(release.minor for release in releases),
+        minors=() if item.vllm_version else plans.minors,
         easiest=None if item.vllm_version else plans.easiest,
         refusing=() if item.vllm_version else plans.refusing,
         weights_from=STATED if _weights_given(item) else COMPARED if release.exact else NOT_COMPARED,
-        cache_from=COMPARED if release.exact and not plan.notes else NOT_COMPARED,
+        cache_from=COMPARED if release.exact and not plan.notes and not mistral else NOT_COMPARED,
     )
 
 

@@ -14,6 +14,7 @@ from .._content import plan_probe
 from .._content.snapshots import COMMIT
 from .._memory.answered import ASKED_BYTES
 from .._memory.budget import memory_budget
+from .._memory.layers import text_config
 from .._memory.service_memory import NOT_COMPARED
 from .._vllm import launch
 from . import lock as lock_file
@@ -93,6 +94,14 @@ def solve(
     return solved, asked
 
 
+def reads_params_json(service: PlacedService, args: Mapping[str, Any]) -> bool:
+    """Tell whether vLLM reads a Mistral 4 from params.json, which Mistral's own repositories have beside config.json."""
+    asked = args.get("config-format") or "auto"
+    own = str(service.model.get("repo") or "").startswith("mistralai/")
+    mistral = text_config(service.config).get("model_type") == "mistral4"
+    return mistral and (asked == "mistral" or (asked == "auto" and own))
+
+
 def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
     """Return what an image is given of a model, and why it can be given nothing; one of the two is empty.
 
@@ -102,7 +111,8 @@ def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[
     if (judged.args.get(clustering.REPLICAS) or 1) != 1:
         return {}, "an image plans one replica alone (data-parallel-size)"
     trust, repo = bool(judged.args.get("trust-remote-code")), service.model.get("repo")
-    whole, here = "transformers_version" in service.config, host.settings["spark_probe"] == "controller"
+    here = host.settings["spark_probe"] == "controller"
+    whole = "transformers_version" in service.config and not reads_params_json(service, judged.args)
     readable = bool(repo) and not service.model.get("path") and not here
     if whole and not (trust and readable):
         files = {"config.json": json.dumps(service.config, sort_keys=True)}
@@ -116,7 +126,12 @@ def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[
             if here
             else ", and there is no snapshot of a repository to read"
         )
-        return {}, f"config is not the whole config.json of the model, it has no transformers_version{where}"
+        missing = (
+            "vLLM reads params.json of this model, which the inventory does not have"
+            if reads_params_json(service, judged.args)
+            else "config is not the whole config.json of the model, it has no transformers_version"
+        )
+        return {}, f"{missing}{where}"
     found = {"snapshot": _snapshot(host, str(repo), service.model.get("revision"))}
     drafter = (judged.args.get("speculative-config") or {}).get("model")
     extra = next((each for each in service.model.get("extra") or [] if each["repo"] == drafter), None)
