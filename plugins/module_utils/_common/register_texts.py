@@ -52,11 +52,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the value in the fix, `block-size: 128`; or use vLLM 0.31 or newer",
         ),
         "memory.plan": (
-            "vLLM cannot unify the page sizes of the layers",
-            "remove the option that the fix names; or use vLLM 0.26 or newer",
+            "vLLM refuses to plan the KV cache; the message says why",
+            "the value in the fix",
         ),
         "memory.no_cache_memory": (
-            "weights and overheads leave nothing for the KV cache",
+            "weights and overheads leave nothing for the KV cache, at typical overheads or already at low ones",
             "the value in the fix",
         ),
         "memory.auto_fit": (
@@ -120,8 +120,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "spell it as the fix does, or keep it if a fork of vLLM has it",
         ),
         "memory.version": (
-            "the vLLM version is not one of those compared row by row",
-            "nothing; or use a version that was compared: [memory](memory.md) lists them",
+            "the vLLM version is not known, or not one of those compared row by row",
+            "set `image.vllm_version`; or use a version that was compared: [memory](memory.md) lists them",
         ),
         "memory.approximate": (
             "layers or options whose KV cache was not compared with vLLM's; the message says which",

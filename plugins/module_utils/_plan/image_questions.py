@@ -98,7 +98,7 @@ def reads_params_json(service: PlacedService, args: Mapping[str, Any]) -> bool:
     """Tell whether vLLM reads a Mistral 4 from params.json, which Mistral's own repositories have beside config.json."""
     asked = args.get("config-format") or "auto"
     own = str(service.model.get("repo") or "").startswith("mistralai/")
-    mistral = text_config(service.config).get("model_type") == "mistral4"
+    mistral = text_config(dict(service.config)).get("model_type") == "mistral4"
     return mistral and (asked == "mistral" or (asked == "auto" and own))
 
 
