@@ -28,33 +28,33 @@ KEYS = {
 def config_of(case: dict[str, Any]) -> dict[str, Any]:
     """Return what a service has of a recipe's model, or of a model of the memory rows."""
     source = case.get("config_of", "")
-    found: dict[str, Any] = {"config": {}}
+    made: dict[str, Any] = {"config": {}}
     if source.startswith("rows:"):
         rows = json.loads((FIXTURES / "memory_rows_2026_11.json").read_text(encoding="utf-8"))
-        found["config"] = rows["configs"][source[5:]]
+        made["config"] = rows["configs"][source[5:]]
     elif source:
-        found = {
+        made = {
             key: RECIPES[source][key] for key in ("config", "quant_config", "weights_gib") if RECIPES[source].get(key)
         }
-    found = copy.deepcopy(found)
-    for part in (found["config"], *(value for value in found["config"].values() if isinstance(value, dict))):
+    made = copy.deepcopy(made)
+    for part in (made["config"], *(value for value in made["config"].values() if isinstance(value, dict))):
         for key in case.get("without", ()):
             part.pop(key, None)
-    given = {key: value for key, value in (case.get("config") or {}).items() if value is not None}
-    return {**found, "config": {**found["config"], **given}}
+    fields = {key: value for key, value in (case.get("config") or {}).items() if value is not None}
+    return {**made, "config": {**made["config"], **fields}}
 
 
 def planned(case: dict[str, Any]) -> dict[str, Any]:
     """Plan a case; of several Sparks the first is returned."""
-    wanted = {"name": "model", "port": 8001, **case["service"]}
+    entry = {"name": "model", "port": 8001, **case["service"]}
     if "recipe" in case:
-        wanted["recipe"] = case["recipe"]
+        entry["recipe"] = case["recipe"]
     else:
-        wanted = {"model": {"repo": "org/model", "revision": "0" * 40}, **config_of(case), **wanted}
+        entry = {"model": {"repo": "org/model", "revision": "0" * 40}, **config_of(case), **entry}
     count = case.get("sparks", 1)
     if count == 1:
-        return plan_of(wanted)
-    inventory = cluster_of(count, wanted, "switch")
+        return plan_of(entry)
+    inventory = cluster_of(count, entry, "switch")
     hosts = engine.make_plan(inventory, RECIPES, lambda path: f"{len(path):064x}", groups={"all": list(inventory)})[
         "hosts"
     ]

@@ -38,12 +38,12 @@ class ContextLimit:
     key: str
     declared: int | None = None
 
-    def refusal(self, asked: int) -> str:
-        """What vLLM prints when C(asked) tokens are asked for; empty where that is within the limit."""
-        if asked <= self.tokens or (self.declared is not None and asked <= self.declared):
+    def refusal(self, length: int) -> str:
+        """What vLLM prints to a C(max-model-len) of C(length) tokens; empty within the limit."""
+        if length <= self.tokens or (self.declared is not None and length <= self.declared):
             return ""
         return (
-            f"ValueError: User-specified max_model_len ({asked}) is greater than the derived max_model_len ({self.key}={self.tokens} or "
+            f"ValueError: User-specified max_model_len ({length}) is greater than the derived max_model_len ({self.key}={self.tokens} or "
             f"model_max_length={self.declared} in model's config.json)."
         )
 
@@ -58,14 +58,14 @@ def context_limit(config: Mapping[str, Any], overrides: Any, minor: int | None) 
     """
     text = _overridden(config, overrides if isinstance(overrides, Mapping) else {})
     lengths = {key: text[key] for key in _KEYS if isinstance(text.get(key), int) and not isinstance(text[key], bool)}
-    if not lengths:  # without the config, what is said to be extended
+    if not lengths:  # without the config, the length that YaRN extends
         originals = [rope.get("original_max_position_embeddings") for rope in rotary_settings(text)]
         lengths = dict([("max_position_embeddings", size) for size in originals if isinstance(size, int)][:1])
     if not lengths:
         return None
     key = "model_max_length" if lengths.get("model_max_length") else min(lengths, key=lambda name: lengths[name])
     minors = (SCALED_YARN_MINOR - 1, SCALED_YARN_MINOR) if minor is None else (minor,)
-    tokens = max(_scaled(text, str(config.get("model_type")), lengths[key], each) for each in minors)
+    tokens = max(_scaled(text, str(config.get("model_type")), lengths[key], release) for release in minors)
     return ContextLimit(tokens, key, lengths.get("model_max_length"))
 
 
@@ -98,8 +98,8 @@ def _scaled(text: Mapping[str, Any], model_type: str, length: int, minor: int) -
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind in unscaled:
             continue
-        given, original = rope.get("factor"), rope.get("original_max_position_embeddings")
-        factor = float(given) if isinstance(given, (int, float)) and given else factor
+        scaling, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+        factor = float(scaling) if isinstance(scaling, (int, float)) and scaling else factor
         if kind == "yarn" and isinstance(original, int):
             scaled = float(original)
     return int(scaled * factor)
