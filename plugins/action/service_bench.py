@@ -297,6 +297,7 @@ class ActionModule(ActionBase):
             "prefix_cache": prefix,
             "concurrency": loads,
             "request_rates": rates,
+            "max_num_seqs": (service.get("args") or {}).get("max-num-seqs"),
             "left_out": left_out,
         }
 

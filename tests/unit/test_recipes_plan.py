@@ -34,6 +34,7 @@ GIB = 2**30
 REFUSED = {
     ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.node",
     ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
+    ("qwen3.5-397b-a17b-nvfp4", "two-sparks"): "memory.no_cache_memory",
 }
 
 
@@ -448,7 +449,9 @@ def test_the_table_judges_one_and_two_sparks() -> None:
     bf16 = rows[("qwen3.5-122b-a10b-nvfp4", "bf16")]
     assert (bf16["fits"][1], bf16["fits"][2]) == ("fails", "fails")
     assert bf16["remark"].startswith("memory.load: ")
-    assert rows[("qwen3.5-397b-a17b-nvfp4", None)]["fits"][2] != "fits"
+    whole, half = (rows[("qwen3.5-397b-a17b-nvfp4", variant)] for variant in (None, "two-sparks"))
+    assert (whole["fits"][2], whole["fits"][4], half["fits"][2]) == ("fails", "fits", "fails")
+    assert half["remark"].startswith("memory.no_cache_memory: ")
     text = models_text(list(rows.values()))
     assert re.search(r"^qwen3.5-122b-a10b-nvfp4 +bf16 .* no +no ", text, re.MULTILINE)
 

@@ -16,7 +16,7 @@ from .findings import SEVERITIES
 _BY_SUBJECT: dict[str, dict[str, str]] = {
     "bench": {
         "warning": "concurrency conditions decode disturbed failed prefill published",
-        "info": "cached coarse conditions decode noisy other prefill short",
+        "info": "cached coarse conditions decode noisy other prefill queued short",
     },
     "bundle": {"warning": "pip"},
     "clients": {
@@ -143,7 +143,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "start": {"warning": "compiled_again load_slower", "info": "graphs load_format took waited"},
     "update": {
         "error": "driver_branch driver_closed driver_firmware kernel kernel_option package removes",
-        "warning": "driver_pair driver_unknown firmware_unknown",
+        "warning": "driver_pair driver_unknown firmware_unknown kernel",
     },
     "guard": {"warning": "floor unknown_service"},
     "watchdog": {"warning": "unknown_service", "info": "max_restarts"},

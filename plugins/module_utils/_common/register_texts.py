@@ -52,11 +52,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the value in the fix, `block-size: 128`; or use vLLM 0.31 or newer",
         ),
         "memory.plan": (
-            "vLLM cannot unify the page sizes of the layers",
-            "remove the option that the fix names; or use vLLM 0.26 or newer",
+            "vLLM refuses to plan the KV cache; the message says why",
+            "the value in the fix",
         ),
         "memory.no_cache_memory": (
-            "weights and overheads leave nothing for the KV cache",
+            "weights and overheads leave nothing for the KV cache, at typical overheads or already at low ones",
             "the value in the fix",
         ),
         "memory.auto_fit": (
@@ -120,8 +120,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "spell it as the fix does, or keep it if a fork of vLLM has it",
         ),
         "memory.version": (
-            "the vLLM version is not one of those compared row by row",
-            "nothing; or use a version that was compared: [memory](memory.md) lists them",
+            "the vLLM version is not known, or not one of those compared row by row",
+            "set `image.vllm_version`; or use a version that was compared: [memory](memory.md) lists them",
         ),
         "memory.approximate": (
             "layers or options whose KV cache was not compared with vLLM's; the message says which",
@@ -728,6 +728,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "more than a tenth of a prompt came from the prefix cache, so the prefill rate is too high",
             "nothing for short prompts, which consist mostly of the chat template; otherwise look for a proxy that rewrites prompts",
         ),
+        "bench.queued": (
+            "more clients than `max-num-seqs` asked at once, so some requests waited",
+            "compare up to that many, or raise `max-num-seqs` if the KV cache holds more",
+        ),
         "bench.coarse": (
             "answers came in chunks of many tokens, so rates are imprecise",
             "a reasoning parser may buffer text; measure with `thinking: false`, or with longer answers",
@@ -1139,7 +1143,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "update_host.md#what-is-refused": {
         "update.kernel": (
-            "kernels 6.17.0-1008, -1021 and -1029: panics; a ConnectX-7 that drops off the bus",
+            "kernels 6.17.0-1008 and -1021: panics; a ConnectX-7 that drops off the bus. -1029 by one report alone: a warning, none beside "
+            "driver 580.173.02",
             '`spark_update_hold: ["linux-*"]` until a newer one is released',
         ),
         "update.kernel_option": (

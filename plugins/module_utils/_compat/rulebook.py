@@ -263,6 +263,22 @@ class Launch:
         return next((name for name in (method, method.replace("-", "_")) if name in known), method)
 
     @property
+    def overriding(self) -> str:
+        """The ModelOpt method that vLLM takes for the checkpoint whatever --quantization says, empty for none.
+
+        Each of its ModelOpt classes is asked first (config/model.py, _verify_quantization; override_quantization_method of modelopt.py,
+        the same in 0.19 to 0.33).
+        """
+        if not str(self.quantization.get("quant_method") or "").lower().startswith("modelopt"):
+            return ""
+        algorithm = str(self.quantization.get("quant_algo") or "").upper()
+        if "FP4" in algorithm:
+            return "modelopt_fp4"
+        if "MXFP8" in algorithm:
+            return "modelopt_mxfp8"
+        return {"FP8": "modelopt", "MIXED_PRECISION": "modelopt_mixed"}.get(algorithm, "")
+
+    @property
     def unquantised(self) -> bool:
         """Whether the weights are known to stay as they are."""
         return bool(self.config) and not self.quantization and self.args.get("quantization") is None

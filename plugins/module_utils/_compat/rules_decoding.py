@@ -127,13 +127,13 @@ def _suffix(of: Launch) -> Hits:
     "More than one token from one MTP layer",
     "num_speculative_tokens is {tokens}, but the model has one MTP layer, which then runs several times; fewer "
     "of the later tokens are accepted.",
-    "Compare with 2 on your own prompts.",
+    "Compare with {fewer} on your own prompts.",
     f"vLLM's own warning; {DUO}",
 )
 def _many_mtp_tokens(of: Launch) -> Hits:
     tokens = of.spec.get("num_speculative_tokens")
-    if of.method == "mtp" and isinstance(tokens, int) and tokens > 2 and of.text.get("mtp_num_hidden_layers") == 1:
-        yield {"tokens": tokens}
+    if of.method == "mtp" and isinstance(tokens, int) and tokens > 1 and of.text.get("mtp_num_hidden_layers") == 1:
+        yield {"tokens": tokens, "fewer": min(tokens - 1, 2)}
 
 
 @rule(
@@ -153,7 +153,7 @@ def _draft_model(of: Launch) -> Hits:
 
 @rule(
     "SPK609",
-    "warning",
+    "info",
     "DFlash on a quantised model",
     "DFlash drafts were reported to be accepted only for the first few tokens where the weights are quantised "
     "({checkpoint}) and vLLM is a release: slower than without.",
@@ -413,6 +413,7 @@ def _foreign_parser(of: Launch) -> Hits:
         and parser not in fitting
         and not of.args.get("tool-parser-plugin")
         and not of.unsupported("tool_parsers", parser)
+        and parser in of.names("tool_parsers")  # SPK113, SPK701
         and not (of.gemma4 and parser == "pythonic")  # SPK707
         and parser != "hf"  # goes by the model's own template
     ):

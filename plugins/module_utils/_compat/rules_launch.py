@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._common import validation
 from .._vllm import catalogue
 from .._vllm.launch import long_name
 from .rulebook import GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, rule, sure_spelling, version
@@ -298,6 +299,43 @@ def _unknown_everywhere(of: Launch) -> Hits:
         for hit in _problems(of, "unknown"):
             if hit["option"] != _NEVER:
                 yield hit
+
+
+@rule(
+    "SPK113",
+    "warning",
+    "Value of no known vLLM",
+    "--{option} {value} is in no vLLM that is known. The vLLM version is not known, so it is passed on.",
+    "{fix}",
+    PARSER,
+    about="The name of a kernel, parser, format or mode that no version read has, in an image whose version is not known. A fork may "
+    "have it, so it is passed on.",
+)
+def _value_of_no_vllm(of: Launch) -> Hits:
+    if of.version is not None:
+        return
+    for option, given in of.args.items():
+        known = {} if of.args.get(_PLUGINS.get(option, "")) else catalogue.option_values(option)
+        value = catalogue.spelled_value(option, given)
+        named = of.entry.get("features", ())
+        if (
+            known
+            and value
+            and "." not in value
+            and value not in known
+            and str(given) not in named
+            and value not in named
+        ):
+            near = validation.nearest_word(value, tuple(known))
+            yield {
+                "option": option,
+                "value": given,
+                "fix": f"Did you mean {near}?" if near else "See that the image has it, or leave the option out.",
+            }
+
+
+# With a plugin a parser may have any name.
+_PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
 @rule(

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._vllm import catalogue
-from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
+from .._vllm.context_length import ALLOW_VARIABLE, SCALED_YARN_MINOR, ContextLimit, context_limit, rotary_settings
+from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule, version
 
 # 4xx: model and quantisation
 
@@ -85,7 +86,7 @@ _QUANTISATION_FAMILIES = {
 def _quantisation_mismatch(of: Launch) -> Hits:
     asked = str(of.args.get("quantization") or "")
     mine, theirs = _QUANTISATION_FAMILIES.get(asked), _QUANTISATION_FAMILIES.get(of.checkpoint)
-    if mine and theirs and mine != theirs:
+    if mine and theirs and mine != theirs and not of.overriding:
         yield {"asked": asked, "checkpoint": of.checkpoint, "changes": (Change("args", "quantization"),)}
 
 
@@ -97,24 +98,42 @@ def _quantisation_mismatch(of: Launch) -> Hits:
     "Set max-model-len to {limit} or less, or extend the context (RoPE parameters in --hf-overrides and "
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1).",
     PACKAGES,
-    "User-specified max_model_len ({asked}) is greater than the derived max_model_len "
-    "(max_position_embeddings={limit} or model_max_length=None in model's config.json).",
+    "{error}",
 )
 def _too_long(of: Launch) -> Hits:
-    limit, asked = of.text.get("max_position_embeddings"), of.args.get("max-model-len")
-    scaled = any(
-        isinstance(of.text.get(key), Mapping) and of.text[key].get("factor")
-        for key in ("rope_scaling", "rope_parameters")
-    )
-    if (
-        isinstance(limit, int)
-        and isinstance(asked, int)
-        and asked > limit
-        and not scaled
-        and of.args.get("hf-overrides") is None
-        and not of.truthy("VLLM_ALLOW_LONG_MAX_MODEL_LEN")
-    ):
-        yield {"asked": asked, "limit": limit}
+    if not any(_overridden_ropes(of)):
+        yield from _beyond_limit(of)
+
+
+def _beyond_limit(of: Launch) -> Hits:
+    """Yield the context that is asked for where this vLLM refuses it."""
+    asked, limit = of.args.get("max-model-len"), _limit(of, of.version.release[1] if of.version else None)
+    if isinstance(asked, int) and limit and limit.refusal(asked) and not of.truthy(ALLOW_VARIABLE):
+        yield {"asked": asked, "limit": limit.tokens, "error": limit.refusal(asked).partition(": ")[2]}
+
+
+def _limit(of: Launch, minor: int | None) -> ContextLimit | None:
+    return context_limit(of.config, of.args.get("hf-overrides"), minor)
+
+
+@rule(
+    "SPK418",
+    "warning",
+    "Context beyond what the model can do",
+    "--max-model-len {asked} exceeds the {limit} tokens that the model and its RoPE parameters reach. VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 "
+    "only switches vLLM's check off: answers to longer prompts are wrong, or the engine stops.",
+    "Set max-model-len to {limit} or less, or extend the context with YaRN in --hf-overrides.",
+    PACKAGES,
+)
+def _unreachable_context(of: Launch) -> Hits:
+    asked, limit = of.args.get("max-model-len"), _limit(of, None)
+    rotary = of.text.get("model_type") not in _NO_ROTARY
+    if isinstance(asked, int) and limit and limit.refusal(asked) and of.truthy(ALLOW_VARIABLE) and rotary:
+        yield {"asked": asked, "limit": limit.tokens}
+
+
+# Families without rotary positions: states and plain attention reach further than their config says (model_executor/models/nemotron_h.py).
+_NO_ROTARY = ("nemotron_h",)
 
 
 @rule(
@@ -127,7 +146,8 @@ def _too_long(of: Launch) -> Hits:
     needs_version=True,
 )
 def _quantisation_unknown(of: Launch) -> Hits:
-    asked = str(of.args.get("quantization") or "")
+    # What a ModelOpt checkpoint overrides is never looked up.
+    asked = "" if of.overriding else str(of.args.get("quantization") or "")
     if asked and of.unsupported("quantizations", asked):
         meant = of.respelled("quantizations", asked)
         changes = (Change("args", "quantization", meant),) if meant else ()
@@ -306,10 +326,7 @@ def _gemma4_parallel(of: Launch) -> Hits:
     "model cards of Qwen3.6",
 )
 def _yarn(of: Launch) -> Hits:
-    overrides = of.args.get("hf-overrides")
-    if not isinstance(overrides, dict):
-        return
-    for rope in _overridden_ropes(overrides):
+    for rope in _overridden_ropes(of):
         if rope.get("rope_type", rope.get("type")) == "yarn" and rope.get("factor"):
             own = rope.get("original_max_position_embeddings") or of.text.get("max_position_embeddings")
             yield {"factor": rope["factor"], "own": own or "original"}
@@ -319,28 +336,35 @@ def _yarn(of: Launch) -> Hits:
     "SPK415",
     "error",
     "Context longer than the extended model's",
-    "--max-model-len {asked} exceeds the {limit} tokens to which --hf-overrides extends the context.",
-    "Set max-model-len to {limit} or less, raise the factor, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+    "--max-model-len {asked} exceeds the {limit} tokens to which {how} the context.",
+    "Set max-model-len to {limit} or less, {more}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
     PACKAGES,
-    "User-specified max_model_len ({asked}) is greater than the derived max_model_len",
+    "{error}",
 )
 def _stretched_too_far(of: Launch) -> Hits:
-    overrides, asked = of.args.get("hf-overrides"), of.args.get("max-model-len")
-    if not isinstance(overrides, dict) or not isinstance(asked, int) or of.truthy("VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
+    if not any(_overridden_ropes(of)):
         return
-    for rope in _overridden_ropes(overrides):
-        own, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
-        if isinstance(own, int) and isinstance(factor, (int, float)) and asked > own * factor:
-            yield {"asked": asked, "limit": int(own * factor)}
+    newer = of.version is not None and of.version >= version(f"0.{SCALED_YARN_MINOR}.0")
+    for hit in _beyond_limit(of):
+        how = (
+            f"vLLM {of.version}, which takes max_position_embeddings as extended already, limits"
+            if newer
+            else "--hf-overrides extends"
+        )
+        yield {
+            **hit,
+            "how": how,
+            "more": "add max_position_embeddings to --hf-overrides" if newer else "raise the factor",
+        }
 
 
-def _overridden_ropes(overrides: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _overridden_ropes(of: Launch) -> Iterator[Mapping[str, Any]]:
     """Yield what C(--hf-overrides) say about rotary positions."""
-    for place in (overrides, overrides.get("text_config")):
-        for key in ("rope_parameters", "rope_scaling"):
-            rope = place.get(key) if isinstance(place, Mapping) else None
-            if isinstance(rope, Mapping):
-                yield rope
+    overrides = of.args.get("hf-overrides")
+    if isinstance(overrides, Mapping):
+        for place in (overrides, overrides.get("text_config")):
+            if isinstance(place, Mapping):
+                yield from rotary_settings(place)
 
 
 @rule(

@@ -113,7 +113,7 @@ def _limited_image(of: Launch) -> Hits:
     "warning",
     "Entrypoint not known",
     "The entrypoint of {image} is not known; it is assumed to run vllm serve itself.",
-    "Say which it is: entrypoint serve or passthrough.",
+    "Set image.entrypoint of the service to serve or passthrough.",
     "catalogue of images",
 )
 def _entrypoint_unknown(of: Launch) -> Hits:
@@ -126,7 +126,7 @@ def _entrypoint_unknown(of: Launch) -> Hits:
     "warning",
     "vLLM version not known",
     "Which vLLM is in {image} is not known, so {count} rules were not checked.",
-    "Set vllm_version, or let site.yml inspect the image once it is on a host.",
+    "Set image.vllm_version of the service, or let site.yml inspect the image once it is on a host.",
     "catalogue of images",
 )
 def _version_unknown(of: Launch) -> Hits:

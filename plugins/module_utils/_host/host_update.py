@@ -123,8 +123,10 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted:
             Finding(rule=rule, severity=severity, message=message, fix=fix, source=source, basis="measured")
         )
 
+    coming = [package["new"] for package in pending["install"] if _DRIVER.fullmatch(package["name"])]
+    driver = ".".join(map(str, version_key(coming[0]))) if coming else str(facts.get("driver") or "")
     for package in pending["install"]:
-        _check_package(package, add)
+        _check_package(package, driver, add)
     gone = [each["name"] for each in pending["remove"] if each["name"].startswith(NOT_TO_GO)]
     kept = {each["name"] for each in pending["install"]}
     # A driver's package is replaced by that of the next branch; the branch is judged by itself.
@@ -150,11 +152,13 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted:
     return findings
 
 
-def _check_package(package: Mapping[str, str], add: Callable[..., None]) -> None:
-    """Judge one package by its name and version."""
+def _check_package(package: Mapping[str, str], driver_version: str, add: Callable[..., None]) -> None:
+    """Judge one package by its name and version. driver_version: of the driver that runs after the update."""
     name, new = package["name"], package["new"]
     kernel = _KERNEL.fullmatch(name)
-    for row in against({"kernel": kernel.group(1)}) if kernel else ():
+    for row in against({"kernel": kernel.group(1), "driver": driver_version}) if kernel else ():
+        if row.subject != "kernel":
+            continue
         add(
             "update.kernel",
             _severity(row),

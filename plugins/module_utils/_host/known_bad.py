@@ -107,8 +107,11 @@ def begins(text: str, begin: str) -> bool:
 def against(host: Mapping[str, Any]) -> list[Row]:
     """Return what speaks against a host, in the order of the table. host: see C(Row.holds)."""
     held = [row for row in TABLE if row.holds(host)]
-    good = max((len(row.kernel) for row in held if row.verdict == GOOD), default=0)
-    return [row for row in held if row.verdict != GOOD and not (row.kernel and len(row.kernel) < good)]
+    # A pair of kernel and driver that is known to be good says more than the kernel alone.
+    good = max(((len(row.kernel), bool(row.driver)) for row in held if row.verdict == GOOD), default=(0, False))
+    return [
+        row for row in held if row.verdict != GOOD and not (row.kernel and (len(row.kernel), bool(row.driver)) < good)
+    ]
 
 
 def against_package(name: str, version: str) -> list[Row]:

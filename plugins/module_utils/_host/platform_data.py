@@ -38,11 +38,18 @@ ROWS: tuple[dict[str, Any], ...] = (
     },
     {
         "kernel": "6.17.0-1029-nvidia",
-        "verdict": "bad",
-        "why": "the ConnectX-7 may drop off the bus by itself",
+        "driver": "580.173.02",
+        "verdict": "good",
+        "source": "the known good baseline of the owner of a pair, 2026-08-11",
+        "date": "2026-11-28",
+    },
+    {
+        "kernel": "6.17.0-1029-nvidia",
+        "verdict": "doubtful",
+        "why": "one thread reports that the ConnectX-7 dropped off the bus by itself; the owner of a pair keeps it as a good baseline",
         "fix": _OTHER_KERNEL,
         "source": _T374275,
-        "date": "2026-11-22",
+        "date": "2026-11-28",
     },
     {
         "kernel": "6.17.0-1031-nvidia",

@@ -19,6 +19,7 @@ C(memory_budget) is the only entry. No I/O, no Ansible.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,12 +36,14 @@ from .geometry import Refusal
 from .kv_cache import (
     COMPARED_MINORS,
     KVPlan,
+    PlanFailure,
     Release,
     error_auto_fit,
     error_mamba_blocks,
     error_no_memory,
     error_too_long,
     gib_text,
+    parse_release,
 )
 from .node_memory import STEPS, UTILIZATION_LIMIT, Node, Service, at_once, first_failing, solve
 from .service_memory import (
@@ -51,7 +54,6 @@ from .service_memory import (
     Engine,
     Host,
     InputError,
-    NoCommonPage,
     ServiceInput,
     read_params,
     resolve,
@@ -124,8 +126,8 @@ def _sentence(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
+    if isinstance(value, (bool, Mapping)):
+        return json.dumps(value)
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
@@ -235,11 +237,12 @@ def _add(
     most: int = 3,
     also: str | None = None,
     is_temporary: bool = False,
+    severity: str = "",
 ) -> None:
     said = level != "high"
     finding = Finding(
         rule=f"memory.{rule}",
-        severity=_SEVERITY[level],
+        severity=severity or _SEVERITY[level],
         service=service.name,
         message=message + (_ALSO[level] if also is None else also),
         vllm_error=vllm_error if said else "",
@@ -381,7 +384,7 @@ def _check_cache(report: _Report, node: Node, service: Service) -> None:
             lambda: iter([[_set(service.name, block_size=engine.kernel_block)]]),
             advice=f"Set block-size of {service.name} to {engine.kernel_block}, and give it more memory; or use vLLM 0.31 or later.",
         )
-    if _check_cache_memory(report, node, service, engine.release) == "low":
+    if _check_cache_memory(report, node, service, engine.release) in ("low", "typical"):
         return
     # Left out and nothing fits: vLLM takes the longest that the model allows.
     length = service.length or (0 if engine.length_auto else engine.limit)
@@ -450,6 +453,7 @@ def _check_cache_memory(report: _Report, node: Node, service: Service, release: 
             "kv_cache",
             partial(_more_cache, node, service, level),
             advice=_too_small(service),
+            severity="" if level == "high" else "error",  # what starts only with less overhead than usual serves nobody
         )
     return level
 
@@ -457,8 +461,14 @@ def _check_cache_memory(report: _Report, node: Node, service: Service, release: 
 def _check_request(report: _Report, node: Node, service: Service, plan: KVPlan, length: int) -> str | None:
     """Check that one request of the full length, in tokens, fits; return the first level at which it does not."""
     engine, requested = service.engine, node.requested(service)
-    level = first_failing(lambda at: plan.needed_bytes(length) <= plan.checked_bytes(engine.available(requested, at)))
+
+    def passes(at: str) -> bool:
+        cut = engine.plan_at(at) or plan
+        return cut.needed_bytes(length) <= cut.checked_bytes(engine.available(requested, at))
+
+    level = first_failing(passes)
     if level:
+        plan = engine.plan_at(level) or plan
         available = engine.available(requested, level)
         batch = plan.settings.max_num_batched_tokens
         price = (
@@ -485,9 +495,15 @@ def _check_request(report: _Report, node: Node, service: Service, plan: KVPlan, 
 def _check_state_blocks(report: _Report, node: Node, service: Service) -> None:
     """Check that each request that may run at once finds a block for its state."""
     engine, requested, wanted = service.engine, node.requested(service), service.wanted
-    level = first_failing(lambda at: engine.num_blocks(engine.available(requested, at)) >= wanted)
+
+    def passes(at: str) -> bool:
+        cut = engine.plan_at(at)
+        checks = cut is None or cut.settings.release.since(20)
+        return not checks or engine.num_blocks(engine.available(requested, at), at) >= wanted
+
+    level = first_failing(passes)
     if level:
-        blocks = engine.num_blocks(engine.available(requested, level))
+        blocks = engine.num_blocks(engine.available(requested, level), level)
         _add(
             report,
             service,
@@ -703,20 +719,48 @@ def _note_arguments(report: _Report, item: ServiceInput) -> None:
         report.drafts.append(_Draft(finding, advice=f"Write {near}, if that is what was meant."))
 
 
+def _judged_by(minors: Sequence[int]) -> str:
+    return f"the releases that know its architecture and options ({_minor_spans(minors)})"
+
+
+def _minor_spans(minors: Sequence[int]) -> str:
+    """Write minor releases as spans: C(0.17, 0.19 to 0.33)."""
+    runs: list[list[int]] = []
+    for minor in sorted(minors):
+        if runs and runs[-1][-1] == minor - 1:
+            runs[-1].append(minor)
+        else:
+            runs.append([minor])
+    return ", ".join(f"0.{run[0]}" + (f" to 0.{run[-1]}" if len(run) > 1 else "") for run in runs)
+
+
+def _note_unknown_version(report: _Report, name: str, judged: str, refusing: Sequence[tuple[int, str]] = ()) -> None:
+    """Say what a service of unknown version was judged by.
+
+    :param report: gets the finding
+    :param name: of the service
+    :param judged: how, the second half of a sentence
+    :param refusing: minor releases that would refuse the launch, with their texts
+    """
+    message = f"The vLLM version of {name} is not known; {judged}"
+    if refusing:
+        message += f" It would not start with vLLM {_minor_spans([minor for minor, _text in refusing])}: {refusing[-1][1].strip()}"
+    finding = Finding(rule="memory.version", severity="warning", service=name, message=message)
+    report.drafts.append(_Draft(finding, advice="Give vllm_version; in an inventory it stands below image."))
+
+
 def _note_version(report: _Report, service: Service) -> None:
     engine = service.engine
     if engine.release is None or engine.plan is None or engine.cache_from == IMAGE:
         return
     text = engine.release.text
     if not text:
-        finding = Finding(
-            rule="memory.version",
-            severity="warning",
-            service=service.name,
-            message=f"The vLLM version of {service.name} is not known; it is planned as vLLM 0.{engine.release.minor}, which needs "
-            "most of those that were compared.",
+        _note_unknown_version(
+            report,
+            service.name,
+            f"it is planned as vLLM 0.{engine.release.minor}, which needs most of {_judged_by(engine.minors)}.",
+            engine.refusing,
         )
-        report.drafts.append(_Draft(finding, advice="Give vllm_version."))
     elif engine.release.is_newer:
         finding = Finding(
             rule="memory.version",
@@ -811,7 +855,7 @@ def _note_solved(report: _Report, node: Node, service: Service) -> None:
     report.drafts.append(_Draft(finding))
 
 
-def _refused(item: ServiceInput, error: Refusal | NoCommonPage) -> _Draft:
+def _refused(item: ServiceInput, error: Refusal | PlanFailure) -> _Draft:
     if isinstance(error, ImageRefusal):
         finding = Finding(
             rule="memory.refused",
@@ -839,16 +883,23 @@ def _refused(item: ServiceInput, error: Refusal | NoCommonPage) -> _Draft:
         rule="memory.plan",
         severity="error",
         service=item.name,
-        message=f"vLLM cannot give the layers of {item.name} pages of one size.",
+        message=f"vLLM would refuse {item.name}: {error.reason or 'its layers cannot have pages of one size'}.",
         vllm_error=str(error),
-        stage="kv_cache",
+        stage=error.stage,
         seconds=error.seconds,
     )
-    options = ("kv-cache-dtype-skip-layers", "kv-cache-dtype", "block-size", "speculative-config")
-    candidates = [[{"service": item.name, "args": {key: None}}] for key in options if key in item.args]
-    return _Draft(
-        finding, lambda: iter(candidates), "Use vLLM 0.26 or later, or another block-size or kv-cache-dtype.", most=1
-    )
+    advice = _sentence(error.fix or "use vLLM 0.26 or later, or another block-size or kv-cache-dtype")
+    return _Draft(finding, lambda: _plannable(item), advice, most=1)
+
+
+def _plannable(item: ServiceInput) -> Iterator[FixCandidate]:
+    """Change what vLLM cannot plan: fewer draft tokens, or one option left out."""
+    spec = item.args.get("speculative-config") or {}
+    for count in range((spec.get("num_speculative_tokens") or 1) - 1, 0, -1):
+        yield [{"service": item.name, "args": {"speculative-config": {**spec, "num_speculative_tokens": count}}}]
+    for key in ("kv-cache-dtype-skip-layers", "kv-cache-dtype", "block-size", "speculative-config"):
+        if key in item.args:
+            yield [{"service": item.name, "args": {key: None}}]
 
 
 # The whole ------------------------------------------------------------------------------------------------------------
@@ -888,8 +939,12 @@ def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
         _note_arguments(report, item)
         try:
             engine = resolve(_unmeasured(item))
-        except (Refusal, NoCommonPage) as error:
+        except (Refusal, PlanFailure) as error:
             report.drafts.append(_refused(item, error))
+            if item.minors and not isinstance(error, ImageRefusal):
+                judged = "none of " if isinstance(error, Refusal) else "all of "
+                verdict = "can be planned with." if isinstance(error, Refusal) else "would refuse it."
+                _note_unknown_version(report, item.name, f"{judged}{_judged_by(item.minors)} {verdict}")
         else:
             services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
     node = Node(host, services)
@@ -1039,6 +1094,15 @@ class AtOnce:
         return self._node.fits_at_once(slots, "low")
 
 
+def _unplanned(item: ServiceInput) -> dict[str, Any]:
+    """Return the result of a service that cannot be planned; its image may know better unless this very version was compared."""
+    try:
+        compared = parse_release(item.vllm_version).exact
+    except Refusal:
+        compared = False
+    return {"verdict": "fails", **({} if compared else {"sources": {"kv_cache": NOT_COMPARED}})}
+
+
 def _fails(report: _Report) -> bool:
     return any(draft.finding.severity == "error" for draft in report.drafts)
 
@@ -1056,7 +1120,7 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     host, items = read_params(params)
     items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
     node, findings, hanging = _worked_out(host, tuple(items))
-    planned: dict[str, Any] = {item.name: {"verdict": "fails"} for item in items}
+    planned: dict[str, Any] = {item.name: _unplanned(item) for item in items}
     for order, service in enumerate(node.services):
         own = [finding for finding in findings if finding.service == service.name]
         planned[service.name] = _service_result(node, service, order, _verdict(own, service.name in hanging))

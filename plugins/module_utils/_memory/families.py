@@ -40,6 +40,9 @@ _DS_MLA = ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla")
 # Pages of DeepSeek-V4 and V4.1 are whole multiples of these bytes; DeepGEMM wants blocks of V4.1 in steps of 256, too.
 _V4_PAGE = 576
 _DEEPGEMM_STRIDE = 256
+# Assertions of qwen4_exp/common/qsa_cache.py (0.29 to 0.33) and glm5next/common/attention.py.
+_QSA_RING = "QSA ring capacity {rows} must divide the attention block size {block}"
+_TAIL_RING = "Glm5NextTailCache: cache_config.block_size ({block}) must be a multiple of the tail ring ({rows})"
 # Rows that FlashInfer's sparse kernel wants a block of the latent cache, and of the index cache, to be a multiple of.
 _SPARSE_ROWS = 64
 
@@ -125,7 +128,7 @@ def _qwen4_exp(text: Config, count: int) -> Read:
     dim, ratio = number(text, "indexer_head_dim"), number(text, "indexer_compress_ratio")
     index = Cache("mla", 2 * dim, tokens_per_row=ratio)
     # Keys that are not compressed yet, with three positions of 64 bits; a text-only launch leaves those out, to no effect.
-    ring = Cache("ring", 2 * dim + 3 * 8, ring=Ring(ratio, ratio))
+    ring = Cache("ring", 2 * dim + 3 * 8, ring=Ring(ratio, ratio, divides=_QSA_RING))
     beside: list[tuple[Layer, ...]] = [(index, ring) if kind == "full_attention" else () for kind in kinds]
     if text.get("ple_layer_ids"):
         taps = (number(text, "ple_conv_kernel_size") - 1) * number(text, "ngram_size")
@@ -213,7 +216,7 @@ def _glm5_next(text: Config, count: int) -> Read:
         raise Refusal("config.layer_types", f"expected {count} of {' and '.join(names)}")
     pool, dim = number(text, "index_kpool"), number(text, "index_head_dim")
     main, index = Cache("mla", DS_MLA_BYTES), Cache("mla", dim + _SCALE_BYTES, tokens_per_row=pool)
-    ring = Cache("ring", 2 * dim * 2, ring=Ring(pool, pool, doubles=True, drafts_since=31))
+    ring = Cache("ring", 2 * dim * 2, ring=Ring(pool, pool, doubles=True, drafts_since=31, divides=_TAIL_RING))
     known: dict[str, Layer] = dict(zip(names, (_kimi_delta(text, 33), main)))
     return Read(
         [known[kind] for kind in kinds],
@@ -289,7 +292,7 @@ def _kimi_linear(text: Config, count: int) -> Read:
 
 
 def _mimo_v2(text: Config, count: int) -> Read:
-    """MiMo-V2: windows and full attention with heads of their own; only the first draft layer is used (mimo_v2.py)."""
+    """MiMo-V2: windows and full attention with heads of their own; one draft layer is used, whatever the config says (mimo_v2_mtp.py)."""
     flags = _listed(text, "hybrid_layer_pattern", count)[:count]
     full = Attention("full", number(text, "num_key_value_heads"), number(text, "head_dim"), number(text, "v_head_dim"))
     window = Attention(
@@ -302,7 +305,7 @@ def _mimo_v2(text: Config, count: int) -> Read:
     # vLLM 0.23 refuses the attention sinks on sm_121, and 0.31 keeps an FP8 cache in 16 bits.
     return Read(
         [window if flag else full for flag in flags],
-        drafts=((window,),) * min(1, _mtp_layers(text)),
+        drafts=((window,),),
         rules=Rules(oldest=31, fp8_since=32),
     )
 

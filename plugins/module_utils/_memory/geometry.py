@@ -459,7 +459,9 @@ def read_geometry(config: Config) -> Geometry:
     model_type = str(text.get("model_type") or config.get("model_type") or "")
     if not model_type:
         raise Refusal("config.model_type", "the field is missing", "give the whole config.json of the model")
-    count = number(text, "num_hidden_layers", maximum=MAX_LAYERS)
+    # Nemotron-H may name its layers without their number.
+    listed = len(nemotron_pattern(text)) if model_type in _NEMOTRON_H else 0
+    count = number(text, "num_hidden_layers", listed or None, maximum=MAX_LAYERS)
     read = _read_layers(config, text, model_type, count)
     vision = any(isinstance(config.get(key), dict) for key in ("vision_config", "audio_config", "visual"))
     vision = vision or config.get("model_type") == "llama4"  # Transformers has defaults for its tower

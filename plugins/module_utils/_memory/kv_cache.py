@@ -59,6 +59,11 @@ class Release:
     patch: int = 0
     is_newer: bool = False
 
+    @property
+    def name(self) -> str:
+        """The version as given, else C(0.MINOR)."""
+        return self.text or f"0.{self.minor}"
+
     def since(self, minor: int, patch: int = 0) -> bool:
         """Tell whether the release is 0.C(minor).C(patch) or later."""
         return (self.minor, self.patch) >= (minor, patch)
@@ -149,7 +154,25 @@ class KVGroup:
 
 
 class PlanFailure(Exception):
-    """vLLM itself would refuse to plan; the text is its own."""
+    """vLLM itself would refuse to plan; the text is its own.
+
+    reason: why, one sentence without a full stop; empty where layers have no common page. fix: what the caller can do, may be empty.
+    seconds: into a start at which vLLM says it, by level of overheads, once that was worked out. stage: of the start.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        reason: str = "",
+        fix: str = "",
+        seconds: dict[str, int] | None = None,
+        stage: str = "kv_cache",
+    ) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.fix = fix
+        self.seconds = seconds or {}
+        self.stage = stage
 
 
 @dataclass(frozen=True)
@@ -490,20 +513,24 @@ class _Planner:
             raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of this family")
         if family == "deepseek_v4" and dtype == "auto" and not release.since(31):
             if release.minor > 23:
-                raise Refusal("args.kv-cache-dtype", f"what auto means in vLLM {release.text} is not known", "use fp8")
+                raise Refusal("args.kv-cache-dtype", f"what auto means in vLLM {release.name} is not known", "use fp8")
             raise PlanFailure(
-                "AssertionError: DeepseekV4 FlashMLA fp8 layout only supports fp8 kv-cache, got auto"
+                "AssertionError: DeepseekV4 FlashMLA fp8 layout only supports fp8 kv-cache, got auto",
+                "this release keeps the cache of this model in FP8 only",
+                "set kv-cache-dtype to fp8",
             )  # deepseek_v4/attention.py of 0.23
         if not release.since(rules.kernels_since):  # FLASHINFER_MLA_SPARSE_SM120 (platforms/cuda.py)
-            if not release.text:  # any version: one of those that can is in use
-                raise Refusal(
-                    "vllm_version", f"no kernels of {family!r} for sm_121 before vLLM 0.{rules.kernels_since}"
-                )
             raise PlanFailure(
-                "ValueError: No valid attention backend found for cuda with AttentionSelectorConfig(use_mla=True, use_sparse=True)"
+                "ValueError: No valid attention backend found for cuda with AttentionSelectorConfig(use_mla=True, use_sparse=True)",
+                f"before vLLM 0.{rules.kernels_since} no kernel of sparse latent attention runs on sm_121",
+                f"use vLLM 0.{rules.kernels_since} or later",
             )
-        if family == "qwen4_exp_text" and dtype in _FP8 and release.text and not release.since(31):
-            raise PlanFailure("NotImplementedError: Qwen4Exp QSA requires a BF16 main KV cache")
+        if family == "qwen4_exp_text" and dtype in _FP8 and not release.since(31):
+            raise PlanFailure(
+                "NotImplementedError: Qwen4Exp QSA requires a BF16 main KV cache",
+                "before vLLM 0.31 this model has no FP8 KV cache",
+                "set kv-cache-dtype to auto, or use vLLM 0.31 or later",
+            )
 
     def _token(self, layer: Attention, dtype: str) -> int:
         return token_bytes(layer, dtype, self.geometry.dtype, self.settings.tensor_parallel)
@@ -597,6 +624,13 @@ class _Planner:
         if cache.ring is not None:
             counts = self.settings.release.since(cache.ring.drafts_since)
             rows = cache.ring.rows(self.settings.num_speculative_tokens if counts else 0)
+            if cache.ring.divides and self.block_size % rows:
+                raise PlanFailure(
+                    f"AssertionError: {cache.ring.divides.format(rows=rows, block=self.block_size)}",
+                    f"with {self.settings.num_speculative_tokens} draft tokens a ring holds {rows} rows, and the attention block of "
+                    f"{self.block_size} tokens must be a multiple of that",
+                    "change num_speculative_tokens of speculative-config",
+                )
             return _Spec("ring", rows, rows * row)
         block = cache.block or self.block_size
         page = _ceil_div(block // cache.tokens_per_row * row, cache.align) * cache.align
@@ -863,10 +897,16 @@ def _refuse_drafts(geometry: Geometry, settings: KVSettings, mode: str) -> None:
         return
     if mode == "align":
         raise PlanFailure(
-            "AssertionError: Mamba cache mode 'align' is currently not compatible with speculative decoding."
+            "AssertionError: Mamba cache mode 'align' is currently not compatible with speculative decoding.",
+            "before vLLM 0.17 a hybrid model cannot draft tokens while it caches prefixes",
+            "use vLLM 0.17 or later, or leave out speculative-config or enable-prefix-caching",
         )
     if geometry.recurrent[0].kind != "gdn":
-        raise PlanFailure("NotImplementedError: Mamba with speculative decoding is not supported yet.")
+        raise PlanFailure(
+            "NotImplementedError: Mamba with speculative decoding is not supported yet.",
+            "before vLLM 0.17 a model with Mamba-2 layers cannot draft tokens",
+            "use vLLM 0.17 or later, or leave out speculative-config",
+        )
 
 
 def _refuse_context(groups: list[KVGroup], settings: KVSettings) -> None:
@@ -878,18 +918,22 @@ def _refuse_context(groups: list[KVGroup], settings: KVSettings) -> None:
     release, kinds = settings.release, {group.kind for group in groups}
     if settings.decode_context == 1:
         return
+    reason = f"vLLM {release.name} cannot spread the caches of this model over the ranks of a decode context"
+    fix = "leave out decode-context-parallel-size"
     if "sliding" in kinds:
-        raise PlanFailure("AssertionError: DCP not support sliding window.")
+        raise PlanFailure("AssertionError: DCP not support sliding window.", reason, fix)
     if ("chunked" in kinds and len(groups) == 1) or ("ring" in kinds and not release.since(32)):
         raise Refusal("args.decode-context-parallel-size", "what it does to this kind of cache is not known")
     if len(groups) == 1:
         return
     if not release.since(20):
-        raise PlanFailure("AssertionError: DCP not support hybrid attn now.")
+        raise PlanFailure("AssertionError: DCP not support hybrid attn now.", reason, fix)
     if not release.since(26):
         raise PlanFailure(
             "ValueError: Hybrid KV cache groups with multiple block sizes do not support context parallelism "
-            "(dcp_world_size/pcp_world_size > 1)."
+            "(dcp_world_size/pcp_world_size > 1).",
+            reason,
+            fix,
         )
     if "chunked" in kinds:
         only = (
@@ -898,7 +942,9 @@ def _refuse_context(groups: list[KVGroup], settings: KVSettings) -> None:
             else "full-attention and Mamba groups"
         )
         raise PlanFailure(
-            f"AssertionError: DCP with hybrid KV cache layouts only supports {only}, got: ChunkedLocalAttentionSpec."
+            f"AssertionError: DCP with hybrid KV cache layouts only supports {only}, got: ChunkedLocalAttentionSpec.",
+            reason,
+            fix,
         )
 
 
@@ -1011,7 +1057,7 @@ def error_kernel_block(geometry: Geometry, settings: KVSettings) -> str:
     """
     release, rules = settings.release, geometry.rules
     block = settings.block_size or DEFAULT_BLOCK_SIZE
-    if not release.text or release.since(rules.block_since) or not rules.block or block % rules.block == 0:
+    if release.since(rules.block_since) or not rules.block or block % rules.block == 0:
         return ""
     return f"ValueError: No common block size for {block}. "
 

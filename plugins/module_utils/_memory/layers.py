@@ -108,6 +108,7 @@ class Ring:
 
     doubles: the number of units is a power of two. least: rows that it has in any case.
     drafts_since: the minor release from which the draft tokens count.
+    divides: what vLLM prints where the rows do not divide the attention block, with C({rows}) and C({block}); empty where they need not.
     """
 
     kept: int
@@ -115,6 +116,7 @@ class Ring:
     doubles: bool = False
     least: int = 1
     drafts_since: int = 0
+    divides: str = ""
 
     def rows(self, drafts: int) -> int:
         """Rows with C(drafts) draft tokens."""

@@ -17,7 +17,8 @@ from dataclasses import replace
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .geometry import Refusal
-from .service_memory import MEASURED, NARROWED, Engine, NoCommonPage, ServiceInput, Start
+from .kv_cache import PlanFailure
+from .service_memory import MEASURED, NARROWED, Engine, ServiceInput, Start
 
 INSIDE_NOISE_GIB = 0.25
 """How far two starts of one launch may be apart inside the request: vLLM charges itself what else the host allocates meanwhile."""
@@ -101,7 +102,7 @@ def _with_inside(
         args = {"max-model-len": length, "max-num-batched-tokens": batch, "max-num-seqs": sequences}
         try:
             at = resolved(replace(item, starts=(), args={**item.args, **args}))
-        except (Refusal, NoCommonPage):  # an image was not asked about this length
+        except (Refusal, PlanFailure):  # an image was not asked about this length
             return engine
         more = [engine.inside[level] - at.inside[level] for level in LEVELS]
         low, typical, high = low + min(more), typical + more[LEVELS.index("typical")], high + max(more)

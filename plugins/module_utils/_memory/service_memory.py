@@ -11,7 +11,7 @@ No I/O, no Ansible.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,7 +20,8 @@ from .._common.plain_data import EVERYWHERE, InputError, Written, is_number, is_
 from .._common.sizes import GIB
 from .._common.untrusted import Untrusted
 from .._common.validation import nearest_word
-from .._vllm.catalogue import options
+from .._vllm.catalogue import minors_with_launch, options
+from .._vllm.context_length import ALLOW_VARIABLE, context_limit
 from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .._vllm.seccomp import TABLE_VARIABLE, table_on_disk
@@ -146,11 +147,14 @@ _OTHER_ARGS = (
     "limit-mm-per-prompt",
     "kv-transfer-config",
     "lora-target-modules",
+    "config-format",
+    "hf-overrides",
+    "trust-remote-code",
 )
 _MAPPING_ARGS = ("speculative-config", "compilation-config")
 # The variable of the environment that names a model runner; all that are looked at.
 RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
-VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE)
+VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE, ALLOW_VARIABLE)
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
 _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
@@ -217,6 +221,7 @@ class ServiceInput:
     starts: of the same launch, or of one that differs in its lengths or its batch alone.
     stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
     this very launch; asked_reason: why it said nothing. runner: the model runner that the environment asks for, 1 or 2, else 0.
+    minors: the minor releases that an engine of unknown version is judged by. any_length: vLLM's check of the context is switched off.
     Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
     """
 
@@ -235,6 +240,7 @@ class ServiceInput:
     asked_reason: str = ""
     starts: tuple[Start, ...] = ()
     vllm_version: str = ""
+    minors: tuple[int, ...] = ()
     available_kv_bytes: int | None = None
     share: float = 1.0
     last: int = 0
@@ -242,6 +248,7 @@ class ServiceInput:
     misspelt: tuple[tuple[str, str], ...] = ()
     runner: int = 0
     table: str = ""
+    any_length: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_text", repr(self))
@@ -387,6 +394,26 @@ def _spelled(args: Mapping[Any, Any], reader: _Reader, where: str) -> Config:
     return {**parsed.args, **dict.fromkeys(sorted(autos), "auto")}
 
 
+def _minors_to_judge(config: Config | None, args: Config) -> tuple[int, ...]:
+    """Return the compared minor releases that know the architecture and the options of a launch, all where none does."""
+    overrides = args.get("hf-overrides")
+    overridden = overrides.get("architectures") if isinstance(overrides, Mapping) else None
+    architectures = overridden or (config or {}).get("architectures")
+    if not isinstance(architectures, list) or args.get("model-impl") == "transformers":
+        architectures = []
+    known = minors_with_launch([str(name) for name in architectures], args)
+    return tuple(minor for minor in COMPARED_MINORS if minor in known) or COMPARED_MINORS
+
+
+def _in_mistral_format(config: Config | None, args: Config) -> Config | None:
+    """Return the config of Mistral 4 as vLLM has it from params.json: a DeepSeek-V3, whose cache is latent (configs/mistral.py)."""
+    text = text_config(config or {})
+    if config is None or args.get("config-format") != "mistral" or text.get("model_type") != "mistral4":
+        return config
+    read = {**text, "model_type": "deepseek_v3", "architectures": ["MistralLarge3ForCausalLM"]}
+    return read if text is config else {**config, "text_config": read}
+
+
 def _misspelt(args: Config) -> tuple[tuple[str, str], ...]:
     """Return arguments that no vLLM has and that look like one that decides memory, each with that one."""
     known = options()
@@ -476,14 +503,16 @@ def _read_service(
     version = value.get("vllm_version")
     if version is not None and not isinstance(version, str):
         reader.wrong(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
+    version = version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else ""
     own = reader.overheads(reader.mapping(value, "overheads", where) or {}, f"{where}overheads.")
     args = _spelled(reader.mapping(value, "args", where) or {}, reader, f"{where}args.")
     env = reader.mapping(value, "env", where) or {}
+    config = _in_mistral_format(reader.mapping(value, "config", where), args)
     read = ServiceInput(
         name=name,
         args=_read_args(args, reader, f"{where}args."),
         overheads={**OVERHEADS, **common, **own},
-        config=reader.mapping(value, "config", where),
+        config=config,
         quant_config=reader.mapping(value, "quant_config", where),
         weights_gib=reader.number(value, "weights_gib", where, above=True),
         tensors=reader.listed(value, "tensors", where),
@@ -491,7 +520,8 @@ def _read_service(
         draft_weights_gib=reader.number(value, "draft_weights_gib", where),
         memory_gib=reader.number(value, "memory_gib", where, above=True),
         stated=_read_stated(value, reader, where),
-        vllm_version=version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else "",
+        vllm_version=version,
+        minors=() if version else _minors_to_judge(config, args),
         available_kv_bytes=reader.whole(value, "available_kv_bytes", where, minimum=0),
         share=1.0 if value.get("share") is None else reader.number(value, "share", where) or 0.0,
         last=reader.whole(value, "last", where, minimum=0) or 0,
@@ -500,6 +530,7 @@ def _read_service(
         starts=_read_starts(value, reader, where),
         runner=_asked_runner(env),
         table=table_on_disk(args, env),
+        any_length=str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
         **_read_asked(value, reader, where),
     )
     _refuse_beside_statement(read, own, reader, where)
@@ -671,6 +702,8 @@ class Engine:
     limit: the longest context that the model allows. share: the weight by which it grows into what the node has left.
     last: its place among those that start after the others; 0 for one that does not.
     align_error, kernel_error: why vLLM refuses its blocks, empty where it does not; align_block, kernel_block: tokens of a block then.
+    minors: the minor releases that an unknown version was judged by. easiest: the plan of the one that needs least, beside C(plan), of
+    the one that needs most. refusing: of those that would refuse the launch, the minor and the text.
     exclusive: name of the set of which one runs at a time; empty for a service that is in none.
     stated: what a person says that the engine asks for, in place of C(plan).
     table, disk: what has the model's tables stay on disk, and how large they are there.
@@ -719,6 +752,13 @@ class Engine:
     align_block: int = 0
     kernel_error: str = ""
     kernel_block: int = 0
+    minors: tuple[int, ...] = ()
+    easiest: KVPlan | None = None
+    refusing: tuple[tuple[int, str], ...] = ()
+
+    def plan_at(self, level: str) -> KVPlan | None:
+        """How the cache is cut: at low overheads by the release that needs least, where the version is not known."""
+        return self.easiest if self.easiest is not None and level == "low" else self.plan
 
     def overhead(self, key: str, level: str) -> float:
         """A term in bytes (or a share, as it is) at a level."""
@@ -774,11 +814,12 @@ class Engine:
         opposite = LEVELS[-1 - LEVELS.index(level)]
         return max(requested, self.weights + self.draft) - (1 - kept) * self.inside[opposite] + outside
 
-    def num_blocks(self, available: int) -> int:
+    def num_blocks(self, available: int, level: str = "typical") -> int:
         """Blocks of the cache, as overridden or as many as fit."""
-        if self.plan is None:
+        plan = self.plan_at(level)
+        if plan is None:
             return 0
-        return self.plan.num_blocks(available) if self.blocks is None else self.blocks
+        return plan.num_blocks(available) if self.blocks is None else self.blocks
 
     def seconds(self, stage: str) -> dict[str, int]:
         """Seconds into a start at which it comes to the checks of C(stage), one of C(STAGES)."""
@@ -1028,6 +1069,12 @@ def _loaded(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool, min
 
 def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Release, batch: int) -> KVPlan:
     args = item.args
+    if geometry.model_type == "step3p5" and release.since(31) and not args.get("trust-remote-code"):
+        raise PlanFailure(
+            "AmbiguousGlobalPerLayerAttributeError: 'num_attention_heads' is a per-layer attribute and may vary across layers.",
+            "Transformers' own class of this model has a number of heads for each layer, which vLLM cannot read",
+            "set trust-remote-code to true: the class of the checkpoint has one number",
+        )
     dtype = args.get("kv-cache-dtype", "auto")
     if dtype == "auto":
         dtype = checkpoint_kv_dtype(config, item.quant_config)
@@ -1087,9 +1134,14 @@ def _refuse_context(args: Config, geometry: Geometry, config: Config, release: R
     context, ranks = args.get("decode-context-parallel-size", 1), args.get("tensor-parallel-size", 1)
     if context == 1:
         return
+    fix = "leave out decode-context-parallel-size, or change tensor-parallel-size"
     if ranks % context:
         error, space = "ValueError" if release.since(20) else "AssertionError", " " if release.since(26) else ""
-        raise PlanFailure(f"{error}: tp_size={ranks} must be divisible by{space}dcp_size={context}.")
+        raise PlanFailure(
+            f"{error}: tp_size={ranks} must be divisible by{space}dcp_size={context}.",
+            f"a decode context of {context} ranks does not divide {ranks} tensor-parallel ranks",
+            fix,
+        )
     if (args.get("speculative-config") or {}).get("method") == "draft_model":
         raise Refusal(
             "args.speculative-config.method", "the cache of a drafting model beside a decode context is not known"
@@ -1107,7 +1159,9 @@ def _refuse_context(args: Config, geometry: Geometry, config: Config, release: R
             f"total number of KV heads ({heads}). Increase `--tensor-parallel-size` or set `--decode-context-parallel-size 1`."
             if newer
             else f"AssertionError: tensor parallel size {ranks} must be greater than total num kv heads {heads} when enable decode context "
-            "parallel for GQA/MQA"
+            "parallel for GQA/MQA",
+            f"a decode context needs more tensor-parallel ranks than the {heads} key heads of the model",
+            fix,
         )
     if context > most:
         raise PlanFailure(
@@ -1115,7 +1169,9 @@ def _refuse_context(args: Config, geometry: Geometry, config: Config, release: R
             f"`--tensor-parallel-size` ({ranks}) and {heads} model KV heads."
             if newer
             else f"AssertionError: decode context parallel size must less than or equal to (tensor parallel size {ranks} // total num kv heads "
-            f"{heads}) = {most}, but got {context}"
+            f"{heads}) = {most}, but got {context}",
+            f"with {ranks} ranks and {heads} key heads a decode context has at most {most} ranks",
+            fix,
         )
     if shared % context:
         raise PlanFailure(
@@ -1123,21 +1179,71 @@ def _refuse_context(args: Config, geometry: Geometry, config: Config, release: R
             f"({context}) for GQA/MQA."
             if newer
             else f"AssertionError: Total number of q per kv attn heads ({shared}) must be divisible by dcp world size when enable decode "
-            f"context parallel for GQA ({context})."
+            f"context parallel for GQA ({context}).",
+            f"the {shared} query heads of a key head cannot be divided by a decode context of {context} ranks",
+            fix,
         )
 
 
-def _plans(item: ServiceInput, geometry: Geometry, config: Config, releases: list[Release], batch: int) -> list[KVPlan]:
-    """Plan with every release that can; refuse when none can."""
-    plans, refusals = [], []
+def _check_length(item: ServiceInput, config: Config, minor: int | None) -> None:
+    """Raise what vLLM says, with its arguments, to a context that is longer than it derives from the config."""
+    limit, asked = context_limit(config, item.args.get("hf-overrides"), minor), item.args.get("max-model-len")
+    text = limit.refusal(asked) if limit and isinstance(asked, int) and not item.any_length else ""
+    if limit and text:
+        raise PlanFailure(
+            text,
+            f"max-model-len {asked} exceeds the model's maximum of {limit.tokens}",
+            f"set max-model-len to {limit.tokens} or less",
+            start_seconds(item.overheads, 0, "arguments"),
+            "arguments",
+        )
+
+
+@dataclass(frozen=True)
+class _Plans:
+    """The plans of the releases that may be in an image.
+
+    hardest, easiest: which need most and least memory for one request. minors: that plan. refusing: that do not, with their texts.
+    """
+
+    hardest: KVPlan
+    easiest: KVPlan
+    minors: tuple[int, ...]
+    refusing: tuple[tuple[int, str], ...]
+
+
+def _plan_releases(
+    item: ServiceInput, geometry: Geometry, config: Config, releases: Sequence[Release], batch: int
+) -> _Plans:
+    """Plan with every release that may be in the image, and leave out those that would refuse.
+
+    Raises C(Refusal) where one of them is not known here and no other plans, C(PlanFailure) where all of them would refuse to plan.
+    """
+    plans: list[KVPlan] = []
+    refused_later: list[KVPlan] = []
+    refusing: list[tuple[int, str]] = []
+    failures: list[PlanFailure] = []
+    unknown: list[Refusal] = []
     for release in releases:
         try:
-            plans.append(_plan(item, geometry, config, release, batch))
+            plan = _plan(item, geometry, config, release, batch)
         except Refusal as refusal:
-            refusals.append(refusal)
-    if not plans:
-        raise refusals[-1]
-    return plans
+            unknown.append(refusal)
+        except PlanFailure as failure:
+            failures.append(failure)
+            refusing.append((release.minor, str(failure)))
+        else:
+            text = error_align(plan) or error_kernel_block(geometry, plan.settings)
+            (refused_later if text else plans).append(plan)
+            refusing += [(release.minor, text)] if text else []
+    if not plans and not refused_later:
+        raise (unknown or failures)[-1]
+    if not plans and unknown:
+        raise unknown[-1]
+    length = item.args.get("max-model-len")
+    length = length if isinstance(length, int) else geometry.max_position_embeddings
+    needs = sorted(plans or refused_later, key=lambda plan: plan.needed_bytes(length))
+    return _Plans(needs[-1], needs[0], tuple(plan.settings.release.minor for plan in needs), tuple(refusing))
 
 
 def _loads_tower(args: Config, config: Config) -> bool:
@@ -1194,18 +1300,10 @@ def start_seconds(overheads: Mapping[str, tuple[float, float, float]], loaded: i
     return found
 
 
-class NoCommonPage(Exception):
-    """vLLM would refuse to plan the cache, in its own words; C(seconds) into the start."""
-
-    def __init__(self, text: str, seconds: dict[str, int]) -> None:
-        super().__init__(text)
-        self.seconds = seconds
-
-
 def resolve(item: ServiceInput) -> Engine:
     """Turn one service into an engine.
 
-    Raises C(Refusal) for what this engine does not know, C(NoCommonPage) where vLLM would not plan.
+    Raises C(Refusal) for what this engine does not know, C(PlanFailure) where vLLM would not plan.
     """
     return replace(
         _resolve(item.unnamed),
@@ -1359,6 +1457,10 @@ def _resolve(item: ServiceInput) -> Engine:
         return _by_statement(item, args)
     try:
         own = _by_arithmetic(item, args)
+    except PlanFailure as failure:
+        if answered.usable(item.asked):
+            return replace(_by_image(item, args), unknown=f"the arithmetic expected: {failure}")
+        raise
     except Refusal as refusal:
         if answered.usable(item.asked):
             return replace(_by_image(item, args), unknown=f"{refusal.key}: {refusal.reason}")
@@ -1516,23 +1618,22 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
 
     vision = geometry.has_vision and _loads_tower(args, config)
     drafts, _layers, mtp = _speculation(item, geometry)
-    # Any version may be in the image when it is not known: plan with the one that needs most, and mind the checks of all.
     releases = (
         [parse_release(item.vllm_version)]
         if item.vllm_version
-        else [Release("", each, False) for each in COMPARED_MINORS]
+        else [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
     )
     minor = releases[0].minor if item.vllm_version else None
+    _check_length(item, config, minor)
     try:
-        plans = _plans(item, geometry, config, releases, batch)
+        plans = _plan_releases(item, geometry, config, releases, batch)
     except PlanFailure as failure:
         weights = _loaded(item, geometry, vision, mtp, minor)
-        seconds = start_seconds(item.overheads, weights.target + weights.draft, "kv_cache")
-        raise NoCommonPage(str(failure), seconds) from failure
+        failure.seconds = start_seconds(item.overheads, weights.target + weights.draft, failure.stage)
+        raise
     weights = _loaded(item, geometry, vision, mtp, minor)
-    plan = max(plans, key=lambda each: each.needed_bytes(length or limit))
+    plan = plans.hardest
     release = plan.settings.release
-    aligned = next(filter(error_align, plans), plan)
     terms = item.overheads
     run = _profile_run(item, config, geometry, release, batch)
     room = _room(item, config, geometry, minor)
@@ -1541,6 +1642,7 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     beside, copies = _beside(terms, run), _copies(room)
     layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
     pool = args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes
+    mistral = args.get("config-format") == "mistral"
     return Engine(
         name=item.name,
         overheads=terms,
@@ -1574,12 +1676,15 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         and release.since(20)
         and not args.get("enforce-eager")
         and not drafts,
-        align_error=error_align(aligned),
-        align_block=aligned.block_size,
+        align_error=error_align(plan),
+        align_block=plan.block_size,
         kernel_error=error_kernel_block(geometry, plan.settings),
         kernel_block=geometry.rules.block,
+        minors=() if item.vllm_version else plans.minors,
+        easiest=None if item.vllm_version else plans.easiest,
+        refusing=() if item.vllm_version else plans.refusing,
         weights_from=STATED if _weights_given(item) else COMPARED if release.exact else NOT_COMPARED,
-        cache_from=COMPARED if release.exact and not plan.notes else NOT_COMPARED,
+        cache_from=COMPARED if release.exact and not plan.notes and not mistral else NOT_COMPARED,
     )
 
 
@@ -1587,7 +1692,7 @@ __all__ = [
     "Engine",
     "Host",
     "InputError",
-    "NoCommonPage",
+    "PlanFailure",
     "ServiceInput",
     "Start",
     "read_params",

@@ -382,7 +382,13 @@ def _nemotron_layer(text: Config, layer: object, letter: str, prefix: str) -> It
         count = field(text, "n_routed_experts")
         yield Module(f"{prefix}.mixer.gate", count, hidden, size=4)
         yield Module(f"{prefix}.mixer.gate.e_score_correction_bias", count, size=4)
-        yield from experts(f"{prefix}.mixer", count, hidden, field(text, "moe_intermediate_size"), matrices=2)
+        # Experts of a latent size work between two projections that every rank has as a whole.
+        latent = optional(text, "moe_latent_size")
+        if latent:
+            yield replace(linear(f"{prefix}.mixer.fc1_latent_proj", latent, hidden), split=False)
+            yield replace(linear(f"{prefix}.mixer.fc2_latent_proj", hidden, latent), split=False)
+        inner = field(text, "moe_intermediate_size")
+        yield from experts(f"{prefix}.mixer", count, latent or hidden, inner, matrices=2)
         shared = field(text, "moe_shared_expert_intermediate_size") * optional(text, "n_shared_experts")
         if shared:
             yield linear(f"{prefix}.mixer.shared_experts.up_proj", shared, hidden)

@@ -14,6 +14,7 @@ from .._content import plan_probe
 from .._content.snapshots import COMMIT
 from .._memory.answered import ASKED_BYTES
 from .._memory.budget import memory_budget
+from .._memory.layers import text_config
 from .._memory.service_memory import NOT_COMPARED
 from .._vllm import launch
 from . import lock as lock_file
@@ -25,6 +26,16 @@ FREE_GIB = plan_probe.MEMORY_GIB + 4.0
 ASK, ELSEWHERE, ABSENT, NO_FILES, NO_MEMORY, NEVER = "ask", "elsewhere", "absent", "no_files", "no_memory", "never"
 """States of a question: its host is asked, another one is, none has the image yet, none the files of the model that are to be read, none has
 the memory, nobody is to be asked."""
+ANSWERABLE = (
+    "memory.refused",
+    "memory.plan",
+    "memory.align_block",
+    "memory.kernel_block",
+    "memory.auto_fit",
+    "memory.one_request",
+    "memory.state_blocks",
+)
+"""Refusals that rest on how the cache is cut: where the arithmetic was not compared with this version, its image may know better."""
 IMAGES, MODELS = "images", "models"
 """What a run may bring, so that a question that waits for it is answered before anything starts."""
 _WHY = {
@@ -56,15 +67,15 @@ def solve(
     asked, heard = [], False
     used: dict[str, str] = {}
     for service in services:
-        refused = any(
-            each["rule"] == "memory.refused" and each["service"] == service.name for each in solved["findings"]
-        )
+        own = [each for each in solved["findings"] if each["service"] == service.name and each["severity"] == "error"]
+        unknown = any(each["rule"] == "memory.refused" for each in own)
+        refused = any(each["rule"] in ANSWERABLE for each in own)
         figures = solved["services"].get(service.name) or {}
-        if not refused and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
+        if not unknown and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
             continue
         content, why = _content(service, launches[service.name], host)
         if why:
-            if refused:
+            if unknown:
                 entries[service.name]["image_plan"] = {"reason": why}
                 heard = True
             continue
@@ -83,6 +94,14 @@ def solve(
     return solved, asked
 
 
+def reads_params_json(service: PlacedService, args: Mapping[str, Any]) -> bool:
+    """Tell whether vLLM reads a Mistral 4 from params.json, which Mistral's own repositories have beside config.json."""
+    asked = args.get("config-format") or "auto"
+    own = str(service.model.get("repo") or "").startswith("mistralai/")
+    mistral = text_config(dict(service.config)).get("model_type") == "mistral4"
+    return mistral and (asked == "mistral" or (asked == "auto" and own))
+
+
 def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
     """Return what an image is given of a model, and why it can be given nothing; one of the two is empty.
 
@@ -92,7 +111,8 @@ def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[
     if (judged.args.get(clustering.REPLICAS) or 1) != 1:
         return {}, "an image plans one replica alone (data-parallel-size)"
     trust, repo = bool(judged.args.get("trust-remote-code")), service.model.get("repo")
-    whole, here = "transformers_version" in service.config, host.settings["spark_probe"] == "controller"
+    here = host.settings["spark_probe"] == "controller"
+    whole = "transformers_version" in service.config and not reads_params_json(service, judged.args)
     readable = bool(repo) and not service.model.get("path") and not here
     if whole and not (trust and readable):
         files = {"config.json": json.dumps(service.config, sort_keys=True)}
@@ -106,7 +126,12 @@ def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[
             if here
             else ", and there is no snapshot of a repository to read"
         )
-        return {}, f"config is not the whole config.json of the model, it has no transformers_version{where}"
+        missing = (
+            "vLLM reads params.json of this model, which the inventory does not have"
+            if reads_params_json(service, judged.args)
+            else "config is not the whole config.json of the model, it has no transformers_version"
+        )
+        return {}, f"{missing}{where}"
     found = {"snapshot": _snapshot(host, str(repo), service.model.get("revision"))}
     drafter = (judged.args.get("speculative-config") or {}).get("model")
     extra = next((each for each in service.model.get("extra") or [] if each["repo"] == drafter), None)
@@ -222,8 +247,12 @@ def _choose(sparks: Mapping[str, Host], everyone: Sequence[tuple[str, Mapping[st
 
 def _explain(findings: Sequence[dict[str, Any]], question: Mapping[str, Any]) -> None:
     for finding in findings:
-        if finding["rule"] == "memory.refused" and finding["service"] == question["service"]:
+        if _answerable(finding) and finding["service"] == question["service"]:
             finding["message"] += f" Its image was not asked: {_WHY[question['state']]}."
+
+
+def _answerable(finding: Mapping[str, Any]) -> bool:
+    return finding["rule"] in ANSWERABLE and finding["severity"] == "error"
 
 
 def postpone(planned: Mapping[str, dict[str, Any]], brings: Collection[str] = (IMAGES, MODELS)) -> None:
@@ -241,6 +270,6 @@ def postpone(planned: Mapping[str, dict[str, Any]], brings: Collection[str] = (I
             and (each["files_there"] or MODELS in brings)
         }
         for finding in body["findings"]:
-            if finding["rule"] == "memory.refused" and finding["service"] in later:
+            if _answerable(finding) and finding["service"] in later:
                 finding["severity"] = "warning"
                 finding["message"] += " Once it is there, what it says is used, before anything starts."

@@ -120,9 +120,10 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
         service, wrong = read_service(entry, where, f"{host.name}/", host, sources, present)
         messages += wrong
         if service and service.nodes > 1:
+            page = "docs/pair.md" if service.nodes == 2 else "docs/cluster.md"
             messages.append(
                 f"{where}: recipe {service.recipe} needs {service.nodes} Sparks. Put it "
-                "into the services of spark_cluster, on a group of so many hosts; docs/pair.md shows how."
+                f"into the services of spark_cluster, on a group of so many hosts; {page} shows how."
             )
         if service and service.hosts:
             messages.append(

@@ -15,6 +15,7 @@ from .._common.plain_data import Written
 from .._compat import compat
 from .._memory.budget import AtOnce, memory_budget
 from .._memory.service_memory import VARIABLES
+from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
@@ -289,8 +290,16 @@ def budget_request(
                 "args": {
                     **launches[service.name].args,
                     **{key: "auto" for key, value in service.args.items() if is_open(key, value)},
+                    **(
+                        {"config-format": "mistral"}
+                        if image_questions.reads_params_json(service, launches[service.name].args)
+                        else {}
+                    ),
                 },
-                "env": {name: value for name, value in launches[service.name].env.items() if name in VARIABLES},
+                "env": {
+                    **{name: value for name, value in launches[service.name].env.items() if name in VARIABLES},
+                    ALLOW_VARIABLE: "1",  # rules about the launch judge its length
+                },
                 "share": service.memory_share,
                 "exclusive": service.exclusive,
                 # Behind the host's own services, which are not to wait for another host; and in one order everywhere.

@@ -27,7 +27,9 @@ RANKS = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size",
 """What says over how many ranks a launch goes."""
 ROOTS = ("memory.refused", "memory.load", "memory.no_cache_memory")
 """Findings that others follow from: what does not fit asks for too much, leaves too little, and so on."""
-VERDICTS = {"fits": "yes", "tight": "tight", "fails": "no"}
+SPLIT_RULES = ("SPK413",)
+"""Warnings of more ranks than a model was seen to run on."""
+VERDICTS = {"fits": "yes", "tight": "tight", "warned": "warned", "fails": "no"}
 HEADER = (
     "recipe",
     "variant",
@@ -138,7 +140,7 @@ def model_row(
     # What a person states of memory holds for that launch alone.
     stated = service.memory is not None or service.memory_gib is not None
     counts = [count for count in COUNTS if count != service.nodes] if others and not stated else []
-    fits = {service.nodes: own["verdict"], **{count: judged(service, count)["verdict"] for count in counts}}
+    fits = {service.nodes: own["verdict"], **{count: _split_verdict(judged(service, count)) for count in counts}}
     share = judged(replace(service, args={**service.args, "gpu-memory-utilization": SHARE}), service.nodes)
     memory = own["memory"]
     longest = share["memory"].get("largest_safe_max_model_len") or 0
@@ -167,6 +169,12 @@ def model_row(
         ],
         "remark": decisive(own["findings"]),
     }
+
+
+def _split_verdict(found: Mapping[str, Any]) -> str:
+    """Return the verdict on another number of Sparks than a launch is written for: C(warned) where a rule advises against the split."""
+    warned = any(finding["rule"] in SPLIT_RULES for finding in found["findings"])
+    return "warned" if warned and found["verdict"] != "fails" else str(found["verdict"])
 
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -313,7 +321,8 @@ def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
         "  the memory by itself.",
         f"- **Longest**: the longest context of one request, where an engine of its own takes {SHARE:g} of the memory.",
         "- **On 1**, **2**, **4**, **8**: whether it fits so many Sparks, split by tensors, and nothing speaks against a start.",
-        "  `-`: its memory is stated for its own number of Sparks and not worked out.",
+        "  `warned`: it fits, but a [rule](rules.md) advises against the split. `-`: its memory is stated for its own number of",
+        "  Sparks and not worked out.",
         "- **Tokens/s**: published, for one stream unless said otherwise. Nothing here was measured by this project.",
         "",
         "## By job",

@@ -94,7 +94,7 @@ def compare(
     C(rebaseline) says otherwise.
 
     :param previous: the section C(benchmark) of the receipt on the host, None where there is none
-    :param new: C({at, conditions, workload, single, concurrency, left_out})
+    :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
     :param service: its name
     :param settings: C(spark_bench) with every default, of which C(rebaseline) and C(regression_percent) are used
     :returns: the new section, and findings as plain dicts
@@ -215,6 +215,20 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
                 "see what else runs on the host; with a drafter the text decides, and more repeats help",
                 "info",
             )
+    most = new.get("max_num_seqs")
+    queued = [
+        row["concurrency"]
+        for row in new.get("concurrency") or []
+        if isinstance(most, int) and row["concurrency"] > most
+    ]
+    if queued:
+        add(
+            "bench.queued",
+            f"{service} was asked by {' and '.join(map(str, queued))} clients at once, but runs at most {most} requests (max-num-seqs): the "
+            "others waited, and the time to their first token is mostly that",
+            "compare up to that many, or raise max-num-seqs if the KV cache holds more",
+            "info",
+        )
     for row in [row for row in (new.get("concurrency") or []) + (new.get("request_rates") or []) if row.get("failed")][
         :1
     ]:

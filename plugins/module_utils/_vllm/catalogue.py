@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import catalogue_data
 from .versions import Version, at_most, version
@@ -309,6 +310,74 @@ def _choices(tokens: list[str], sign: str, bits: int) -> tuple[str, ...]:
         else:
             found.append(token[1:])
     return tuple(dict.fromkeys(found))
+
+
+# Options whose values are the names of a table, and how vLLM spells a value that is given: as it is, in capitals, or with underscores.
+_VALUE_TABLES: dict[str, tuple[str, str]] = {
+    "attention-backend": ("attention_backends", "upper"),
+    "distributed-executor-backend": ("executor_backends", ""),
+    "kv-cache-dtype": ("kv_cache_dtypes", ""),
+    "linear-backend": ("linear_backends", "lower"),
+    "load-format": ("load_formats", ""),
+    "moe-backend": ("moe_backends", "lower"),
+    "quantization": ("quantizations", ""),
+    "reasoning-parser": ("reasoning_parsers", ""),
+    "tool-call-parser": ("tool_parsers", ""),
+}
+
+
+@cache
+def option_values(option: str) -> dict[str, Span]:
+    """Return the values that any version names for an option, with the versions that have them; empty where any text will do."""
+    if option in _VALUE_TABLES:
+        return names(_VALUE_TABLES[option][0])
+    item = items("options").get(option)
+    if item is None:
+        return {}
+    words = sorted({token[1:] for token, _span in item.tokens if token[0] in "=~" and token[1] != "@"})
+    spans = {word: span.bits for word in words if (span := choice_span(option, word)) is not None}
+    named = 0
+    for bits in spans.values():
+        named |= bits
+    unnamed = item.span.bits & ~named  # versions that take any value
+    if unnamed >> (len(versions()) - 1):
+        return {}
+    return {word: Span(bits | unnamed) for word, bits in spans.items()}
+
+
+def spelled_value(option: str, value: Any) -> str:
+    """Return the value of an option as C(option_values) spells it."""
+    text = str(value).strip()
+    spelling = _VALUE_TABLES.get(option, ("", ""))[1]
+    return text.upper() if spelling == "upper" else text.lower().replace("-", "_") if spelling == "lower" else text
+
+
+def minors_with_launch(architectures: Sequence[str], args: Mapping[str, Any]) -> frozenset[int]:
+    """Return the minor releases, 19 for 0.19, that know the architecture and the options of a launch.
+
+    What no release knows is a fork's and does not count. Where no release knows all of it, the architecture alone decides.
+
+    :param architectures: of config.json, of which vLLM takes the first that it knows
+    :param args: options by their long names
+    :returns: every minor release that was read where none knows even the architecture
+    """
+    everything = (1 << len(versions())) - 1
+    known = names("architectures")
+    model = 0
+    for name in architectures:
+        model |= known[name].bits if name in known else 0
+    model = model or everything
+    launch = model
+    for option, value in args.items():
+        spans = [items("options")[option].span] if option in items("options") else []
+        spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
+        if option == "speculative-config" and isinstance(value, Mapping):
+            spans += [span for key, span in json_keys(option, None).items() if key in value]
+            spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
+        for span in spans:
+            launch &= span.bits
+    bits = launch or model
+    return frozenset(one.release[1] for number, one in enumerate(versions()) if bits >> number & 1)
 
 
 @cache

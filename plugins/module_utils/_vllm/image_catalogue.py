@@ -189,8 +189,10 @@ IMAGES: tuple[dict[str, Any], ...] = (
     },
     {
         "image": "eugr/spark-vllm-b12x:*",
+        "entrypoint": "serve",
         "arm64": True,
         "features": ["b12x"],
+        "options": ["gdn-decode-kernel"],
         "source": _COMMUNITY,
         "note": "A fork with kernels and VLLM_USE_B12X_* variables of its own. Nightly tags may be removed again.",
     },

@@ -17,6 +17,7 @@ from typing import Any
 
 import oracle_fixture
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import parse_version
@@ -28,7 +29,16 @@ COLUMNS = ("kv_groups", "bytes_per_block", "num_blocks", "gpu_kv_cache_size_toke
 WEIGHTS_SHARE = 0.0015
 """How far weights may be off: scales of a whole tensor, and routers that GPTQ quantises, are not counted (docs/memory.md)."""
 TOTAL_GIB = 119.67
-RESULTS = ("equal", "refused", "different", "arithmetic does not know", "vLLM does not know")
+RESULTS = ("equal", "refused alike", "refused", "different", "arithmetic does not know", "vLLM does not know")
+"""Both plan the same; both refuse in the same words, or in words of their own; one refuses, or plans otherwise; one has no answer."""
+REFUSALS = (
+    "memory.plan",
+    "memory.align_block",
+    "memory.auto_fit",
+    "memory.one_request",
+    "memory.no_cache_memory",
+)
+"""Findings that say that vLLM refuses a launch when it plans its cache."""
 
 Case = tuple[str, dict[str, Any], int]
 """Model, arguments, bytes of the cache."""
@@ -82,7 +92,8 @@ def order(version: str) -> tuple[int, ...]:
 def planned(
     config: dict[str, Any], quant_config: dict[str, Any] | None, case: Case, version: str, weights: int = 0
 ) -> dict[str, Any]:
-    """Plan a launch; returns the service of the budget with C(messages), what its findings say, and C(error), why there is no plan.
+    """Plan a launch; returns the service of the budget with C(messages), what its findings say, C(error), why there is no plan, and
+    C(refusals), why vLLM would refuse it, by the budget and by the rules about launches.
 
     weights: bytes of the weights, where the arithmetic does not know them.
     """
@@ -100,8 +111,15 @@ def planned(
     errors = [each["message"] for each in found["findings"] if each["severity"] == "error"]
     if made.get("num_blocks") is None:
         made = {**made, "error": "; ".join(errors) or "no plan"}
-    texts = [each[key] for each in found["findings"] for key in ("message", "vllm_error") if each.get(key)]
-    return {**made, "messages": texts}
+    model = {"repo": "a/model", "config": config, "quant_config": quant_config or {}}
+    launch = {"image": "an/image:1", "entrypoint": "serve", "vllm_version": version, "model": model, "args": args}
+    # Rules about options, models and drafts; those about kernels and hosts are no matter of a planner.
+    rules = [
+        each for each in check_launch(launch)["findings"] if each["severity"] == "error" and each["rule"][3] in "146"
+    ]
+    texts = [each[key] for each in (*found["findings"], *rules) for key in ("message", "vllm_error") if each.get(key)]
+    refusals = [each for each in found["findings"] if each["severity"] == "error" and each["rule"] in REFUSALS]
+    return {**made, "messages": texts, "refusals": [each["message"] for each in (*refusals, *rules)]}
 
 
 def judge(
@@ -114,11 +132,11 @@ def judge(
     if isinstance(answer, str):
         # The budget has vLLM's sentence among its findings where it refuses.
         if any(answer[:60] in text for text in mine["messages"]):
-            return "equal", []
-        return ("refused" if "error" in mine else "different"), [
-            f"arithmetic: {mine.get('error', 'planned')}",
-            f"vLLM: {answer}",
-        ]
+            return "refused alike", []
+        said = "; ".join(mine["refusals"]) or mine.get("error", "")
+        return ("refused" if said else "different"), [f"arithmetic: {said or 'planned'}", f"vLLM: {answer}"]
+    if mine["refusals"]:
+        return "different", [f"arithmetic refuses: {'; '.join(mine['refusals'])}", "vLLM: planned"]
     found: list[str] = []
     if "error" in mine and "the weights of" in mine["error"]:
         # The cache can be compared without them.
@@ -178,6 +196,17 @@ def asked() -> dict[str, tuple[int, list[str]]]:
     }
 
 
+def refused_rows(version: str) -> int:
+    """Return how many made-up rows and recorded launches a release of vLLM refuses, each of which the arithmetic refuses in its words."""
+    rows = oracle_fixture.load()["answers"].get(version, [])
+    count = sum(isinstance(row, str) for row in rows)
+    for name in ("memory_rows", "memory_rows_2026_11"):
+        data = json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))
+        place, error = data["columns"].index("version"), data["columns"].index("error")
+        count += sum(bool(row[error]) for row in data["rows"] if row[place] == version)
+    return count
+
+
 def compared() -> str:
     """Return the table of docs/memory.md that says what was compared; the differences are counted anew."""
     data = oracle_fixture.load()
@@ -195,7 +224,8 @@ def compared() -> str:
         "launches",
         "models",
         "differ",
-        "both refuse",
+        "refusals",
+        "in other words",
         "vLLM cannot",
         "not known",
         "`exact`",
@@ -205,7 +235,8 @@ def compared() -> str:
         ended = counted(version)
         cells = (
             *(version, rows, differing.get(version, 0), len(models), len(set(models)), ended["different"]),
-            *(ended["refused"], ended["vLLM does not know"], ended["arithmetic does not know"]),
+            *(refused_rows(version) + ended["refused alike"] + ended["refused"], ended["refused"]),
+            *(ended["vLLM does not know"], ended["arithmetic does not know"]),
             str(parse_release(version).exact).lower(),
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")

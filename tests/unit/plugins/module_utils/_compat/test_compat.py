@@ -186,6 +186,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "SPK108": (version("0.33.0", {"dtype": "fp7"}), version("0.33.0", {"dtype": "bfloat16"})),
     "SPK109": (launch(args={"speculative-disable-by-batch-size": 32}), launch(args=spec(method="ngram"))),
     "SPK110": (launch("example.org/vllm:1", {"fork-only": 1}), version("0.19.0", {"fork-only": 1})),
+    "SPK113": (
+        launch("example.org/vllm:1", {"attention-backend": "B12X_MLA_SPARSE"}),
+        launch("example.org/vllm:1", {"attention-backend": "FLASHINFER"}),
+    ),
     "SPK111": (
         version("0.23.0", {"kernel-config": {"moe_backend_x": "auto"}}),
         version("0.23.0", {"kernel-config": {"moe_backend": "auto"}}),
@@ -234,6 +238,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "SPK403": (
         launch(args={"max-model-len": "64K"}, config=QWEN3_8B),
         launch(args={"max-model-len": "64K"}, config=QWEN3_8B, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
+    ),
+    "SPK418": (
+        launch(args={"max-model-len": "64K"}, config=QWEN3_8B, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
+        launch(args={"max-model-len": "32K"}, config=QWEN3_8B, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
     ),
     "SPK404": (
         version("0.28.0", {"quantization": "bitsandbytes"}),
@@ -286,7 +294,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "SPK606": (launch(args=spec(method="suffix")), launch(args=spec(method="ngram"))),
     "SPK607": (
         launch(args=spec(method="mtp", num_speculative_tokens=3), config=QWEN36),
-        launch(args=spec(method="mtp", num_speculative_tokens=2), config=QWEN36),
+        launch(args=spec(method="mtp", num_speculative_tokens=1), config=QWEN36),
     ),
     "SPK608": (version("0.14.1", spec(method="draft_model")), version("0.15.1", spec(method="draft_model"))),
     "SPK701": (
@@ -771,7 +779,7 @@ def test_what_the_units_of_the_pair_get_wrong() -> None:
             NGC_1904, QWEN36_ARGV, QWEN36_COMPRESSED, env={"VLLM_FLASHINFER_MOE_BACKEND": "latency", "VLLM_USE_V1": "1"}
         )
     )
-    assert sorted(qwen) == ["SPK201", "SPK202", "SPK510", "SPK512"]
+    assert sorted(qwen) == ["SPK201", "SPK202", "SPK510", "SPK512", "SPK607"]
     assert sorted(fired(launch(GEMMA_0505, GEMMA4_ARGV, GEMMA4))) == ["SPK512", "SPK704"]
 
 
@@ -1224,3 +1232,105 @@ def test_a_build_that_has_the_package_b12x_is_not_asked_for_it() -> None:
 def test_the_second_dflash_was_measured_with_quantised_weights(drafter: str, fires: bool) -> None:
     given = version("0.28.0", spec(method="dflash", model=drafter), QWEN36_NVFP4)
     assert ("SPK609" in fired(given)) is fires
+
+
+UNKNOWN_IMAGE = "registry.example/vllm:1"
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "near"),
+    [
+        ("attention-backend", "FLASHINFR", "FLASHINFER"),
+        ("moe-backend", "marlim", "marlin"),
+        ("linear-backend", "cutlas", "cutlass"),
+        ("load-format", "safetensor", "safetensors"),
+        ("reasoning-parser", "qwen33", "qwen3"),
+        ("tool-call-parser", "qwen3_xlm", "qwen3_xml"),
+        ("tokenizer-mode", "mistrall", "mistral"),
+        ("quantization", "modelopt_fp44", "modelopt_fp4"),
+        ("kv-cache-dtype", "fp8_e4m33", "fp8_e4m3"),
+        ("dtype", "bfloat61", "bfloat16"),
+    ],
+)
+def test_a_value_of_no_vllm_is_warned_of_where_the_version_is_not_known(option: str, wrong: str, near: str) -> None:
+    found = fired(launch(UNKNOWN_IMAGE, {option: wrong}))
+    assert found["SPK113"]["severity"] == "warning" and f"--{option} {wrong}" in found["SPK113"]["message"]
+    assert found["SPK113"]["fix"] == f"Did you mean {near}?"
+    assert "SPK704" not in found
+    assert "SPK113" not in fired(launch(UNKNOWN_IMAGE, {option: near}))
+    # With a known version its own rule speaks.
+    assert "SPK113" not in fired(version("0.28.0", {option: wrong}))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"attention-backend": "flash_attn"},
+        {"moe-backend": "flashinfer-cutlass"},
+        {"tool-call-parser": "mine", "tool-parser-plugin": "/p.py"},
+        {"reasoning-parser": "mine", "reasoning-parser-plugin": "/p.py"},
+        {"distributed-executor-backend": "my.package.Executor"},
+        {"block-size": 1600},
+        {"served-model-name": "anything"},
+    ],
+)
+def test_values_that_are_spelled_otherwise_or_may_be_anything_are_not_warned_of(args: dict[str, Any]) -> None:
+    assert "SPK113" not in fired(launch(UNKNOWN_IMAGE, args))
+
+
+def test_a_value_that_an_image_is_known_to_have_is_not_warned_of() -> None:
+    own = [{"image": UNKNOWN_IMAGE, "features": ["B12X_MLA_SPARSE"]}]
+    assert "SPK113" not in fired(launch(UNKNOWN_IMAGE, {"attention-backend": "B12X_MLA_SPARSE"}, catalogue=own))
+
+
+def modelopt(algorithm: str) -> dict[str, Any]:
+    return {**QWEN36, "quantization_config": {"quant_method": "modelopt", "quant_algo": algorithm}}
+
+
+@pytest.mark.parametrize("algorithm", ["NVFP4", "FP8", "MXFP8", "MIXED_PRECISION"])
+@pytest.mark.parametrize("asked", ["nvfp4", "modelopt", "modelopt_fp4", "compressed-tensors", "fp8", "awq"])
+@pytest.mark.parametrize("release", ["0.19.0", "0.27.0", "0.32.0", "0.33.0"])
+def test_a_modelopt_checkpoint_overrides_what_is_asked_for(algorithm: str, asked: str, release: str) -> None:
+    found = fired(version(release, {"quantization": asked}, modelopt(algorithm)))
+    assert not {"SPK402", "SPK404"} & set(found)
+
+
+def test_what_no_modelopt_class_claims_is_compared_with_what_is_asked_for() -> None:
+    assert "SPK402" in fired(version("0.32.0", {"quantization": "awq"}, modelopt("FP8_PB_WO")))
+    assert "SPK402" in fired(version("0.32.0", {"quantization": "modelopt"}, QWEN36_COMPRESSED))
+    # Mixed precision came with 0.17: whatever is asked for, 0.16 has no class for the checkpoint.
+    assert "SPK404" in fired(version("0.16.0", {"quantization": "modelopt"}, modelopt("MIXED_PRECISION")))
+
+
+YARN_4 = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40960}}
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "asked", "allowed", "rules"),
+    [
+        ("0.29.0", YARN_4, 163840, False, set()),
+        ("0.29.0", YARN_4, 163841, False, {"SPK415"}),
+        # From 0.30 vLLM takes max_position_embeddings as extended already.
+        ("0.30.0", YARN_4, 163840, False, {"SPK415"}),
+        ("0.30.0", {**YARN_4, "max_position_embeddings": 163840}, 163840, False, set()),
+        ("0.30.0", YARN_4, 163840, True, set()),
+        ("0.30.0", YARN_4, 200000, True, {"SPK418"}),
+        ("0.30.0", None, 65536, True, {"SPK418"}),
+        ("0.30.0", None, 65536, False, {"SPK403"}),
+        (None, YARN_4, 163840, False, set()),
+    ],
+)
+def test_the_context_that_vllm_derives_by_version(
+    release: str | None, overrides: dict[str, Any] | None, asked: int, allowed: bool, rules: set[str]
+) -> None:
+    args = {"max-model-len": asked, **({"hf-overrides": overrides} if overrides else {})}
+    env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"} if allowed else {}
+    made = version(release, args, QWEN3_8B, env=env) if release else launch(UNKNOWN_IMAGE, args, QWEN3_8B, env=env)
+    assert {"SPK403", "SPK415", "SPK418"} & set(fired(made)) == rules
+
+
+def test_a_family_without_rotary_positions_reaches_further_than_its_config_says() -> None:
+    config = {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "max_position_embeddings": 262144}
+    env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
+    assert "SPK418" not in fired(version("0.28.0", {"max-model-len": 1000000}, config, env=env))
+    assert "SPK403" in fired(version("0.28.0", {"max-model-len": 1000000}, config))

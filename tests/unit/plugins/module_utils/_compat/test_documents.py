@@ -132,7 +132,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], list[str]]
     f"{STACK}qwen36.service": (
         {**QWEN36_35B, "quantization_config": COMPRESSED},
         {"driver_version": "590.48.01"},
-        ["SPK201", "SPK202", "SPK510", "SPK512"],
+        ["SPK201", "SPK202", "SPK510", "SPK512", "SPK607"],
         UNIT,
     ),
     f"{STACK}gemma4.service": (GEMMA4_26B, {}, ["SPK213", "SPK512", "SPK704"], UNIT),

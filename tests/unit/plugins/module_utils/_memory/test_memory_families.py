@@ -344,6 +344,51 @@ def test_sparse_latent_attention_has_no_kernel_for_gb10_before_0_24() -> None:
     assert found["services"]["x"]["block_size"] == 64
 
 
+# A BF16 cache on two Sparks: which numbers of draft tokens a published sweep found to start; blocks of 0.33 are multiples of 64.
+STARTED = {*range(1, 5), *range(9, 13)}
+
+
+@pytest.mark.parametrize("drafts", range(1, 17))
+@pytest.mark.parametrize(("version", "started"), [("0.33.0", STARTED), ("0.32.0", STARTED | {6})])
+def test_the_ring_of_raw_keys_refuses_the_draft_lengths_that_a_sweep_found(
+    version: str, started: set[int], drafts: int
+) -> None:
+    geometry = read_geometry(config("Qwen3.8-Flash-Next"))
+    settings = KVSettings(
+        parse_release(version),
+        2048,
+        tensor_parallel=2,
+        num_speculative_tokens=drafts,
+        draft_layers=geometry.draft_caches(drafts),
+    )
+    if drafts in started:
+        assert plan_kv_cache(geometry, settings).block_size % (4 * -(-(4 + drafts) // 4)) == 0
+    else:
+        with pytest.raises(
+            PlanFailure, match=r"^AssertionError: QSA ring capacity \d+ must divide the attention block size \d+$"
+        ):
+            plan_kv_cache(geometry, settings)
+
+
+@pytest.mark.parametrize("drafts", range(17))
+@pytest.mark.parametrize("version", ["0.30.0", "0.31.0", "0.32.0", "0.33.0"])
+def test_the_tail_ring_of_glm_divides_every_block(version: str, drafts: int) -> None:
+    geometry = read_geometry(config("GLM-5.3-Flash"))
+    settings = KVSettings(
+        parse_release(version), 2048, num_speculative_tokens=drafts, draft_layers=geometry.draft_caches(drafts)
+    )
+    assert plan_kv_cache(geometry, settings).block_size % 256 == 0
+
+
+def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:
+    geometry = read_geometry(config("GLM-5.3-Flash"))
+    settings = KVSettings(
+        parse_release("0.33.0"), 2048, num_speculative_tokens=254, draft_layers=geometry.draft_caches(254)
+    )
+    with pytest.raises(PlanFailure, match="must be a multiple of the tail ring"):
+        plan_kv_cache(geometry, settings)
+
+
 # Packing ----------------------------------------------------------------------------------------------------------------
 
 

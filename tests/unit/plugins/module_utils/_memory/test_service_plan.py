@@ -12,9 +12,8 @@ import pytest
 from memory_fixture import config
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import KVPlan
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import KVPlan, PlanFailure
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import (
-    NoCommonPage,
     ServiceInput,
     resolve,
 )
@@ -293,7 +292,7 @@ def test_states_are_whole_on_each_rank_of_a_decode_context() -> None:
 def test_a_decode_context_that_vllm_refuses_is_refused_in_its_words(
     model: str | dict[str, Any], version: str, args: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(NoCommonPage, match=re.escape(said)):
+    with pytest.raises(PlanFailure, match=re.escape(said)):
         plan(model, version, **args)
 
 

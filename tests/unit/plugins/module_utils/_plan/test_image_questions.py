@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from recipes_fixture import RECIPES as SHIPPED
 from test_plan import FAST, RECIPES, errors, host, measured
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
@@ -361,3 +362,44 @@ def test_the_plan_says_what_its_figures_rest_on() -> None:
     page = plan_page.page(plan, [])
     assert all(note in page for note in notes)
     assert "weights and KV cache: image (new)" in picture.plan_text(plan, [], 100, False, "")
+
+
+# With five draft tokens the ring of raw keys does not divide the block, in no release that knows the model.
+DRAFTING: dict[str, Any] = {
+    "name": "drafting",
+    "model": {"repo": "org/drafting"},
+    "image": {"ref": REF, "entrypoint": "serve"},
+    "config": {**SHIPPED["qwen3.8-flash-next-nvfp4"]["config"], "transformers_version": "5.0"},
+    "args": {
+        "max-model-len": 16384,
+        "max-num-seqs": 4,
+        "gpu-memory-utilization": 0.8,
+        "speculative-config": {"method": "mtp", "num_speculative_tokens": 5},
+        "enable-prefix-caching": True,
+    },
+    "weights_gib": 60,
+    "port": 8001,
+}
+
+
+def test_an_image_of_unknown_version_is_asked_before_a_refusal_that_it_may_overrule() -> None:
+    hosts = planned({"a": host(DRAFTING, measured=measured())})
+    assert [each["rule"] for each in errors(hosts["a"])] == ["memory.plan"]
+    assert states(hosts) == {"a": ["absent"]}
+    image_questions.postpone(hosts)
+    assert errors(hosts["a"]) == []
+    (question,) = planned({"a": spark(DRAFTING)})["a"]["image_questions"]
+    assert (question["state"], question["refused"]) == ("ask", True)
+    body = planned({"a": spark(DRAFTING)}, {question["key"]: SAID}.get)["a"]
+    assert "memory.plan" not in [each["rule"] for each in body["findings"]] and body["image_questions"] == []
+    memory = body["services"][0]["memory"]
+    assert memory["sources"]["kv_cache"] == "image"
+
+
+def test_a_refusal_of_a_compared_release_is_final() -> None:
+    known = {**DRAFTING, "image": {**DRAFTING["image"], "vllm_version": "0.32.0"}}
+    hosts = planned({"a": host(known, measured=measured())})
+    image_questions.postpone(hosts)
+    (error,) = errors(hosts["a"])
+    assert error["rule"] == "memory.plan" and hosts["a"]["image_questions"] == []
+    assert error["vllm_error"] == "AssertionError: QSA ring capacity 12 must divide the attention block size 1616"

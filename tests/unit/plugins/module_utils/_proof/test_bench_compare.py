@@ -200,6 +200,13 @@ def test_requests_that_failed_are_told() -> None:
     assert compare(None, measured(concurrency=[load(4, 10.0, failed=3)]))[1] == {"bench.failed": "warning"}
 
 
+def test_more_clients_than_the_engine_runs_at_once_are_named() -> None:
+    loads = [load(4, 10.0), load(16, 12.0)]
+    assert compare(None, measured(concurrency=loads, max_num_seqs=4))[1] == {"bench.queued": "info"}
+    assert compare(None, measured(concurrency=loads, max_num_seqs=16))[1] == {}
+    assert compare(None, measured(concurrency=loads))[1] == {}
+
+
 def test_a_section_survives_the_receipt() -> None:
     receipt = receipts.build("heavy", {"image": "a"}, {}, None)
     kept = receipts.load(receipts.dump(receipts.with_benchmark(receipt, first())))

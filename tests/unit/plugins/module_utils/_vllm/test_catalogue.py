@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,3 +202,47 @@ def test_choices_and_keys_know_their_versions() -> None:
 
 def test_the_file_stays_small() -> None:
     assert len(Path(catalogue_data.__file__).read_bytes()) < 350_000
+
+
+@pytest.mark.parametrize(
+    ("architectures", "args", "minors"),
+    [
+        (["Qwen3_5MoeForConditionalGeneration"], {}, range(17, 34)),
+        # A key of the speculative configuration that came with 0.19, and a kernel that came with 0.29.
+        (
+            ["Qwen3_5MoeForConditionalGeneration"],
+            {"speculative-config": {"method": "mtp", "moe_backend": "triton"}},
+            range(19, 34),
+        ),
+        (["Qwen3_5MoeForConditionalGeneration"], {"moe-backend": "b12x"}, range(29, 34)),
+        # What no release knows is a fork's.
+        (
+            ["Qwen3_5MoeForConditionalGeneration"],
+            {"gdn-decode-kernel": "b12x", "moe-backend": "of_a_fork"},
+            range(17, 34),
+        ),
+        # Options of releases before the model: the architecture alone decides.
+        (["Qwen4ExpForConditionalGeneration"], {"calculate-kv-scales": True}, range(29, 34)),
+        # vLLM takes the first architecture that it knows.
+        (["NotYetForCausalLM", "Qwen3_5MoeForConditionalGeneration"], {}, range(17, 34)),
+        # A number of tokens that old parsers did not offer is no reason against new ones.
+        (["Qwen3_5MoeForConditionalGeneration"], {"block-size": 1600}, range(17, 34)),
+    ],
+)
+def test_the_minor_releases_that_know_a_launch(architectures: list[str], args: dict[str, Any], minors: range) -> None:
+    assert catalogue.minors_with_launch(architectures, args) == frozenset(minors)
+
+
+def test_a_family_that_no_release_knows_may_be_in_any() -> None:
+    assert catalogue.minors_with_launch(["OfNextYearForCausalLM"], {}) >= frozenset(range(15, 34))
+
+
+def test_values_of_options_are_those_of_all_releases() -> None:
+    assert {"FLASHINFER", "B12X", "TRITON_ATTN"} <= set(catalogue.option_values("attention-backend"))
+    assert catalogue.option_values("tokenizer-mode")["slow"].text() == "removed in 0.31.0"
+    assert catalogue.option_values("served-model-name") == {} and catalogue.option_values("of-a-fork") == {}
+    # Its choices are gone: any number will do.
+    assert catalogue.option_values("block-size") == {}
+    assert catalogue.spelled_value("attention-backend", "flash_attn") == "FLASH_ATTN"
+    assert catalogue.spelled_value("moe-backend", "FlashInfer-Cutlass") == "flashinfer_cutlass"
+    assert catalogue.spelled_value("quantization", "compressed-tensors") == "compressed-tensors"
