@@ -751,9 +751,14 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
     names = {service.name for service in node.services}
     parts += [(name, size, "plain", None) for name, size in sorted(node.host.resident.items()) if name not in names]
     for service in node.counted():
-        engine, held = service.engine, node.held(service, "typical")
+        engine, held = service.engine, node.held(service, "typical") - service.engine.buffered("typical")
+        buffers = [
+            (f"{service.name} {buffer.name}", buffer.typical, "host", service.name)
+            for buffer in engine.buffers
+            if buffer.typical
+        ]
         if not service.is_engine and not (engine.stated and engine.weights):
-            parts.append((service.name, held, "plain", service.name))
+            parts += [(service.name, held, "plain", service.name), *buffers]
             continue
         weights, cache = engine.weights + engine.draft, engine.cache_bytes(node.requested(service), "typical")
         apart = {
@@ -765,11 +770,9 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
             (f"{service.name} weights", weights - sum(apart.values()), "weights", service.name),
             *((f"{service.name} {name}", size, "weights", service.name) for name, size in apart.items() if size),
             (f"{service.name} KV cache", cache, "kv_cache", service.name),
+            *buffers,
+            (f"{service.name} overhead", max(0.0, held - weights - cache), "overhead", service.name),
         ]
-        buffers = [(f"{service.name} {each.name}", each.typical, "host", service.name) for each in engine.buffers]
-        parts += [part for part in buffers if part[1]]
-        rest = held - weights - cache - engine.buffered("typical")
-        parts.append((f"{service.name} overhead", max(0.0, rest), "overhead", service.name))
     stack = [{"label": label, "gib": _gib(size), "kind": kind, "service": name} for label, size, kind, name in parts]
     free = round(max(0.0, _gib(node.host.total) - sum(_gib(size) for _label, size, _kind, _name in parts)), 2)
     return [*stack, {"label": "free", "gib": free, "kind": "free", "service": None}]

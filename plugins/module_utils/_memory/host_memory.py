@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Host memory of one rank: buffers, caches and processes that vLLM keeps beside the memory that it requests for the GPU.
+"""Host memory of one rank: buffers, caches and processes of vLLM outside its GPU memory request.
 
 On a GB10 this is the same memory, so all of it counts. Each size follows the code of vLLM 0.15.1 to 0.33.0; comments name the file below
 C(vllm/). No I/O, no Ansible.
@@ -36,7 +36,7 @@ TEXTS = (
 )
 FLAGS = ("headless", "data-parallel-external-lb", "data-parallel-hybrid-lb")
 ARGS = (*NUMBERS, *TEXTS, *FLAGS, "engram-config")
-"""Options of C(vllm serve) that decide host memory, beside those that decide the KV cache."""
+"""Options of C(vllm serve) that decide host memory."""
 VARIABLES = (
     "VLLM_USE_SIMPLE_KV_OFFLOAD",
     "VLLM_XGRAMMAR_CACHE_MB",
@@ -52,14 +52,14 @@ _FALSE = ("", "0", "false")
 # config/multimodal.py and envs.py: the defaults of --mm-processor-cache-gb and VLLM_XGRAMMAR_CACHE_MB.
 _MEDIA_CACHE_GIB = 4
 _GRAMMAR_CACHE_MIB = 512
-# v1/kv_offload/cpu/gpu_worker.py, 0.33.0: from so many bytes saved per row on, a worker registers its own slots alone.
+# v1/kv_offload/cpu/gpu_worker.py, 0.33.0 (MIN_HOST_REGISTER_SAVED_BYTES): a worker that saves less per row registers the whole region.
 _LEAST_SAVED_PER_ROW = 3 << 20
 _PAGE = 4096
-# simple_cpu_offload_connector.py, p2p_nccl_engine.py and lmcache/v1/config.py (0.3.9, 0.4.2): sizes where none is given.
+# Default sizes: simple_cpu_offload_connector.py, p2p_nccl_engine.py, lmcache/v1/config.py (0.3.9, 0.4.2).
 _SIMPLE_OFFLOAD_BYTES = 8 * GIB
 _P2P_POOL_GIB = 32.0
 _LMCACHE_GIB = 5.0
-# Connectors that keep no buffer in the engine's own processes.
+# Connectors without a buffer in the processes of the engine.
 _WITHOUT_BUFFER = ("DecodeBenchConnector", "ExampleConnector", "LMCacheMPConnector", "NixlConnector")
 
 
@@ -67,8 +67,8 @@ _WITHOUT_BUFFER = ("DecodeBenchConnector", "ExampleConnector", "LMCacheMPConnect
 class HostBuffer:
     """Host memory of one rank that has a name; sizes in bytes.
 
-    name: as the memory map has it. at_start: it is allocated when the engine starts; else requests fill it. option: what sets its size;
-    value: its value, in its own unit.
+    name: its label in the memory map. at_start: allocated when the engine starts, otherwise filled by requests. option: the option or
+    variable that sets its size. value: the value of that option, in the unit of the option.
     """
 
     name: str
@@ -86,11 +86,11 @@ class HostBuffer:
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """What of a launch decides host memory.
+    """The settings of a launch that decide host memory.
 
-    args, env: options and variables of the engine. release: of vLLM. rank: of this node, 0 for the one that answers requests. ranks: of one
+    args, env: options and variables of the engine. release: of vLLM. rank: of this node; rank 0 answers requests. ranks: of one
     replica (tensor x pipeline parallel). replicas: data-parallel-size. media: the model takes images, videos or audio. adapter_copies: bytes
-    of the LoRA adapters that are kept on the host. plan: of the KV cache, None where it is not known. overheads: low, typical and high.
+    of the LoRA adapters that are kept on the host. plan: of the KV cache, None if unknown. overheads: low, typical and high.
     """
 
     args: Config
@@ -138,23 +138,23 @@ def pinned(size: int) -> int:
 
 
 def _filled(name: str, typical: float, high: float, option: str, value: float = 0.0) -> Iterator[HostBuffer]:
-    """Yield a cache that requests fill, nothing where it has no room."""
+    """Yield a cache that requests fill, unless its size is 0."""
     if high > 0:
         yield HostBuffer(name, 0, int(typical), int(high), False, option, value)
 
 
 def _allocated(name: str, sizes: tuple[float, float, float], option: str = "") -> Iterator[HostBuffer]:
-    """Yield what is there from the start on."""
+    """Yield a buffer that is allocated at the start, unless its size is 0."""
     if sizes[-1] > 0:
         yield HostBuffer(name, int(sizes[0]), int(sizes[1]), int(sizes[2]), True, option)
 
 
 def host_buffers(launch: HostLaunch) -> tuple[HostBuffer, ...]:
-    """Return what one rank keeps in host memory, by name."""
+    """Return the named parts of the host memory of one rank."""
     return (
         *_kv_buffers(launch),
         *_media_cache(launch),
-        # lora/lora_model.py: each matrix of an adapter on the host is pinned for itself, so at most twice its size is taken.
+        # lora/lora_model.py pins each matrix of an adapter separately, so an adapter takes at most twice its size.
         *_filled(ADAPTER_COPIES, launch.adapter_copies, 2 * launch.adapter_copies, "max-cpu-loras"),
         *_grammar_cache(launch),
         *_processes(launch),
@@ -166,12 +166,12 @@ def host_buffers(launch: HostLaunch) -> tuple[HostBuffer, ...]:
 
 def unknown_connectors(args: Config) -> list[str]:
     """Return the KV connectors of a launch whose host memory is not known."""
-    known = (*_CONNECTORS, *_WITHOUT_BUFFER, "")
-    return [name for name, _extra in _connectors(args.get("kv-transfer-config")) if name not in known]
+    names = [name for name, _extra in _connectors(args.get("kv-transfer-config"))]
+    return [name for name in names if name and name not in (*_CONNECTORS, *_WITHOUT_BUFFER)]
 
 
 def _connectors(transfer: Any) -> Iterator[tuple[str, Config]]:
-    """Yield the connectors of C(kv-transfer-config) with their settings, those inside of a MultiConnector one by one."""
+    """Yield each connector of C(kv-transfer-config) with its settings, including those inside a MultiConnector."""
     if not isinstance(transfer, Mapping):
         return
     name, extra = str(transfer.get("kv_connector") or ""), transfer.get("kv_connector_extra_config")
@@ -180,12 +180,12 @@ def _connectors(transfer: Any) -> Iterator[tuple[str, Config]]:
         yield name, dict(extra)
         return
     inner = extra.get("connectors")
-    for each in inner if isinstance(inner, list) else []:
-        yield from _connectors(each)
+    for connector in inner if isinstance(inner, list) else []:
+        yield from _connectors(connector)
 
 
 def _kv_buffers(launch: HostLaunch) -> Iterator[HostBuffer]:
-    """Yield the buffers of blocks that were moved out of the KV cache; they are allocated after the cache itself, at the start."""
+    """Yield the buffers for offloaded KV cache blocks. vLLM allocates them at the start, right after the KV cache."""
     args, release = launch.args, launch.release
     connectors, option = list(_connectors(args.get("kv-transfer-config"))), "kv-transfer-config"
     size = launch.number("kv-offloading-size")
@@ -193,8 +193,8 @@ def _kv_buffers(launch: HostLaunch) -> Iterator[HostBuffer]:
         # config/vllm.py, _post_init_kv_transfer_config: the option replaces the connector.
         option, extra = "kv-offloading-size", dict(connectors[0][1]) if connectors else {}
         if args.get("kv-offloading-backend") == "lmcache":
-            # From 0.22 on the cache is that of a server of LMCache, which is no process of the engine.
-            name = "LMCacheMPConnector" if release.since(22) else "LMCacheConnectorV1"
+            # From 0.23 on, a separate LMCache server holds the cache.
+            name = "LMCacheMPConnector" if release.since(23) else "LMCacheConnectorV1"
             extra = {"lmcache.max_local_cpu_size": size / launch.ranks}
         else:
             simple = str(launch.env.get("VLLM_USE_SIMPLE_KV_OFFLOAD") or "").lower() not in _FALSE
@@ -207,7 +207,7 @@ def _kv_buffers(launch: HostLaunch) -> Iterator[HostBuffer]:
 
 
 def _bytes(extra: Mapping[str, Any], key: str, default: float = 0.0) -> float:
-    """Return a size of a connector's settings, as a number or its text."""
+    """Return a size that is written as a number or as text; the default if it is neither."""
     value = extra.get(key, default)
     try:
         return max(0.0, float(value))
@@ -216,63 +216,63 @@ def _bytes(extra: Mapping[str, Any], key: str, default: float = 0.0) -> float:
 
 
 def _whole_blocks(size: float, launch: HostLaunch) -> int:
-    """Return how many blocks of all ranks fit into C(size) bytes; 0 where the size of a block is not known."""
+    """Return how many blocks, counted over all ranks, fit into C(size) bytes; 0 if the block size is unknown."""
     row = launch.plan.bytes_per_block * launch.ranks if launch.plan else 0
-    if launch.release.since(24):
+    if launch.release.since(23):
         row = -(-row // _PAGE) * _PAGE
     return int(size // row) if row else 0
 
 
 def _offloading_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """Buffers of the OffloadingConnector (v1/kv_offload/cpu/), whose size is that of all ranks together."""
+    """Return the buffer sizes of the OffloadingConnector (v1/kv_offload/cpu/); its option is the sum over all ranks."""
     total, plan = _bytes(extra, "cpu_bytes_to_use"), launch.plan
-    own, blocks = total / launch.ranks, _whole_blocks(total, launch)
+    rank_bytes, blocks = total / launch.ranks, _whole_blocks(total, launch)
     if plan is None or not blocks:
-        return (own, own, own)
-    own = blocks * plan.bytes_per_block
+        return (rank_bytes, rank_bytes, rank_bytes)
+    rank_bytes = blocks * plan.bytes_per_block
     if launch.release.since(27) or extra.get("spec_name") == "TieringOffloadingSpec":
-        # One region in /dev/shm for all ranks of a host. Up to 0.32 each rank registers it whole as pinned memory, which takes all of it on
-        # every host; 0.33 registers the slots of the rank where that saves enough (pin_mmap_region).
+        # One region in /dev/shm for all ranks. Up to 0.32 each rank registers the whole region as pinned memory, which allocates all of it
+        # on every host. 0.33 registers only the slots of the rank if that saves enough (pin_mmap_region).
         slots = launch.release.since(33) and (launch.ranks - 1) * plan.bytes_per_block >= _LEAST_SAVED_PER_ROW
-        size = float(own if slots else own * launch.ranks)
+        size = float(rank_bytes if slots else rank_bytes * launch.ranks)
         return (size, size, size)
-    # A pinned tensor for each of the cache's own tensors. Models with one kind of layers may have one for all layers (kv_connector_model_runner_mixin.py,
-    # use_uniform_kv_cache).
-    each = float(plan.group_size * pinned(own // plan.group_size))
+    # One pinned tensor per tensor of the KV cache. A model with a single KV cache group may use one tensor for all layers
+    # (kv_connector_model_runner_mixin.py, use_uniform_kv_cache).
+    per_layer = float(plan.group_size * pinned(rank_bytes // plan.group_size))
     if len(plan.groups) > 1:
-        return (each, each, each)
-    joined = float(pinned(own))
-    return (min(each, joined), joined, max(each, joined))
+        return (per_layer, per_layer, per_layer)
+    joined = float(pinned(rank_bytes))
+    return (min(per_layer, joined), joined, max(per_layer, joined))
 
 
 def _simple_connector(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """Buffers of the SimpleCPUOffloadConnector: exact, as they are registered after they were made; none without prefix caching."""
+    """Return the buffer sizes of the SimpleCPUOffloadConnector: exact, because it pins by cudaHostRegister; 0 without prefix caching."""
     plan = launch.plan
     if (plan and not plan.settings.prefix_caching) or extra.get("kv_offload_backend") == "disk":
         return (0.0, 0.0, 0.0)
-    own = _bytes(extra, "cpu_bytes_to_use", _SIMPLE_OFFLOAD_BYTES) // launch.ranks
-    own = _bytes(extra, "cpu_bytes_to_use_per_rank", own)
+    rank_bytes = _bytes(extra, "cpu_bytes_to_use", _SIMPLE_OFFLOAD_BYTES) // launch.ranks
+    rank_bytes = _bytes(extra, "cpu_bytes_to_use_per_rank", rank_bytes)
     if plan:
         blocks = _bytes(extra, "num_cpu_blocks") if launch.release.since(33) else 0
-        own = float((blocks or max(1, own // plan.bytes_per_block)) * plan.bytes_per_block)
-    return (own, own, own)
+        rank_bytes = float((blocks or max(1, rank_bytes // plan.bytes_per_block)) * plan.bytes_per_block)
+    return (rank_bytes, rank_bytes, rank_bytes)
 
 
 def _lmcache(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """The local CPU cache of LMCache in a worker, which it pins whole at its start."""
+    """Return the size of LMCache's local CPU cache in a worker; LMCache pins all of it at its start."""
     default = _bytes(launch.env, "LMCACHE_MAX_LOCAL_CPU_SIZE", _LMCACHE_GIB)
     size = _bytes(extra, "lmcache.max_local_cpu_size", default) * GIB
     return (size, size, size)
 
 
 def _p2p_nccl(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """The pool of the P2pNcclConnector (p2p/tensor_memory_pool.py), a power of two."""
+    """Return the size of the P2pNcclConnector's pool, a power of two (p2p/tensor_memory_pool.py)."""
     size = float(pinned(int(_bytes(extra, "mem_pool_size_gb", _P2P_POOL_GIB) * GIB)))
     return (size, size, size)
 
 
 def _hisparse(launch: HostLaunch, extra: Config) -> tuple[float, float, float]:
-    """The pool of the HiSparseConnector (v1/hisparse/runtime.py)."""
+    """Return the size of the HiSparseConnector's pool (v1/hisparse/runtime.py)."""
     size = _bytes(extra, "host_pool_gib") * GIB
     return (size, size, size)
 
@@ -292,32 +292,32 @@ _CONNECTORS = {
 def _media_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
     """Yield the cache of processed images, videos and audio (multimodal/cache.py, from 0.31 on multimodal/cache/).
 
-    With one API server and one replica the engine core holds the data (for C(shm) a ring buffer in /dev/shm) and the API server only its keys;
-    else each API server holds the data, and the engine cores nothing. config/multimodal.py gives C(size x (API servers + replicas)) as a
-    bound, which no release reaches: never does the data lie on both sides.
+    With one API server and one replica the engine core holds the data (for C(shm) a ring buffer in /dev/shm) and the API server holds keys.
+    Otherwise each API server holds the data, and the engine cores hold nothing. config/multimodal.py documents the bound
+    C(size x (API servers + replicas)); no release reaches it, since only one side holds the data.
     """
     size = launch.number("mm-processor-cache-gb", _MEDIA_CACHE_GIB)
     # _get_cache_type of multimodal/registry.py, from 0.31 on multimodal/cache/factories.py
-    one = launch.api_servers == 1 and (launch.replicas == 1 or bool(launch.args.get("data-parallel-external-lb")))
-    copies = launch.engine_cores_here if one else launch.api_servers_here
+    single = launch.api_servers == 1 and (launch.replicas == 1 or bool(launch.args.get("data-parallel-external-lb")))
+    copies = launch.engine_cores_here if single else launch.api_servers_here
     if launch.media:
-        whole = size * copies * GIB
-        yield from _filled(MEDIA_CACHE, whole, whole, "mm-processor-cache-gb", size)
+        cache_bytes = size * copies * GIB
+        yield from _filled(MEDIA_CACHE, cache_bytes, cache_bytes, "mm-processor-cache-gb", size)
 
 
 def _grammar_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
-    """Yield the cache of compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py); few launches fill it."""
+    """Yield the cache of compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py). Few services fill it."""
     if launch.engine_cores_here and launch.args.get("runner") != "pooling":
         size = _bytes(launch.env, "VLLM_XGRAMMAR_CACHE_MB", _GRAMMAR_CACHE_MIB) * (1 << 20)
         yield from _filled(GRAMMARS, 0, size, "VLLM_XGRAMMAR_CACHE_MB")
 
 
 def _processes(launch: HostLaunch) -> Iterator[HostBuffer]:
-    """Yield the processes beyond one API server and one engine core, which C(outside_gib) has, and Ray's own."""
+    """Yield Ray, and the processes beyond one API server and one engine core, which C(outside_gib) includes."""
     parallel, ray = launch.ranks > 1, launch.args.get("distributed-executor-backend") == "ray"
     further = max(0, launch.api_servers_here - 1)
     if launch.api_servers_here:
-        # The worker is a process of its own beside the engine core, and replicas have a coordinator.
+        # With several ranks the worker is a separate process; replicas have a coordinator.
         further += int(parallel) + int(launch.replicas > 1)
     yield from _allocated(PROCESSES, _scaled(launch.overheads["process_gib"], further), "api-server-count")
     if ray:
@@ -336,8 +336,8 @@ def _scaled(sizes: tuple[float, float, float], count: int) -> tuple[float, float
 class HostWeights:
     """Weights of one rank that vLLM keeps in pinned host memory; bytes.
 
-    offloaded: of the weights, moved there on purpose. tables: tables of n-grams, which are there by default. extra: what is taken beyond
-    their own size, low, typical and high; a GB10 charges it to the request, as vLLM compares the host's free memory.
+    offloaded: weights moved by an option. tables: tables of n-grams, in host memory by default. extra: memory beyond the size of the weights,
+    low, typical and high. On a GB10 all of it counts against the request, because vLLM compares the free memory of the host.
     """
 
     offloaded: int = 0
@@ -360,22 +360,22 @@ def host_weights(
     :param args: options of the engine
     :param env: variables of the engine
     :param weights: bytes of all weights of the rank
-    :param counted_tables: bytes of its tables of n-grams among them, 0 where they are not counted apart or on disk
+    :param counted_tables: bytes of n-gram tables among the weights; 0 if they are on disk or their size is unknown
     :param release: of vLLM
     :param ranks: tensor-parallel-size
     """
-    found = _offloaded(config, args, env, weights, release)
+    in_host = _offloaded(config, args, env, weights, release)
     engram = args.get("engram-config")
     engram = engram if isinstance(engram, Mapping) else {}
     if not counted_tables or engram.get("cpu_offload") is False:
-        return found
-    # models/deepseek_v41/common/engram.py, models/qwen4_exp/common/ngram_embedding.py: a pinned tensor for each table and its scales, but
-    # exact mappings with huge pages, or shared between replicas.
+        return in_host
+    # models/deepseek_v41/common/engram.py, models/qwen4_exp/common/ngram_embedding.py: pinned tensors for each table and its scales; with
+    # huge pages or tables shared between replicas, mappings of the exact size.
     replicas = int(args.get("data-parallel-size") or 1)
     exact = bool(engram.get("use_thp")) or (replicas > 1 and engram.get("dp_shared_memory") is not False)
     waste = 0 if exact else sum(pinned(size) - size for size in _table_tensors(config, ranks))
-    low, typical, high = found.extra
-    return replace(found, tables=counted_tables, extra=(low, typical + waste, high + waste))
+    low, typical, high = in_host.extra
+    return replace(in_host, tables=counted_tables, extra=(low, typical + waste, high + waste))
 
 
 def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
@@ -385,7 +385,7 @@ def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
     for table in tables(text, family):
         rows = -(-table.rows // ranks)
         if family == "deepseek_v41_text":
-            # Values of 8 bits and a scale for 32 of them.
+            # Values of 8 bits, and one scale per 32 values.
             values = table.columns * 32 // 33
             yield rows * values
             yield rows * (table.columns - values)
@@ -394,7 +394,7 @@ def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
 
 
 def _offloaded(config: Config, args: Config, env: Mapping[str, Any], weights: int, release: Release) -> HostWeights:
-    """Return the weights that C(cpu-offload-gb) or C(offload-group-size) move to the host (model_executor/offloader/)."""
+    """Return the weights that C(cpu-offload-gb) or C(offload-group-size) moves to the host (model_executor/offloader/)."""
     group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
     backend = args.get("offload-backend") or "auto"
     size, buffers = 0, 0
@@ -402,13 +402,15 @@ def _offloaded(config: Config, args: Config, env: Mapping[str, Any], weights: in
         layers = int(text_config(config).get("num_hidden_layers") or 1)
         chosen = layers // group * int(args.get("offload-num-in-group") or 1)
         size = weights * chosen // layers
-        # Layers that are copied ahead have buffers on the GPU, in which the layers of a group take turns.
+        # GPU buffers for the layers that are prefetched.
         buffers = weights * min(chosen, int(args.get("offload-prefetch-step") or 1)) // layers
     elif backend in ("auto", "uva"):
         size = min(weights, int(float(args.get("cpu-offload-gb") or 0) * GIB))
-    whole = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
-    # Each parameter is pinned for itself: nothing more if its size is a power of two, the same again at most, 44 % on average (1 / ln 2).
-    return HostWeights(size, 0, (0, buffers + (0 if whole else size * 44 // 100), buffers + (0 if whole else size)))
+    pageable = str(env.get("VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY") or "").lower() not in _FALSE
+    # Each parameter is pinned separately: 0 to 100 % more, 44 % on average over random sizes (1 / ln 2 - 1).
+    return HostWeights(
+        size, 0, (0, buffers + (0 if pageable else size * 44 // 100), buffers + (0 if pageable else size))
+    )
 
 
 __all__ = [
