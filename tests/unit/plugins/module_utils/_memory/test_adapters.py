@@ -138,7 +138,7 @@ def test_the_plan_counts_them_as_weights_and_names_them() -> None:
     (copies,) = [each["gib"] for each in after["host_memory"] if each["name"] == "adapter copies"]
     assert copies["low"] == 0
     assert copies["typical"] == pytest.approx(4 * 0.246, abs=0.01)
-    assert copies["high"] == pytest.approx(2 * copies["typical"], abs=0.01)
+    assert copies["high"] == pytest.approx(2 * copies["typical"], abs=0.02)
 
 
 def test_a_range_widens_what_is_inside() -> None:

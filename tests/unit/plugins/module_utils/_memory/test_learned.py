@@ -99,7 +99,7 @@ def test_a_measured_start_leaves_the_caches_that_requests_fill() -> None:
     copies = again["adapter copies"]
     assert copies == parts["adapter copies"] and copies["typical"] > 3
     assert residency["typical"] == pytest.approx(measured + copies["typical"], abs=0.02)
-    assert residency["low"] == pytest.approx(measured, abs=0.52)
+    assert measured - 1 < residency["low"] < measured
     assert again["KV offload buffer"]["low"] == again["KV offload buffer"]["high"]
 
 
