@@ -201,7 +201,7 @@ class Part(HTMLParser):
             self.parts[-1]["text"] += data.strip()
 
 
-STYLES = {"weights": 1.0, "kv_cache": 0.45, "overhead": 0.25, "plain": 0.7}
+STYLES = {"weights": 1.0, "kv_cache": 0.45, "host": 0.6, "overhead": 0.25, "plain": 0.7}
 """How much of a service's colour each kind of a part has."""
 
 

@@ -76,7 +76,8 @@ options:
       - C(load_gib) is what quantised weights take over their own size while they load, or C(load_share) of the experts of one layer
         if that is more.
       - C(kept_share) is the part of what is used inside that stays allocated after the start.
-      - C(outside_gib) is what an engine holds beside its requested memory, CUDA graphs apart.
+      - C(outside_gib) is what an engine holds beside its requested memory, CUDA graphs and RV(services.host_memory) apart.
+      - C(process_gib) is the host memory of a process of vLLM beyond one API server and one engine core, C(ray_gib) that of Ray's own.
       - C(snapshot_gib) is what a container takes between the host's C(MemAvailable) and vLLM's first look at it.
       - C(arguments_seconds), C(device_seconds), C(profile_seconds), C(graphs_seconds) and C(load_gib_per_second) are how long a
         start takes to come to each of vLLM's checks. They decide nothing, they only date vLLM's errors in RV(findings).
@@ -179,7 +180,9 @@ options:
       env:
         description:
           - Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
-            where it is set, and E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk.
+            where it is set, E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk, and those of host memory -
+            E(VLLM_USE_SIMPLE_KV_OFFLOAD), E(LMCACHE_MAX_LOCAL_CPU_SIZE), E(VLLM_XGRAMMAR_CACHE_MB) and
+            E(VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY).
         type: dict
         default: {}
       available_kv_bytes:
@@ -201,6 +204,11 @@ options:
         description:
           - V(0) for a service that starts by its size, the largest first. Services with a higher number start after those, in the
             order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
+        type: int
+        default: 0
+      rank:
+        description:
+          - Which rank of a cluster runs on this node. Ranks behind V(0) have no API server, and no engine core unless they are replicas.
         type: int
         default: 0
       exclusive:
@@ -362,9 +370,20 @@ services:
       description: What the engine uses inside its request besides weights and KV cache, C(low), C(typical) and C(high), in GiB.
       type: dict
       sample: {low: 0.44, typical: 1.66, high: 3.66}
+    offloaded_bytes:
+      description: The part of C(weights_bytes) that C(cpu-offload-gb) or C(offload-group-size) moves to host memory, which is the same
+        memory on a GB10.
+      type: int
+      sample: 0
+    host_memory:
+      description: What the engine keeps in host memory beside its request, each with C(name), C(gib) (C(low), C(typical), C(high)),
+        C(at_start) (allocated at the start, else filled by requests) and the C(option) that sets its size.
+      type: list
+      elements: dict
+      sample: [{name: media cache, gib: {low: 0.0, typical: 4.0, high: 4.0}, at_start: false, option: mm-processor-cache-gb}]
     beside_gib:
-      description: What this launch holds beside its request apart from C(outside_gib), C(low), C(typical) and C(high), in GiB; CUDA
-        graphs that vLLM does not take off the cache, and what its runner keeps for each request.
+      description: What this launch holds beside its request apart from C(outside_gib) and C(host_memory), C(low), C(typical) and C(high),
+        in GiB; CUDA graphs that vLLM does not take off the cache, and what its runner keeps for each request.
       type: dict
       sample: {low: 0.42, typical: 0.7, high: 1.26}
     model_runner:
@@ -463,7 +482,7 @@ findings:
 memory_map:
   description:
     - The parts of the node's memory in the order of a stacked bar, at typical overheads. Each has C(label), C(gib), C(kind)
-      (C(system), C(weights), C(kv_cache), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
+      (C(system), C(weights), C(kv_cache), C(host), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
       the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
   returned: success
   type: list
@@ -507,6 +526,7 @@ def main() -> None:
         "overheads": {"type": "dict", "default": {}},
         "share": {"type": "float", "default": 1.0},
         "last": {"type": "int", "default": 0},
+        "rank": {"type": "int", "default": 0},
         "exclusive": {"type": "str", "default": ""},
     }
     module = AnsibleModule(

@@ -97,12 +97,12 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "memory": {
         "error": """
-            align_block auto_fit free_at_restart free_at_start kernel_block load no_cache_memory node one_request plan refused
-            state_blocks stated utilization_sum
+            align_block auto_fit free_at_restart free_at_start host_buffer kernel_block load no_cache_memory node one_request
+            plan refused state_blocks stated utilization_sum
         """,
         "warning": """
-            argument concurrency differs free_at_restart free_at_start load no_cache_memory node one_request refused
-            state_blocks stated table utilization_bound version
+            argument concurrency differs free_at_restart free_at_start host_buffer load no_cache_memory node one_request
+            refused state_blocks stated table utilization_bound version
         """,
         "info": """
             approximate free_at_restart free_at_start image load no_cache_memory node one_request page_cache solved

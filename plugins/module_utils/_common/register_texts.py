@@ -83,6 +83,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "with all services running, less than `spark_safety_margin_gib` stays free",
             "lower a `gpu-memory-utilization` or `max-model-len`, or use an fp8 KV cache",
         ),
+        "memory.host_buffer": (
+            "a buffer for offloaded blocks of the KV cache takes the memory that the KV cache could have; an error where it does not fit",
+            "leave `kv-offloading-size` or the connector out, as the fix says",
+        ),
         "memory.concurrency": (
             "fewer full-length requests fit than `max-num-seqs`",
             "nothing if long requests are rare",

@@ -169,26 +169,6 @@ def _utilisation_default(of: Launch) -> Hits:
 
 
 @rule(
-    "SPK911",
-    "warning",
-    "KV cache offloaded to the same memory",
-    "{option} moves blocks of the KV cache to the host's memory, which on GB10 is the same memory.",
-    "Take it out, and give the KV cache that memory instead.",
-    "GB10's memory is shared by CPU and GPU",
-)
-def _kv_offload(of: Launch) -> Hits:
-    size = of.args.get("kv-offloading-size")
-    transfer = of.args.get("kv-transfer-config")
-    if isinstance(size, (int, float)) and size > 0:
-        yield {"option": "--kv-offloading-size"}
-    elif isinstance(transfer, dict) and transfer.get("kv_connector") in (
-        "OffloadingConnector",
-        "SimpleCPUOffloadConnector",
-    ):
-        yield {"option": "--kv-transfer-config"}
-
-
-@rule(
     "SPK912",
     "error",
     "Mamba cache mode that is gone",

@@ -33,6 +33,7 @@ from . import learned
 from .answered import ImageRefusal
 from .causes import Judge, merge_causes
 from .geometry import Refusal
+from .host_memory import KV_BUFFER, MEDIA_CACHE, HostBuffer, unknown_connectors
 from .kv_cache import (
     COMPARED_MINORS,
     KVPlan,
@@ -45,10 +46,11 @@ from .kv_cache import (
     gib_text,
     parse_release,
 )
-from .node_memory import STEPS, UTILIZATION_LIMIT, Node, Service, at_once, first_failing, solve
+from .node_memory import GROWTH_LIMIT, STEPS, UTILIZATION_LIMIT, Node, Service, at_once, first_failing, solve
 from .service_memory import (
     ANSWERED_ARGS,
     DEFAULT_SEQS,
+    HOST_ARGS,
     IMAGE,
     NOT_COMPARED,
     Engine,
@@ -168,6 +170,18 @@ def _shorter(node: Node, service: Service) -> Iterator[FixCandidate]:
         length = service.plan.largest_length(available, service.engine.limit)
         if 0 < length < (service.length or 0):
             yield [_set(service.name, max_model_len=length)]
+
+
+def _less_media(node: Node, level: str, margin: int) -> Iterator[FixCandidate]:
+    """Make the caches of processed media smaller, the largest first, where that alone leaves C(margin) bytes free."""
+    missing = margin - node.remaining(level)
+    caches = [
+        (each, service) for service in node.counted() for each in service.engine.buffers if each.name == MEDIA_CACHE
+    ]
+    for cache, service in sorted(caches, key=lambda found: (-found[0].size(level), found[1].name)):
+        if cache.size(level) >= missing > 0:
+            share = 1 - missing / cache.size(level)
+            yield [_set(service.name, mm_processor_cache_gb=math.floor(10 * share * cache.value) / 10)]
 
 
 def _less(node: Node, service: Service, level: str, margin: int = 0) -> Iterator[FixCandidate]:
@@ -355,6 +369,60 @@ def _check_page_cache(report: _Report, node: Node, service: Service) -> None:
         report.drafts.append(
             _Draft(finding, advice="Drop the page cache before the start; the units of this collection do.")
         )
+
+
+def _kv_buffers(services: Sequence[Service]) -> list[tuple[HostBuffer, Service]]:
+    """Return the buffers of offloaded KV blocks, the largest first."""
+    buffers = [(each, service) for service in services for each in service.engine.buffers if each.name == KV_BUFFER]
+    return sorted(buffers, key=lambda found: (-found[0].low, found[1].name))
+
+
+def _oversized_buffer(node: Node) -> str:
+    """Name the service whose buffer of offloaded KV blocks is why the node does not hold its services even at low overheads."""
+    left = node.remaining("low")
+    buffers = _kv_buffers(node.counted())
+    return buffers[0][1].name if left < 0 <= left + sum(buffer.low for buffer, _service in buffers) else ""
+
+
+def _without_buffer(engine: Engine) -> Engine:
+    return replace(engine, buffers=tuple(each for each in engine.buffers if each.name != KV_BUFFER))
+
+
+def _report_oversized(report: _Report, node: Node, service: Service, buffer: HostBuffer) -> None:
+    """Report a buffer of offloaded KV blocks for which the node has no room. node: without it."""
+    finding = Finding(
+        rule="memory.host_buffer",
+        severity="error",
+        service=service.name,
+        basis=node.basis,
+        message=f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
+        f"({buffer.option}); on a Spark that is the memory of the GPU, and {gib_text(max(0, node.remaining('typical')))} GiB of it are free.",
+    )
+    candidates: list[FixCandidate] = [[_set(service.name, **{buffer.option: None})]]
+    advice = f"Leave out {buffer.option} of {service.name}, or make the buffer smaller."
+    report.drafts.insert(0, _Draft(finding, lambda: iter(candidates), advice, 1))
+
+
+def _note_buffers(report: _Report, node: Node) -> None:
+    """Warn of buffers that hold a second KV cache in the memory that the first one could have."""
+    for buffer, service in _kv_buffers(node.services):
+        finding = Finding(
+            rule="memory.host_buffer",
+            severity="warning",
+            service=service.name,
+            message=f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
+            f"({buffer.option}); on a Spark that is the memory of the GPU, and a KV cache that is larger by as much needs no copies.",
+        )
+        advice = f"Leave out {buffer.option} of {service.name}, and give it more gpu-memory-utilization."
+        report.drafts.append(_Draft(finding, partial(_cache_instead, node, service, buffer), advice, 1))
+
+
+def _cache_instead(node: Node, service: Service, buffer: HostBuffer) -> Iterator[FixCandidate]:
+    """Give the KV cache the memory of a buffer of offloaded blocks."""
+    if service.utilization is not None and "gpu-memory-utilization" not in service.solved:
+        share = math.floor((service.utilization + buffer.typical / node.host.total) * STEPS) / STEPS
+        yield [_set(service.name, **{buffer.option: None, "gpu_memory_utilization": min(GROWTH_LIMIT, share)})]
+    yield [_set(service.name, **{buffer.option: None})]
 
 
 _WHEN = "vLLM finds this only after it has loaded the weights."
@@ -575,14 +643,19 @@ def _check_node(node: Node) -> list[_Draft]:
             rule="memory.node",
             severity=_SEVERITY[level],
             basis=node.basis,
-            message=_describe_shortage(node, level, left) + also,
+            message=_describe_shortage(node, level, left) + _filled_caches(node, level) + also,
             vllm_error=error_warm_up(last.wanted) if last and said else "",
             stage="graphs" if said else "",
             seconds=last.engine.seconds("graphs") if last and said else {},
         )
         biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
         advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
-        drafts.append(_Draft(finding, partial(_less, node, biggest, level, margin), advice, 1))
+
+        def smaller() -> Iterator[FixCandidate]:
+            yield from _less_media(node, level, margin if level == "typical" else 0)
+            yield from _less(node, biggest, level, margin)
+
+        drafts.append(_Draft(finding, smaller, advice, 1))
     return drafts
 
 
@@ -601,6 +674,17 @@ def _describe_shortage(node: Node, level: str, left: float) -> str:
         f"{', '.join(parts)} and the system need {gib_text(node.host.total - left)} GiB together; the Spark has "
         f"{gib_text(node.host.total)} GiB, so {gib_text(-left)} GiB are missing."
     )
+
+
+def _filled_caches(node: Node, level: str) -> str:
+    """Name the caches in host memory that requests fill and that are part of a sum, in GiB."""
+    caches = [
+        f"{gib_text(each.size(level))} GiB for the {each.name} of {service.name} ({each.option})"
+        for service in node.counted()
+        for each in service.engine.buffers
+        if not each.at_start and each.size(level) >= GIB
+    ]
+    return f" That counts {', '.join(caches)}, which requests fill." if caches else ""
 
 
 # The result -----------------------------------------------------------------------------------------------------------
@@ -638,6 +722,15 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
     }
     if engine.cache_from:
         result["sources"] = _sources(engine)
+        result["host_memory"] = [
+            {
+                "name": buffer.name,
+                "gib": {level: _gib(buffer.size(level)) for level in LEVELS},
+                "at_start": buffer.at_start,
+                "option": buffer.option,
+            }
+            for buffer in engine.buffers
+        ]
     if engine.stated is not None:
         result["stated_gib"] = _gib(engine.stated)
     if engine.weights or engine.plan is not None:  # of a service that states only a sum, no part is known
@@ -659,6 +752,7 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
             "adapters_bytes": engine.adapters,
             "load_peak_bytes": engine.loading("typical"),
             "beside_gib": {level: _gib(engine.beside.get(level, 0.0)) for level in LEVELS},
+            "offloaded_bytes": engine.in_host.offloaded,
             "model_runner": engine.runner,
             "kv_cache_dtype": plan.settings.kv_cache_dtype,
             "mamba_cache_mode": plan.mamba_cache_mode,
@@ -692,15 +786,26 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
     names = {service.name for service in node.services}
     parts += [(name, size, "plain", None) for name, size in sorted(node.host.resident.items()) if name not in names]
     for service in node.counted():
-        engine, held = service.engine, node.held(service, "typical")
+        engine, held = service.engine, node.held(service, "typical") - service.engine.buffered("typical")
+        buffers = [
+            (f"{service.name} {buffer.name}", buffer.typical, "host", service.name)
+            for buffer in engine.buffers
+            if buffer.typical
+        ]
         if not service.is_engine and not (engine.stated and engine.weights):
-            parts.append((service.name, held, "plain", service.name))
+            parts += [(service.name, held, "plain", service.name), *buffers]
             continue
         weights, cache = engine.weights + engine.draft, engine.cache_bytes(node.requested(service), "typical")
+        apart = {
+            "adapters": engine.adapters,
+            "tables in host memory": engine.in_host.tables,
+            "weights in host memory": engine.in_host.offloaded,
+        }
         parts += [
-            (f"{service.name} weights", weights - engine.adapters, "weights", service.name),
-            *([(f"{service.name} adapters", engine.adapters, "weights", service.name)] if engine.adapters else []),
+            (f"{service.name} weights", weights - sum(apart.values()), "weights", service.name),
+            *((f"{service.name} {name}", size, "weights", service.name) for name, size in apart.items() if size),
             (f"{service.name} KV cache", cache, "kv_cache", service.name),
+            *buffers,
             (f"{service.name} overhead", max(0.0, held - weights - cache), "overhead", service.name),
         ]
     stack = [{"label": label, "gib": _gib(size), "kind": kind, "service": name} for label, size, kind, name in parts]
@@ -709,6 +814,10 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
 
 
 def _note_arguments(report: _Report, item: ServiceInput) -> None:
+    for connector in unknown_connectors(item.args):
+        message = f"What {connector} of {item.name} keeps in host memory is not known, and was not counted."
+        finding = Finding(rule="memory.approximate", severity="info", service=item.name, message=message)
+        report.drafts.append(_Draft(finding))
     for written, near in item.misspelt:
         finding = Finding(
             rule="memory.argument",
@@ -932,8 +1041,13 @@ def _unmeasured(item: ServiceInput) -> ServiceInput:
     return replace(item, starts=()) if item.starts else item
 
 
-def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
-    """Solve what is open and check everything; findings have no fixes yet."""
+def _judge(host: Host, items: Sequence[ServiceInput], unbuffered: frozenset[str] = frozenset()) -> tuple[Node, _Report]:
+    """Solve what is open and check everything; findings have no fixes yet.
+
+    A buffer of offloaded KV blocks for which there is no room is one finding; all else is solved and checked without it.
+
+    :param unbuffered: services whose buffers of that kind are left out
+    """
     services, report = [], _Report()
     for item in items:
         _note_arguments(report, item)
@@ -946,15 +1060,26 @@ def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
                 verdict = "can be planned with." if isinstance(error, Refusal) else "would refuse it."
                 _note_unknown_version(report, item.name, f"{judged}{_judged_by(item.minors)} {verdict}")
         else:
+            engine = _without_buffer(engine) if item.name in unbuffered else engine
             services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
     node = Node(host, services)
     solve(node)
+    oversized = _oversized_buffer(node)
+    if oversized:
+        buffers = {service.name: service.engine.buffers for service in services}
+        node, report = _judge(host, items, unbuffered | {oversized})
+        service = next(each for each in node.services if each.name == oversized)
+        buffer = next(each for each in buffers[oversized] if each.name == KV_BUFFER)
+        _report_oversized(report, node, service, buffer)
+        service.engine = replace(service.engine, buffers=(*service.engine.buffers, buffer))
+        return node, report
     by_name = {item.name: item for item in items}
     for service in services:
         _settle(node, by_name[service.name], service)
     for service in services:
         item = by_name[service.name]
-        service.engine = learned.applied(service.engine, item, service.length or 0, service.wanted, resolve)
+        engine = learned.applied(service.engine, item, service.length or 0, service.wanted, resolve)
+        service.engine = _without_buffer(engine) if item.name in unbuffered else engine
     # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
     services.sort(
         key=lambda service: (
@@ -971,6 +1096,7 @@ def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
         _note_solved(report, node, service)
     if services:
         report.drafts += _check_node(node)
+    _note_buffers(report, node)
     return node, report
 
 
@@ -981,7 +1107,7 @@ def _changed(items: Sequence[ServiceInput], candidate: FixCandidate) -> list[Ser
         replace(
             item,
             args={k: v for k, v in {**item.args, **changes[item.name]}.items() if v is not None},
-            asked=item.asked if set(changes[item.name]) <= set(ANSWERED_ARGS) else None,
+            asked=item.asked if set(changes[item.name]) <= {*ANSWERED_ARGS, *HOST_ARGS} else None,
         )
         if item.name in changes
         else item

@@ -120,13 +120,21 @@ def _with_inside(
 def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
     """Take what was held beside the request: C(outside_gib) becomes what makes the typical residency the measured one."""
     kept = engine.overheads["kept_share"][LEVELS.index("typical")]
+    # Caches that requests fill were empty when it was measured; they still come on top.
+    buffered = engine.buffered("typical", at_start=True)
     beside = engine.beside.get("typical", 0.0)
     given_back = (1 - kept) * engine.inside["typical"]
     noise = OUTSIDE_NOISE_GIB
     low, high = measured
-    values = [max(0.0, size + (given_back - beside) / GIB) for size in (low - noise, (low + high) / 2, high + noise)]
+    values = [
+        max(0.0, size + (given_back - beside - buffered) / GIB)
+        for size in (low - noise, (low + high) / 2, high + noise)
+    ]
     overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept,) * 3}
-    return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside))
+    buffers = tuple(
+        replace(each, low=each.typical, high=each.typical) if each.at_start else each for each in engine.buffers
+    )
+    return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside), buffers=buffers)
 
 
 __all__ = ["INSIDE_NOISE_GIB", "OUTSIDE_NOISE_GIB", "applied"]

@@ -25,8 +25,9 @@ from .._vllm.context_length import ALLOW_VARIABLE, context_limit
 from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .._vllm.seccomp import TABLE_VARIABLE, table_on_disk
-from . import adapters, answered, image_answer
+from . import adapters, answered, host_memory, image_answer
 from .geometry import Config, Geometry, Layer, Refusal, checkpoint_kv_dtype, read_geometry, text_config
+from .host_memory import HostBuffer, HostLaunch, HostWeights, host_buffers, host_weights
 from .kv_cache import (
     COMPARED_MINORS,
     KVPlan,
@@ -99,6 +100,7 @@ _SERVICE_KEYS = (
     "overheads",
     "share",
     "last",
+    "rank",
     "exclusive",
 )
 POSITIVE_ARGS = (
@@ -154,7 +156,7 @@ _OTHER_ARGS = (
 _MAPPING_ARGS = ("speculative-config", "compilation-config")
 # The variable of the environment that names a model runner; all that are looked at.
 RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
-VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE, ALLOW_VARIABLE)
+VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE, ALLOW_VARIABLE, *host_memory.VARIABLES)
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
 _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
@@ -162,13 +164,15 @@ _START_KEYS = (
 )
 # What of a launch an image need not be asked about again, as the answer holds for any value up to the one that was asked about.
 ANSWERED_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs", "kv-cache-memory-bytes")
+# The same of options that leave the memory of the GPU as it is.
+HOST_ARGS = host_memory.ARGS
 # What changes the plan in ways that are not known here, unless it says 1 or false.
 _UNPLANNED_ARGS = (
     "prefill-context-parallel-size",
     "mamba-block-size",
     "disable-sliding-window",
 )
-_MEMORY_ARGS = (*POSITIVE_ARGS, *FLAG_ARGS, *TEXT_ARGS, *_MAPPING_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
+_MEMORY_ARGS = (*POSITIVE_ARGS, *FLAG_ARGS, *TEXT_ARGS, *_MAPPING_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS, *HOST_ARGS)
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
@@ -222,6 +226,7 @@ class ServiceInput:
     stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
     this very launch; asked_reason: why it said nothing. runner: the model runner that the environment asks for, 1 or 2, else 0.
     minors: the minor releases that an engine of unknown version is judged by. any_length: vLLM's check of the context is switched off.
+    env: variables that decide host memory. rank: of this node in a cluster, 0 for the one that answers requests.
     Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
     """
 
@@ -249,6 +254,8 @@ class ServiceInput:
     runner: int = 0
     table: str = ""
     any_length: bool = False
+    env: Config = field(default_factory=dict)
+    rank: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_text", repr(self))
@@ -432,9 +439,11 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
         del kept[key]
     for key in POSITIVE_ARGS:
         reader.whole(kept, key, where)
+    for key in host_memory.NUMBERS:
+        reader.number(kept, key, where)
     for keys, kind, expected in (
-        (FLAG_ARGS, bool, "true or false"),
-        (TEXT_ARGS, str, "a text"),
+        ((*FLAG_ARGS, *host_memory.FLAGS), bool, "true or false"),
+        ((*TEXT_ARGS, *host_memory.TEXTS), str, "a text"),
         (_MAPPING_ARGS, Mapping, "a mapping or its JSON text"),
     ):
         for key in keys:
@@ -531,6 +540,8 @@ def _read_service(
         runner=_asked_runner(env),
         table=table_on_disk(args, env),
         any_length=str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
+        env={key: value for key, value in env.items() if key in host_memory.VARIABLES},
+        rank=reader.whole(value, "rank", where, minimum=0) or 0,
         **_read_asked(value, reader, where),
     )
     _refuse_beside_statement(read, own, reader, where)
@@ -706,7 +717,8 @@ class Engine:
     the one that needs most. refusing: of those that would refuse the launch, the minor and the text.
     exclusive: name of the set of which one runs at a time; empty for a service that is in none.
     stated: what a person says that the engine asks for, in place of C(plan).
-    table, disk: what has the model's tables stay on disk, and how large they are there.
+    table, disk: what has the model's tables stay on disk, and how large they are there. buffers: what it keeps in host memory beside the
+    request, by name. in_host: which of the weights are in host memory.
     weights_from, cache_from, overheads_from: what the figures rest on, one of C(SOURCES), or of C(MEASURED) and C(NARROWED); overheads are
     assumed where it is empty. differences: in what arithmetic and image differ.
     """
@@ -734,6 +746,8 @@ class Engine:
     load_layerwise: int = 0
     inside: dict[str, float] = field(default_factory=dict)
     beside: dict[str, float] = field(default_factory=dict)
+    buffers: tuple[HostBuffer, ...] = ()
+    in_host: HostWeights = field(default_factory=HostWeights)
     runner: int = 1
     repacked: bool = False
     utilization: float | None = None
@@ -777,7 +791,11 @@ class Engine:
 
     def outside(self, level: str) -> float:
         """What it holds beside the memory that it asks for."""
-        return self.overhead("outside_gib", level) + self.beside.get(level, 0.0)
+        return self.overhead("outside_gib", level) + self.beside.get(level, 0.0) + self.buffered(level)
+
+    def buffered(self, level: str, at_start: bool | None = None) -> int:
+        """What its named parts of host memory take, all of them or those that are (or are not) allocated at the start."""
+        return sum(buffer.size(level) for buffer in self.buffers if at_start in (None, buffer.at_start))
 
     def loading(self, level: str) -> int:
         """What model and drafter take while they load. That each layer is quantised as it comes is believed at low alone."""
@@ -1442,9 +1460,33 @@ def _room(item: ServiceInput, config: Config, geometry: Geometry, minor: int | N
         return found
 
 
-def _copies(room: adapters.Room) -> dict[str, float]:
-    """Copies of adapters in memory of the host, by level: those of a lower rank are smaller, and none need be there."""
-    return {"low": 0.0, "typical": float(room.copies), "high": float(room.copies)}
+def _buffers(
+    item: ServiceInput, args: Config, release: Release, plan: KVPlan | None, media: bool, copies: int
+) -> tuple[HostBuffer, ...]:
+    """What an engine keeps in host memory. media: whether it takes images, videos or audio. copies: bytes of adapters on the host."""
+    split = _split(args)
+    ranks, replicas = split.tensor * split.pipeline, split.replicas
+    launch = HostLaunch(
+        args, item.env, release, item.rank, ranks, replicas, media, copies, plan, {**OVERHEADS, **item.overheads}
+    )
+    return host_buffers(launch)
+
+
+def _takes_media(args: Config, config: Config) -> bool:
+    """Tell whether a model takes images, videos or audio, so that vLLM caches what it made of them (supports_multimodal_inputs)."""
+    towers = any(config.get(key) for key in ("vision_config", "audio_config"))
+    limits = args.get("limit-mm-per-prompt")
+    heard = not isinstance(limits, Mapping) or limits.get("audio") != 0
+    return (
+        towers
+        and not args.get("language-model-only")
+        and (_loads_tower(args, config) or (bool(config.get("audio_config")) and heard))
+    )
+
+
+def _with_extra(inside: dict[str, float], in_host: HostWeights) -> dict[str, float]:
+    """Add what weights in host memory take beyond their size."""
+    return {level: inside[level] + size for level, size in zip(LEVELS, in_host.extra)}
 
 
 @lru_cache(maxsize=512)
@@ -1519,6 +1561,7 @@ def _by_statement(item: ServiceInput, args: Config) -> Engine:
     return Engine(
         name=item.name,
         overheads=item.overheads,
+        buffers=_buffers(item, args, _release_of(item), None, _takes_media(args, item.config or {}), 0),
         stated=stated,
         weights=weights,
         load_peak=weights,
@@ -1528,6 +1571,14 @@ def _by_statement(item: ServiceInput, args: Config) -> Engine:
         weights_from=STATED,
         cache_from=STATED,
     )
+
+
+def _release_of(item: ServiceInput) -> Release:
+    """Return the release of a service whose memory is stated; the newest where its version is not known."""
+    try:
+        return parse_release(item.vllm_version)
+    except Refusal:
+        return Release("", max(COMPARED_MINORS), False)
 
 
 def _by_image(item: ServiceInput, args: Config) -> Engine:
@@ -1561,7 +1612,7 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
     vision = bool(loaded.vision) or (bool(config.get("vision_config")) and _loads_tower(args, config))
     room = _said_room(answer, args)
     release, run = plan.settings.release, _answered_run(item, answer, plan)
-    beside, copies = _beside(item.overheads, run), _copies(room)
+    in_host = host_weights(config, args, item.env, target + draft, 0, release, plan.settings.tensor_parallel)
     states = any(group.kind == "mamba" for group in plan.groups)
     return Engine(
         name=item.name,
@@ -1577,8 +1628,10 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
         adapters=room.typical,
         load_peak=max(peak, target + room.typical),
         load_layerwise=target + room.typical,
-        inside=_inside(item.overheads, Weights(target, draft, peak), run, vision, bool(method)),
-        beside={level: beside[level] + copies[level] for level in LEVELS},
+        inside=_with_extra(_inside(item.overheads, Weights(target, draft, peak), run, vision, bool(method)), in_host),
+        beside=_beside(item.overheads, run),
+        buffers=_buffers(item, args, release, plan, vision or _takes_media(args, config), room.copies),
+        in_host=in_host,
         utilization=args.get("gpu-memory-utilization"),
         length=length,
         length_auto=item.args.get("max-model-len") == "auto",
@@ -1638,8 +1691,10 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     run = _profile_run(item, config, geometry, release, batch)
     room = _room(item, config, geometry, minor)
     spread = dict(zip(LEVELS, (room.low - room.typical, 0, room.high - room.typical)))
+    in_host = host_weights(
+        config, args, item.env, weights.target + weights.draft, weights.host, release, _split(args).tensor
+    )
     inside = {level: size + spread[level] for level, size in _inside(terms, weights, run, vision, bool(drafts)).items()}
-    beside, copies = _beside(terms, run), _copies(room)
     layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
     pool = args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes
     mistral = args.get("config-format") == "mistral"
@@ -1659,8 +1714,10 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         # Room for adapters is made once the weights are there.
         load_peak=max(weights.load_peak, weights.target + room.typical),
         load_layerwise=max(layerwise, weights.target + room.typical),
-        inside=inside,
-        beside={level: beside[level] + copies[level] for level in LEVELS},
+        inside=_with_extra(inside, in_host),
+        beside=_beside(terms, run),
+        buffers=_buffers(item, args, release, plan, _takes_media(args, config), room.copies),
+        in_host=in_host,
         runner=run.runner,
         repacked=bool(item.quant_config or config.get("quantization_config")),
         utilization=utilization,

@@ -189,6 +189,11 @@ def budget_of(
     for holder in (measured or {}).get("resident") or []:
         holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
         if holder["name"] in wanted:
+            holds += sum(
+                part["gib"]["typical"]
+                for part in solved["services"][holder["name"]].get("host_memory", ())
+                if part["at_start"]
+            )
             resident.append({"name": holder["name"], "gib": holds})
         elif (
             holder["name"] not in staying
@@ -304,6 +309,7 @@ def budget_request(
                 "exclusive": service.exclusive,
                 # Behind the host's own services, which are not to wait for another host; and in one order everywhere.
                 "last": service.cluster.position + 1 if service.cluster else 0,
+                "rank": service.rank,
             }
             for service in services
         ]

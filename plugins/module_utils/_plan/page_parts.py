@@ -55,6 +55,7 @@ border-right:1px solid var(--card)}
 HUES
 .weights{background:var(--c)}.bar .weights{color:var(--t)}
 .kv_cache{background:color-mix(in srgb,var(--c) 45%,var(--card))}
+.host{background:repeating-linear-gradient(45deg,var(--c) 0 3px,color-mix(in srgb,var(--c) 45%,var(--card)) 3px 6px)}
 .bar .overhead{text-shadow:0 0 2px var(--card),0 0 2px var(--card),0 0 2px var(--card)}
 .overhead{background:repeating-linear-gradient(135deg,var(--c) 0 2px,color-mix(in srgb,var(--c) 30%,var(--card)) 2px 6px)}
 .plain{background:color-mix(in srgb,var(--c) 60%,var(--ink))}.bar .plain{color:var(--card)}

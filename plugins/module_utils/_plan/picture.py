@@ -23,6 +23,7 @@ VERDICTS = ("fails", "tight", "fits")
 KINDS = {
     "weights": "weights",
     "kv_cache": "KV cache",
+    "host": "host memory",
     "overhead": "overhead",
     "plain": "declared",
     "system": "system",
@@ -40,7 +41,7 @@ STAGES = {
 """Stages of a start (see findings) with the words for them."""
 
 # The kind shows by the glyph and the service by the colour, so that a bar without colour says the same.
-GLYPHS = {"weights": "█", "kv_cache": "▒", "overhead": "░", "plain": "▓", "system": "▚", "free": "·"}
+GLYPHS = {"weights": "█", "kv_cache": "▒", "host": "▞", "overhead": "░", "plain": "▓", "system": "▚", "free": "·"}
 OVER = "×"
 # SGR parameters of the terminal's own palette, which its owner has chosen to be readable.
 HUES = ("36", "33", "35", "34", "32")
@@ -484,6 +485,11 @@ def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
                 alike = sources["weights"] == sources["kv_cache"]
                 figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
                 found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
+        for part in service["memory"].get("host_memory") or ():
+            if part["gib"]["typical"] >= 0.05:
+                text = f"host memory: {part['name']} {size_text(part['gib']['typical'])} GiB"
+                text += "" if part["at_start"] else " once requests have filled it"
+                found.setdefault(text, []).append(service["name"])
         if "overheads" in sources:
             found.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
     return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(found.items())]

@@ -333,6 +333,12 @@ def _gib(size: Any) -> float | None:
     return size / GIB if isinstance(size, (int, float)) else None
 
 
+def _host_gib(planned: Mapping[str, Any], level: str, *, at_start: bool) -> float:
+    """Return the named host memory of a service, in GiB: what is allocated at its start, or what requests fill."""
+    parts = planned.get("host_memory") or ()
+    return float(sum(part["gib"][level] for part in parts if part["at_start"] is at_start))
+
+
 def _scaled(value: Any, cache: Mapping[str, Any] | None) -> dict[str, float] | None:
     """Spread a figure of the typical KV cache over the planned sizes of the cache; it grows with the blocks."""
     if not isinstance(value, (int, float)) or not cache or cache["typical"] <= 0:
@@ -386,6 +392,8 @@ def _terms(
     if weights is not None:
         weights += _gib(planned.get("draft_bytes")) or 0.0
     residency = planned.get("residency_gib")
+    if isinstance(residency, Mapping):  # caches that requests fill are empty at the start
+        residency = {level: residency[level] - _host_gib(planned, level, at_start=False) for level in residency}
 
     inside = beside = None
     inside_reason = beside_reason = ""
@@ -499,7 +507,8 @@ def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
         before = outside.planned["typical"] - sizes / GIB - kept * usual
     else:
         before = outside.planned["typical"] + (1 - kept) * usual
-    before -= (planned.get("beside_gib") or {}).get("typical", 0.0)  # graphs, which outside_gib does not replace
+    # graphs and named host memory, which outside_gib does not replace
+    before -= (planned.get("beside_gib") or {}).get("typical", 0.0) + _host_gib(planned, "typical", at_start=True)
     new = max(0.0, terms["inside"].measured or 0.0) if terms["inside"].override else usual
     figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept)), 2)
     if outside.off:

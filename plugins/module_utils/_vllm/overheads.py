@@ -30,6 +30,9 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "load_share": (0.0, 2.1, 2.4),
     "kept_share": (0.0, 0.5, 1.0),  # A against C: the part of all this that stays allocated after the start
     "outside_gib": (1.2, 1.7, 2.4),  # A: CUDA context and host memory outside the requested memory
+    # I: host memory of a process of vLLM 0.32.0 that imports torch and serves, and of Ray (its object store is capped at 1 GiB)
+    "process_gib": (0.4, 0.6, 1.0),
+    "ray_gib": (0.26, 0.46, 1.76),
     "snapshot_gib": (0.0, 2.65, 2.7),  # E: gone between the host's MemAvailable and vLLM's first look at it
     # How long a start takes to come to a check. Anchors:
     #   F  vLLM 0.32 in a container, little load: a wrong tool parser is refused after 13 s, a model of a few MB serves after 17 s

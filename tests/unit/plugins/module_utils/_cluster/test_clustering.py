@@ -501,6 +501,17 @@ def test_replicas_of_one_rank_each_find_the_head_and_number_themselves() -> None
     assert "2 replicas: each has its own KV cache, and max-num-seqs is for each" in told["message"]
 
 
+@pytest.mark.parametrize("executor", ["mp", "ray"])
+def test_each_host_counts_the_host_memory_of_its_rank(executor: str) -> None:
+    seen = {"name": "large", "recipe": "gemma-4-26b-a4b", "port": 8000, "args": {"kv-offloading-size": 8}}
+    plan = plan_of(cluster(seen, executor=executor), **asked())
+    names = [{part["name"] for part in rank(plan, host)["memory"]["host_memory"]} for host in ("s1", "s2")]
+    everywhere = {"KV offload buffer", *(["Ray"] if executor == "ray" else [])}
+    assert names == [{*everywhere, "media cache", "grammar cache", "further processes"}, everywhere]
+    labels = [{part["label"] for part in plan["hosts"][host]["memory_map"]} for host in ("s1", "s2")]
+    assert labels[0] - labels[1] == {"large media cache", "large further processes"}
+
+
 def test_replicas_of_several_ranks_are_nodes_of_one_launch() -> None:
     plan = plan_of(cluster(replicas(2, 2, **{"api-server-count": 3})), 4)
     ranks = [rank(plan, f"s{number}") for number in (1, 2, 3, 4)]

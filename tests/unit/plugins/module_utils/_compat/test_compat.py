@@ -617,7 +617,6 @@ CASES: dict[str, tuple[Any, Any]] = {
         launch(args={"max-num-batched-tokens": 256, "max-num-seqs": 256}),
     ),
     "SPK910": (launch(args=["M"]), launch(args={})),
-    "SPK911": (launch(args={"kv-offloading-size": 16}), launch(args={"kv-offloading-size": 0})),
     "SPK912": (version("0.32.0", {"mamba-cache-mode": "all"}), version("0.31.0", {"mamba-cache-mode": "all"})),
     "SPK913": (
         launch(args=["M", "--kv-cache-memory-bytes", "8G"]),

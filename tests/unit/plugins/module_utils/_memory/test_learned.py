@@ -82,6 +82,27 @@ def test_a_launch_that_was_measured_is_planned_as_it_was(row: dict[str, Any]) ->
     )
 
 
+def test_a_measured_start_leaves_the_caches_that_requests_fill() -> None:
+    """Its caches were empty, so they come on top; a buffer that was there is part of what was measured."""
+    row = next(each for each in ROWS if each["used"])
+    host = {"kv-offloading-size": 8, "enable-lora": True, "max-lora-rank": 64, "max-cpu-loras": 16}
+
+    def held(starts: list[dict[str, Any]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+        made = planned(row, starts, args=host)
+        return made["residency_gib"], {each["name"]: each["gib"] for each in made["host_memory"]}
+
+    _assumed, parts = held([])
+    measured = row["used"] / GIB + parts["KV offload buffer"]["typical"]
+    given = start(row)
+    outside = measured - row["requested"] / GIB
+    residency, again = held([{**given, "outside_gib": [outside, outside]}])
+    copies = again["adapter copies"]
+    assert copies == parts["adapter copies"] and copies["typical"] > 3
+    assert residency["typical"] == pytest.approx(measured + copies["typical"], abs=0.02)
+    assert measured - 1 < residency["low"] < measured
+    assert again["KV offload buffer"]["low"] == again["KV offload buffer"]["high"]
+
+
 def near() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Launches that differ in lengths and batch alone."""
 

@@ -154,3 +154,20 @@ def test_every_mistake_in_the_sidecars_is_told() -> None:
         assert any(
             (f"spark_sidecars[{place}]" if place != "" else "") in message and said in message for message in messages
         ), said
+
+
+def test_a_running_engine_holds_its_host_buffer_already() -> None:
+    """nvidia-smi lists no host memory: a running engine holds its buffer in addition to the listed memory."""
+    fast = with_args(FAST, gpu_memory_utilization=0.5, max_model_len=16384, kv_offloading_size=40)
+    measured = {
+        "machine": {"is_spark": True},
+        "memory": {"total_gib": 119.67, "available_gib": 119.67 - 5.2 - 60 - 1.83 - 40},
+        "resident": [{"name": "fast", "gib": 60.0}],
+        "units": [],
+    }
+    given = {"vars": {"spark_services": [fast]}, "address": "192.168.1.11", "measured": measured}
+    planned = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    errors = [finding["rule"] for finding in planned["findings"] if finding["severity"] == "error"]
+    assert [rule for rule in errors if rule.startswith("memory.")] == []
+    (service,) = planned["services"]
+    assert service["memory"]["headroom_gib"]["typical"] > 40

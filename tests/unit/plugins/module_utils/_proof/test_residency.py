@@ -304,6 +304,33 @@ def test_more_outside(more: float, severity: str) -> None:
     assert compare("heavy", corrected, log, use)[1] == []
 
 
+def test_what_requests_fill_is_not_expected_of_a_start() -> None:
+    """Adapters on the host come with requests: a start that holds less than what they take once they are there is as planned."""
+    lora = {"enable-lora": True, "max-loras": 1, "max-lora-rank": 64, "max-cpu-loras": 32}
+    plan = planned(args=lora)
+    (copies,) = [each["gib"]["typical"] for each in plan["host_memory"] if each["name"] == "adapter copies"]
+    assert copies > 5
+    log, use = as_planned(plan, taken_gib=plan["residency_gib"]["typical"] - copies)
+    terms, findings = compare("heavy", plan, log, use)
+    assert findings == [] and terms["outside"].verdict == "as_planned"
+    # With all of them it holds more than a start does.
+    log, use = as_planned(plan)
+    assert [each.rule for each in compare("heavy", plan, log, use)[1]] == ["residency.outside"]
+
+
+def test_a_buffer_of_the_host_is_expected_and_is_no_overhead() -> None:
+    plan = planned(args={"kv-offloading-size": 16})
+    log, use = as_planned(plan)
+    assert compare("heavy", plan, log, use)[1] == []
+    taken = plan["residency_gib"]["typical"] + 6.0
+    log, use = as_planned(plan, taken_gib=taken)
+    terms, _findings = compare("heavy", plan, log, use)
+    assert terms["outside"].override["overheads"]["outside_gib"] == pytest.approx(1.7 + 6.0, abs=0.02)
+    log, use = as_planned(plan, taken_gib=taken - 16.0)
+    (finding,) = compare("heavy", plan, log, use)[1]
+    assert finding.rule == "residency.outside"
+
+
 def test_inside_and_outside_together_correct_each_other() -> None:
     plan = planned()
     inside = plan["overhead_gib"]["high"] + 3.0
