@@ -30,7 +30,7 @@ class Draft:
     """A launch in docker's terms.
 
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
-    it, if there is one. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    it, if there is one. scripts: those that lie beside the launch, by their path relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
     typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
     """
 
@@ -39,6 +39,7 @@ class Draft:
     run: DockerRun = field(default_factory=DockerRun)
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    scripts: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unit: docker_run.Unit | None = None
     text: str = ""

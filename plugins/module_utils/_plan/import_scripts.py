@@ -16,6 +16,7 @@ from .._common.docker_run import DockerRun
 from . import import_engine
 from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable
 from .import_engine import SYSTEMD, brief
+from .import_inline import inline_scripts, mounted_scripts, script_path
 
 BESIDE = "stands beside the launch; the roles of this collection prepare hosts"
 RANKS = "the ranks of a spark_cluster are started by their units"
@@ -307,21 +308,26 @@ def _settle(draft: Draft, found: _Found, select: str | None) -> None:
 
 
 def _mounted_script(draft: Draft, run: DockerRun, written: Sequence[str]) -> None:
-    """Give a container that runs a mounted script, which the text itself writes, that script to run."""
+    """Give a container that runs a mounted script the text of it, which the launch writes or which lies beside it."""
     entrypoint = next(iter(reversed(run.values("--entrypoint"))), "")
     words = [*entrypoint.split(), *run.command]
-    mount = next(((source, target) for source, target in run.mounts if words[-1:] == [target]), None)
-    shells = [word.rpartition("/")[2] in import_engine.SHELLS for word in words[:-1]]
-    if mount is None or not all(shells) or len(written) != 1:
+    scripts = mounted_scripts(run.mounts, draft.scripts)
+    mounted = next((target for _source, target in run.mounts if words[-1:] == [target]), None)
+    if mounted and len(written) == 1:
+        scripts.setdefault(mounted, written[0])
+    folder = next(iter(reversed(run.values("--workdir"))), "/")
+    inlined = inline_scripts(words, scripts, folder) if scripts else words
+    if inlined == words:
         return
+    path = script_path(words)
     run.options = [
         (option, value)
         for option, value in run.options
-        if option != "--entrypoint" and not (option in ("--volume", "--mount") and mount[1] in str(value))
+        if option != "--entrypoint" and not (path and option in ("--volume", "--mount") and path in str(value))
     ]
     run.options.append(("--entrypoint", ""))
-    run.command = ["bash", "-c", written[0]]
-    draft.leave(f"script {mount[1]}", "the launch writes it; what it starts is read")
+    run.command = inlined
+    draft.leave(f"script {path}", "the launch writes it, or it lies beside it; what it starts is read")
 
 
 def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str, list[str], dict[str, str]]]) -> None:

@@ -180,6 +180,7 @@ def import_launch(
     image: str | None = None,
     variables: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
+    scripts: Mapping[str, str] | None = None,
     select: str | None = None,
     variant: str | None = None,
     features: Sequence[str] | None = None,
@@ -197,7 +198,8 @@ def import_launch(
     :param image: in the place of the launch's
     :param variables: what C($NAME) and C({placeholder}) stand for
     :param files: content of env files by the path that names them
-    :param select: which of several containers
+    :param scripts: content of the scripts beside the launch by their relative path
+    :param select: which of several containers, by the name of the container, its workload or its service
     :param variant: of a vLLM recipe; without it one that fits
     :param features: of a vLLM recipe
     :param known_recipes: recipes of this collection, for the config of a model that has none here
@@ -215,6 +217,7 @@ def import_launch(
             form,
             variables=dict(variables or {}),
             files=dict(files or {}),
+            scripts=dict(scripts or {}),
             select=select,
             variant=variant,
             features=features,
