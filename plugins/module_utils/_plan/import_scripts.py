@@ -100,7 +100,7 @@ def run_role(run: DockerRun) -> str:
         serves = (
             words[0].startswith("-")
             or (words[0] == "serve" and len(words) > 1)
-            or ("/" in words[0] and not words[0].endswith(".sh") and "vllm" in run.image)
+            or ("/" in words[0] and not import_engine.program(words) and "vllm" in run.image)
         )
         if serves and (words[0] != "-c"):
             return "rank" if import_engine.is_rank(words) else "engine"

@@ -279,7 +279,7 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
         if isinstance(body, Mapping)
     ]
     asked = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
-    engines = [entry for entry in entries if "vllm" in str(entry[1])]
+    engines = [entry for entry in entries if "vllm" in str(entry)]
     leading = [entry for entry in engines if _role(entry[1]) == "engine"]
     started = [entry for entry in leading if not entry[1].get("profiles")]  # what no profile has to be named for
     found = started if len(started) == 1 else leading or engines

@@ -23,7 +23,7 @@ from .._compat.compat import check_launch, check_written
 from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch, seccomp
-from . import import_engine, recipes, service_keys
+from . import import_engine, import_inline, recipes, service_keys
 from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
 from .import_sources import FORMS, read_source
@@ -153,7 +153,6 @@ MOST_SPARKS = 8
 OWN_DOCKER_ARGS = ("--network", "host", "--shm-size", "8g")
 CLUSTER_OPTIONS = (("--device", "/dev/infiniband"), ("--cap-add", "IPC_LOCK"), ("--privileged", "None"))
 CLUSTER_DOCKER_ARGS = ("--device", "/dev/infiniband", "--ulimit", "memlock=-1", "--cap-add", "IPC_LOCK")
-OTHER_PROGRAMS = ("bash", "sh", "python", "python3", "sleep", "ray", "sglang", "trtllm-serve", "llama-server")
 # Options of pip install that change nothing about what is installed.
 QUIET_PIP = (
     "-q",
@@ -384,8 +383,8 @@ class _Import:
         parsed = launch.parse(words, (known or {}).get("vllm_version"))
         if parsed.model is None:
             if self.by_docker and known is None and "vllm" not in str(chosen):
-                raise Unreadable(f"the container runs {chosen}, which does not look like vLLM")
-            why = "" if words else "; the image seems to be started by variables of its own, which cannot be read"
+                raise Unreadable(f"the container runs {chosen or 'an image without a name'}, which does not look like vLLM")
+            why = "" if words else ": its image starts vllm serve, and nothing is given to it"
             if self.draft.run.command and not words:
                 why = "; the script is given it by whoever calls it ($@): write the command as it is called"
             raise Unreadable(f"no model is named on the command line of vllm serve{why}")
@@ -394,6 +393,10 @@ class _Import:
             raise Unreadable(f"the model waits for {', '.join(waits)}: say what that is (variables)")
         for problem in parsed.problems:
             owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
+            waits = shell.unknown_names(problem.option)
+            if waits:
+                self.leave(problem.option, f"waits for {', '.join(waits)}: say what that is (variables)")
+                continue
             if problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
                 self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
         args = self._settled(self._spanned(parsed.args, words))
@@ -653,15 +656,51 @@ class _Import:
                 "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
             )
         if engine is None:
-            if words and words[0].rpartition("/")[2] in OTHER_PROGRAMS:
-                runs = brief(words[:2] if words[0].startswith("python") else words[:1])
-                raise Unreadable(f"the container runs {runs}, not vllm serve")
+            self._check_serves(words, entrypoint, known)
             engine = Engine(words=words)
         found = engine.words
         while found[:2] == ["vllm", "serve"]:
             self.leave("vllm serve", "stands there twice")
             found = found[2:]
         return found, self._around(engine)
+
+    def _check_serves(self, words: Sequence[str], entrypoint: str | None, known: Mapping[str, Any] | None) -> None:
+        """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
+
+        :param words: the command, entrypoint first
+        :param entrypoint: that the launch sets
+        :param known: the image in the catalogue
+        :raises Unreadable: with what it runs
+        """
+        if not self.by_docker and not words:
+            return
+        image = self.draft.run.image or "the image"
+        program = (import_engine.program(words) or brief(words[:1])) if entrypoint else import_engine.program(words)
+        serves = (known or {}).get("entrypoint") == "serve"
+        mounted = any(words[:1] == [target] for _source, target in self.draft.run.mounts)
+        alone = len(words) == 1 and words[0].startswith("/") and not mounted
+        bare = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+        if not program and not serves and self.by_docker and (alone or bare):
+            program = brief(words[:1])
+        path = import_inline.script_path(words)
+        if program and (path or alone):
+            shown = program if path in program or not path else f"{program} {path}"
+            raise Unreadable(
+                f"the container runs {shown}, not vllm serve; what that starts is not in this text: give the script itself, or the "
+                "command that it ends with (docker top shows it)"
+            )
+        if program:
+            raise Unreadable(f"the container runs {program}, not vllm serve")
+        if not words and not serves:
+            ours = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
+            names = [name for name in self.outer if name not in ours and not name.startswith(("NCCL_", "NVIDIA_"))]
+            if "vllm" not in image and not any("VLLM" in name or "MODEL" in name for name in names):
+                raise Unreadable(f"the container runs {image}, which does not look like vLLM")
+            shown = f" ({', '.join(names[:8])})" if names else ""
+            raise Unreadable(
+                f"{image} is started by variables of its own{shown}: the vllm serve command that its start script makes of them is "
+                "not known here; give that command (docker top shows it)"
+            )
 
     def _around(self, engine: Engine) -> dict[str, str | None]:
         """Say what becomes of what stood around the engine; returns the variables that were set there."""
