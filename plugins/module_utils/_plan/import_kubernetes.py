@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._common import redaction
+from .._common import redaction, shell_script
 from .._common.docker_run import DockerRun
 from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
@@ -27,7 +27,6 @@ _KEYS = {
 }
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _POD = {
-    "initContainers": f"ran before the engine; put what they do into {OWN_IMAGE}",
     "nodeSelector": "hosts are named in the inventory",
     "affinity": "hosts are named in the inventory",
     "hostPID": "engines have their own processes here",
@@ -291,6 +290,11 @@ def _take(draft: Draft, container: _Container) -> None:
     for key in _PROBES:
         if body.get(key):
             draft.leave(key, "the unit is active when the model has answered")
+    for each in _listed(pod, "initContainers"):
+        words = _words(_Container(container.workload, (), pod, each, container.maps), draft.variables)
+        inner = [command.words for word in words if re.search(r"\s", word) for command in shell_script.read_script(word)]
+        if not any([draft.note_download(command) for command in (words, *inner)]):
+            draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
     for key, reason in _POD.items():
         if pod.get(key):
             draft.leave(key, reason)

@@ -119,6 +119,9 @@ def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
     for key, value in unit.sections.get("Service", []):
         if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
             continue
+        words = shell.read_words(docker_run.exec_command(value)) if key == "ExecStartPre" else []
+        if words and draft.note_download(words):
+            continue
         if key == "ExecStartPre":
             draft.leave(f"{key}={value}", _before(value))
         else:
@@ -287,7 +290,9 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
         import_scripts.one(entries, select, "services that run vLLM")
     name, body = asked[0] if asked else import_scripts.one(found, None, "services that run vLLM")
     for other, other_body in entries:
-        if other != name:
+        if other != name and not draft.note_download(
+            _command_of(other_body), "", DockerRun(options=_volumes_of(other_body)).mounts
+        ):
             joins = _role(other_body) in ("ray", "rank")
             reason = import_scripts.RANKS if joins else "another service of the compose file"
             draft.leave(f"service {other}", reason)
@@ -329,10 +334,8 @@ def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]
             text = draft.scripts.get(str(config.get("file") or "").removeprefix("./"))
         if isinstance(text, str):
             scripts[target if target.startswith("/") else f"/{target}"] = text
-    volumes = body.get("volumes") if isinstance(body.get("volumes"), list) else []
-    mounts = DockerRun(options=[("--volume", _volume(item)) for item in volumes]).mounts
-    scripts.update(mounted_scripts(mounts, draft.scripts))
-    words = [*words_of(body.get("entrypoint")), *words_of(body.get("command"))]
+    scripts.update(mounted_scripts(DockerRun(options=_volumes_of(body)).mounts, draft.scripts))
+    words = _command_of(body)
     inlined = inline_scripts(words, scripts, str(body.get("working_dir") or "/")) if scripts else words
     if inlined == words:
         return body
@@ -341,13 +344,22 @@ def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]
     return {**body, "entrypoint": inlined[:1], "command": inlined[1:]}
 
 
+def _command_of(body: Mapping[str, Any]) -> list[str]:
+    """Return the words that a service of compose runs, none where they are written as nothing that compose takes."""
+    parts = [body.get(key) for key in ("entrypoint", "command")]
+    return [word for part in parts if isinstance(part, (str, list)) for word in words_of(part)]
+
+
+def _volumes_of(body: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    volumes = body.get("volumes")
+    return [("--volume", _volume(item)) for item in volumes] if isinstance(volumes, list) else []
+
+
 def _role(body: Mapping[str, Any]) -> str:
     """Tell what a service of compose is there for, as C(import_engine.role)."""
     if not all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint")):
         return "engine"
-    run = DockerRun(image=str(body.get("image") or ""), command=words_of(body.get("command")))
-    start = words_of(body.get("entrypoint"))
-    return import_scripts.run_role(DockerRun(image=run.image, command=[*start, *run.command]))
+    return import_scripts.run_role(DockerRun(image=str(body.get("image") or ""), command=_command_of(body)))
 
 
 def _compose_key(draft: Draft, key: str, value: Any) -> None:

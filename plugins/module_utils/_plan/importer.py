@@ -24,6 +24,7 @@ from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch, seccomp
 from . import import_engine, import_inline, recipes, service_keys
+from .import_downloads import Download, holds
 from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
 from .import_sources import FORMS, read_source
@@ -412,6 +413,8 @@ class _Import:
             self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
         keys = self._secrets(env, args, unit)
         self._listening(args.pop("host", None), reachable, keys)
+        if self._downloaded(parsed.model):
+            self.rewritten[parsed.model] = service_keys.MODEL_FOLDER
         docker_args = [*self._docker_options(result), *self._mounts(env, parsed.model)]
         if self.bare:
             docker_args += ["--entrypoint", ""]
@@ -419,12 +422,13 @@ class _Import:
             docker_args += ["--cpuset-cpus", self.cpus]
         self._drafter(parsed.model, args)
         result["model"] = self._model(parsed.model, args)
+        self._files_of_model(args, result["model"])
         if chosen:
             result["image"] = self._image(chosen, known)
         result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
         self._own_files(args)
         for key, value in result["args"].items():
-            if value != args[key]:
+            if value != args[key] and service_keys.MODEL_FOLDER not in str(value):
                 self.leave(
                     f"--{key}", "names a file of the container; it is expected at its new place below spark_hf_home"
                 )
@@ -709,6 +713,8 @@ class _Import:
             self.leave(item, reason)
         for words in engine.beside:
             packages = _pip_packages(words)
+            if self.draft.note_download(words):
+                continue
             if packages:
                 self.packages += packages
             elif not quiet(words):
@@ -789,6 +795,8 @@ class _Import:
                     self.host_vars["spark_hf_home"] = source
             elif CACHES.fullmatch(target):
                 self.leave(spec, "compile caches are kept in spark_cache_dir")
+            elif model in self.rewritten and holds(target, model) is not None:
+                self.leave(spec, "held the model, which the role models fetches")
             elif model == target:
                 self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
             elif self._outside(model) != model and source.startswith(f"{self._outside(model)}/"):
@@ -812,7 +820,7 @@ class _Import:
         drafter = spec.get("model") if isinstance(spec, Mapping) else None
         if not isinstance(spec, Mapping) or not isinstance(drafter, str):
             return
-        repo, _revision = _of_hub(drafter)
+        repo, _revision = self._of_hub(drafter)
         if drafter == model:
             args["speculative-config"] = {key: value for key, value in spec.items() if key != "model"}
             self.leave(f"drafter {drafter}", "is the model itself, which vLLM takes by itself")
@@ -821,11 +829,13 @@ class _Import:
 
     def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
         """Return the model, with what else must be fetched for an engine that runs offline."""
-        repo, snapshot = _of_hub(typed)
+        repo, snapshot = self._of_hub(typed)
         if repo:
-            self.leave(typed, "is a snapshot of the hub's cache: its repository and revision are named instead")
+            kind = "the folder of a download" if self._downloaded(typed) else "a snapshot of the hub's cache"
+            self.leave(typed, f"is {kind}: its repository and revision are named instead")
             typed = repo
-            args.setdefault("revision", snapshot)
+            if snapshot:
+                args.setdefault("revision", snapshot)
         revision = args.pop("revision", None)
         spec = args.get("speculative-config")
         drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
@@ -850,6 +860,27 @@ class _Import:
                 raise Unreadable(f"the model's folder waits for {', '.join(waits)}: say what that is (variables)")
             return {"path": path, **beside}
         return {"repo": typed, **({"revision": str(revision)} if revision else {}), **beside}
+
+    def _of_hub(self, path: str) -> tuple[str, str]:
+        """Return repository and commit of a folder in the hub's cache, or of one that the launch fetches; nothing for others."""
+        download = self._downloaded(path)
+        return (download.repo, download.revision) if download else _of_hub(path)
+
+    def _downloaded(self, path: str, file: bool = False) -> Download | None:
+        """Return the download that made a folder, or a file, of the container; None where the launch has none."""
+        for download in self.draft.downloads:
+            places = (path, self._outside(path))
+            if bool(download.file) == file and any(holds(download.folder, place) == "" for place in places):
+                return download
+        return None
+
+    def _files_of_model(self, args: dict[str, Any], model: Mapping[str, Any]) -> None:
+        """Name files that the launch fetched from the model's own repository by the folder of the model."""
+        for name, value in args.items():
+            download = self._downloaded(value, True) if isinstance(value, str) and value.startswith("/") else None
+            if download and download.repo == model.get("repo"):
+                args[name] = f"{service_keys.MODEL_FOLDER}/{download.file}"
+                self.leave(f"--{name} {value}", "is a file of the model's repository, which is fetched whole")
 
     def _own_files(self, args: Mapping[str, Any]) -> None:
         """Name the files that options ask for and no mount brings: they were made in the old container."""
