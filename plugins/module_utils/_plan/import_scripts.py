@@ -50,6 +50,7 @@ def read(draft: Draft, text: str, select: str | None) -> None:
     if not text.strip():
         raise Unreadable("the text is empty")
     text = re.sub(r"\^\r?\n", " ", _of_page(text))  # how a command goes on in cmd.exe
+    text = re.sub(r"\\\s*\Z", "", text)  # a command that was copied without its last line
     given, found = dict(draft.variables), _Found()
     noted = list(draft.left_out)
     arguments: list[str] | None

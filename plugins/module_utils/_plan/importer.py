@@ -45,6 +45,7 @@ ORDER = (
     "secrets",
     "args",
     "env",
+    "checks",
     "pip",
     "files",
     "shm_size",
@@ -302,21 +303,74 @@ def _add_config(
     config: Mapping[str, Any] | None,
     known_recipes: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Give the service the config.json that it cannot be planned without, where one is at hand."""
+    """Give the service the config.json that it cannot be planned without, from the recipe that serves its model.
+
+    :param service: that is changed
+    :param made: the import, which names the recipe
+    :param config: given by the caller, which counts before any recipe's
+    :param known_recipes: recipes of this collection by name
+    """
     if config:
         service["config"] = dict(config)
         return
-    repo = service["model"].get("repo")
-    for name, recipe in sorted(known_recipes.items()):
-        if repo and (recipe.get("model") or {}).get("repo") == repo:
-            for key in ("config", "quant_config", "weights_gib", "draft_weights_gib"):
-                if recipe.get(key) is not None:
-                    service[key] = recipe[key]
-            made.leave(
-                f"recipe {name}",
-                "serves the same model and gave its config; 'recipe' instead of model, image, args and config takes all of it",
-            )
-            return
+    ways = [
+        (name, variant, recipe, body or {})
+        for name, recipe in sorted(known_recipes.items())
+        for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
+    ]
+    serving = [way for way in ways if _same_model(service["model"], {**way[2].get("model", {}), **way[3].get("model", {})})]
+    if not serving:
+        return
+    name, variant, recipe, body = min(serving, key=lambda way: _distance(service, made.nodes, way[2], way[3]))
+    service["config"] = recipes.merge(recipe.get("config") or {}, body.get("config") or {})
+    drafts = _drafter_of(service["args"]) == _drafter_of(_args_of(recipe, body))
+    for key in ("quant_config", "weights_gib", *(("draft_weights_gib", "draft_config") if drafts else ())):
+        value = body.get(key, recipe.get(key))
+        if value is not None:
+            service[key] = value
+    whole = f"'recipe: {name}'" + (f" with 'variant: {variant}'" if variant else "")
+    made.leave(
+        f"recipe {name}" + (f", variant {variant}" if variant else ""),
+        f"serves the same model and gave its config; {whole} instead of model, image, args and config takes all of it",
+    )
+
+
+def _same_model(model: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a recipe serves a model: its repository, or one of the name that a folder has."""
+    repo = str(other.get("repo") or "")
+    if model.get("repo"):
+        return bool(model["repo"] == repo)
+    return bool(repo) and PurePosixPath(str(model.get("path"))).name.lower() == repo.rpartition("/")[2].lower()
+
+
+def _args_of(recipe: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    layers = (recipes.normalise_args(layer.get("args") or {}) for layer in (recipe, variant))
+    return recipes.merge(*layers)
+
+
+def _drafter_of(args: Mapping[str, Any]) -> tuple[str, str]:
+    """Return method and model of speculative decoding, empty where there is none."""
+    spec = args.get("speculative-config")
+    return (str(spec.get("method") or ""), str(spec.get("model") or "")) if isinstance(spec, Mapping) else ("", "")
+
+
+def _distance(
+    service: Mapping[str, Any], nodes: int, recipe: Mapping[str, Any], variant: Mapping[str, Any]
+) -> tuple[int, int]:
+    """Return how far a way to serve a model is from a launch: Sparks and drafter first, then the options that decide kernels."""
+    args, own = _args_of(recipe, variant), service["args"]
+    apart = 16 * (nodes != (variant.get("nodes") or recipe.get("nodes") or 1))
+    method, drafter = _drafter_of(own)
+    apart += 8 * (method != _drafter_of(args)[0]) + 4 * (drafter != _drafter_of(args)[1])
+    image = service.get("image")
+    ref = image.get("ref") if isinstance(image, Mapping) else image
+    images = [entry.get("ref") for layer in (variant, recipe) for entry in layer.get("images") or []]
+    apart += 2 * (bool(variant.get("images")) and ref not in images)
+    for option in ("kv-cache-dtype", "moe-backend", "attention-backend", "quantization", "reasoning-parser", "runner"):
+        apart += own.get(option) != args.get(option)
+    length = own.get("max-model-len") or 0
+    apart += isinstance(length, int) and isinstance(args.get("max-model-len"), int) and length > 2 * args["max-model-len"]
+    return apart, len(variant.get("args") or {})
 
 
 def _hide(value: Any, secrets: set[str]) -> Any:
@@ -426,6 +480,7 @@ class _Import:
         if chosen:
             result["image"] = self._image(chosen, known)
         result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
+        result["checks"] = _checks(args)
         self._own_files(args)
         for key, value in result["args"].items():
             if value != args[key] and service_keys.MODEL_FOLDER not in str(value):
@@ -915,6 +970,12 @@ class _Import:
                 if value == old or value.startswith(f"{old}/"):
                     return new + value[len(old) :]
         return value
+
+
+def _checks(args: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what the proof is to ask of a launch that names parsers: tool calls, and reasoning apart from the answer."""
+    tools = bool(args.get("enable-auto-tool-choice") and args.get("tool-call-parser"))
+    return {name: True for name, wanted in (("tools", tools), ("reasoning", args.get("reasoning-parser"))) if wanted}
 
 
 _SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
