@@ -33,7 +33,7 @@ class Draft:
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
     it, if there is one. scripts: those that lie beside the launch, by their path relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
     typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
-    downloads: models that the launch fetches into folders.
+    downloads: models that the launch fetches into folders. dropped: paths of the container whose volumes are not carried over.
     """
 
     form: str
@@ -48,6 +48,7 @@ class Draft:
     nodes: int = 0
     typed: bool = False
     downloads: list[Download] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
     def leave(self, item: str, reason: str) -> None:
         """Say that something is not carried over."""

@@ -354,6 +354,7 @@ def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> N
                 else f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host"
             )
             draft.leave(f"volume {mount.get('name')} at {target}", reason)
+            draft.dropped.append(target)
 
 
 def _name(workload: Mapping[str, Any]) -> str:

@@ -668,12 +668,15 @@ class _Import:
         found = {}
         for name, value in env.items():
             waits = shell.unknown_names(value or "") or re.findall(r"<[^<>]+>", value or "")
+            inside = next((path for path in self.draft.dropped if holds(path, value or "") is not None), None)
             if not self.draft.run.image and name in MACHINE_ENV:
                 self.leave(name, "is of the machine that it was typed on; the image has its own")
             elif self.nodes > 1 and name in CLUSTER_ENV:
                 self.leave(name, "a spark_cluster finds the addresses and interfaces of each host itself")
             elif name in OWN_ENV:
                 self.leave(name, "weights, caches, the GPU and offline use are the same for every engine here")
+            elif inside is not None:
+                self.leave(name, f"points into {inside}, whose volume is not carried over")
             elif waits:
                 self.leave(name, f"waits for {', '.join(waits)}: say what that is (variables)")
             elif value is not None:
@@ -863,10 +866,12 @@ class _Import:
                 )
             elif source.startswith(("~", ".")) or shell.unknown_names(source):
                 self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
+                self.draft.dropped.append(target)
             elif source:
                 kept += [option, value]
             else:
                 self.leave(spec, "an anonymous volume is lost with its container")
+                self.draft.dropped.append(target)
         return kept
 
     def _drafter(self, model: str, args: dict[str, Any]) -> None:
