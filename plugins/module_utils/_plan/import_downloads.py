@@ -12,13 +12,24 @@ from dataclasses import dataclass
 
 _HOME = re.compile(r"^(?:~|\$\{?HOME\}?|/root|/home/[^/]+)(?=/|$)")
 _HERE = re.compile(r"^(?:\./|\$\{?PWD\}?/|\$\(pwd\)/)+")
-_HUB = re.compile(r"(?:https?://(?:[^/@]+@)?|git@|ssh://git@)(?:huggingface\.co|hf\.co)[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+_HUB = re.compile(
+    r"(?:https?://(?:[^/@]+@)?|git@|ssh://git@)(?:huggingface\.co|hf\.co)[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?"
+)
 _FILE_OF_HUB = re.compile(
     r"https?://(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)/(?:resolve|raw|blob)/([^/?#]+)/([^?#\s]+)"
 )
 _SNAPSHOT = re.compile(r"snapshot_download\(([^)]*)\)")
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
-_VALUES = ("--local-dir", "--revision", "--repo-type", "--include", "--exclude", "--cache-dir", "--token", "--max-workers")
+_VALUES = (
+    "--local-dir",
+    "--revision",
+    "--repo-type",
+    "--include",
+    "--exclude",
+    "--cache-dir",
+    "--token",
+    "--max-workers",
+)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .._common import docker_run, shell
+from .._common import docker_run, shell, shell_script
 from .._common.docker_run import DockerRun
 from .import_downloads import Download, holds, read_download
 
@@ -31,7 +33,8 @@ class Draft:
     """A launch in docker's terms.
 
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
-    it, if there is one. scripts: those that lie beside the launch, by their path relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    it, if there is one. scripts: those that lie beside the launch, by their path
+    relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
     typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
     downloads: models that the launch fetches into folders. dropped: paths of the container whose volumes are not carried over.
     """
@@ -65,7 +68,13 @@ class Draft:
         :returns: whether it is such a command
         """
         download = read_download(words, text)
-        if download is None:
+        if download is None:  # sh -c "... && hf download ..."
+            inner = [
+                word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
+            ]
+            with contextlib.suppress(ValueError):
+                commands = [each for word in inner for each in shell_script.read_script(word)]
+                return any([self.note_download(each.words, each.stdin, mounts) for each in commands])
             return False
         self.downloads.append(download)
         for source, target in mounts:

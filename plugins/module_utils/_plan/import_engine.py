@@ -257,8 +257,46 @@ def role(words: Sequence[str]) -> str:
 
 # Programs of images that people run to look around, to test a GPU, or beside an engine.
 _PROGRAMS = frozenset(
-    "vllm nvidia-smi nvcc deviceQuery ls cat env printenv id whoami which find true echo sleep tail pip pip3 uv apt-get curl wget hf "
-    "huggingface-cli git python python3 ray torchrun sglang trtllm-serve llama-server ollama jupyter nginx node npm java".split()
+    [
+        "vllm",
+        "nvidia-smi",
+        "nvcc",
+        "deviceQuery",
+        "ls",
+        "cat",
+        "env",
+        "printenv",
+        "id",
+        "whoami",
+        "which",
+        "find",
+        "true",
+        "echo",
+        "sleep",
+        "tail",
+        "pip",
+        "pip3",
+        "uv",
+        "apt-get",
+        "curl",
+        "wget",
+        "hf",
+        "huggingface-cli",
+        "git",
+        "python",
+        "python3",
+        "ray",
+        "torchrun",
+        "sglang",
+        "trtllm-serve",
+        "llama-server",
+        "ollama",
+        "jupyter",
+        "nginx",
+        "node",
+        "npm",
+        "java",
+    ]
 )
 _PROGRAM_FILE = re.compile(r".*\.(?:sh|bash|py|pl|bin|run)|(?:.*/)?s?bin/[^/]+")
 _START = re.compile(r"(?:.*/)?(?:docker-)?(?:entry ?point|start|startup|run|launch|serve|init|boot)(?:[-_.][\w.-]+)?")

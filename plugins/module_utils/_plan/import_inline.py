@@ -26,7 +26,7 @@ def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str
     :returns: C(bash -c TEXT) for a command that runs a script, else the words with scripts replaced in the texts of shells
     """
     for index, word in enumerate(words):
-        text = scripts.get(posixpath.join(folder, word))
+        text = scripts.get(posixpath.normpath(posixpath.join(folder, word)))
         if text is not None:
             return ["bash", "-c", _with_arguments(_expand(text, scripts, 1), shlex.join(words[index + 1 :]))]
         if not (word.startswith("-") or word.rpartition("/")[2] in (*SHELLS, *PREFIXES)):

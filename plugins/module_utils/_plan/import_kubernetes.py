@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._common import redaction, shell_script
+from .._common import redaction
 from .._common.docker_run import DockerRun
 from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
@@ -125,9 +125,7 @@ def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
     return import_scripts.one([(each.text, each) for each in found], None, "containers that run vLLM")[1]
 
 
-def _containers(
-    workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps
-) -> Iterator[_Container]:
+def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:
     """Find every pod of a workload: a Deployment has one template, a LeaderWorkerSet and a RayCluster have several."""
     if isinstance(value, Mapping):
         inner = value.get("containers")
@@ -290,15 +288,19 @@ def _take(draft: Draft, container: _Container) -> None:
     for key in _PROBES:
         if body.get(key):
             draft.leave(key, "the unit is active when the model has answered")
-    for each in _listed(pod, "initContainers"):
-        words = _words(_Container(container.workload, (), pod, each, container.maps), draft.variables)
-        inner = [command.words for word in words if re.search(r"\s", word) for command in shell_script.read_script(word)]
-        if not any([draft.note_download(command) for command in (words, *inner)]):
-            draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
+    _prepared(draft, container)
     for key, reason in _POD.items():
         if pod.get(key):
             draft.leave(key, reason)
     _size(draft, container.workload.get("spec"))
+
+
+def _prepared(draft: Draft, container: _Container) -> None:
+    """Take models that init containers download; name what else they do."""
+    for each in _listed(container.pod, "initContainers"):
+        words = _words(_Container(container.workload, (), container.pod, each, container.maps), draft.variables)
+        if not draft.note_download(words):
+            draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
 
 
 def _size(draft: Draft, spec: Any) -> None:

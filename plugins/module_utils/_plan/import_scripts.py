@@ -144,8 +144,9 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
         inner = next((word for word in scripts if import_engine.starts(word)), None)
         _note_elsewhere(words, command.stdin, found)
         inside = docker_run.read_docker_exec(words)
+        ran = [*run.values("--entrypoint")[-1:], *run.command] if run else inside[2] if inside else words
         if (run is None or run_role(run) == "other") and draft.note_download(
-            run.command if run else inside[2] if inside else words, command.stdin, run.mounts if run else ()
+            ran, command.stdin, run.mounts if run else ()
         ):
             continue
         if import_engine.quiet(words) and words[0] not in ("exec", "cat", "tee") and run is None:

@@ -60,9 +60,7 @@ def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
     form = detect(text, document) if form == "auto" else form
     if form not in FORMS:
         raise Unreadable(f"form is {form!r}, expected auto or one of {', '.join(FORMS)}")
-    draft = Draft(
-        form, variables=options["variables"], files=options["files"], scripts=options["scripts"], text=text
-    )
+    draft = Draft(form, variables=options["variables"], files=options["files"], scripts=options["scripts"], text=text)
     try:
         _READERS[form](draft, text if form in ("docker", "systemd") else _mapping(document, form), options)
     except Unreadable:
@@ -285,7 +283,7 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
     engines = [entry for entry in entries if "vllm" in str(entry)]
     leading = [entry for entry in engines if _role(entry[1]) == "engine"]
     started = [entry for entry in leading if not entry[1].get("profiles")]  # what no profile has to be named for
-    found = started if len(started) == 1 else leading or engines
+    found = started if len(started) == 1 else leading or engines or (entries if len(entries) == 1 else [])
     if select is not None and not asked:
         import_scripts.one(entries, select, "services that run vLLM")
     name, body = asked[0] if asked else import_scripts.one(found, None, "services that run vLLM")

@@ -318,7 +318,9 @@ def _add_config(
         for name, recipe in sorted(known_recipes.items())
         for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
     ]
-    serving = [way for way in ways if _same_model(service["model"], {**way[2].get("model", {}), **way[3].get("model", {})})]
+    serving = [
+        way for way in ways if _same_model(service["model"], {**way[2].get("model", {}), **way[3].get("model", {})})
+    ]
     if not serving:
         return
     name, variant, recipe, body = min(serving, key=lambda way: _distance(service, made.nodes, way[2], way[3]))
@@ -369,7 +371,9 @@ def _distance(
     for option in ("kv-cache-dtype", "moe-backend", "attention-backend", "quantization", "reasoning-parser", "runner"):
         apart += own.get(option) != args.get(option)
     length = own.get("max-model-len") or 0
-    apart += isinstance(length, int) and isinstance(args.get("max-model-len"), int) and length > 2 * args["max-model-len"]
+    apart += (
+        isinstance(length, int) and isinstance(args.get("max-model-len"), int) and length > 2 * args["max-model-len"]
+    )
     return apart, len(variant.get("args") or {})
 
 
@@ -436,30 +440,13 @@ class _Import:
         if not self.draft.run.command and not self.draft.run.image:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
         parsed = launch.parse(words, (known or {}).get("vllm_version"))
-        if parsed.model is None:
-            if self.by_docker and known is None and "vllm" not in str(chosen):
-                raise Unreadable(f"the container runs {chosen or 'an image without a name'}, which does not look like vLLM")
-            why = "" if words else ": its image starts vllm serve, and nothing is given to it"
-            if self.draft.run.command and not words:
-                why = "; the script is given it by whoever calls it ($@): write the command as it is called"
-            raise Unreadable(f"no model is named on the command line of vllm serve{why}")
-        waits = shell.unknown_names(parsed.model)
-        if waits:
-            raise Unreadable(f"the model waits for {', '.join(waits)}: say what that is (variables)")
-        for problem in parsed.problems:
-            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
-            waits = shell.unknown_names(problem.option)
-            if waits:
-                self.leave(problem.option, f"waits for {', '.join(waits)}: say what that is (variables)")
-                continue
-            if problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
-                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
+        model = self._check_parsed(parsed, words, known)
         args = self._settled(self._spanned(parsed.args, words))
         own_port, reachable = self._port(args.pop("port", None))
-        unit = _service_name(name or self.draft.name or parsed.model)
+        unit = _service_name(name or self.draft.name or model)
         result: dict[str, Any] = {"name": unit, "port": port or own_port}
         served = args.pop("served-model-name", None)
-        names = served if isinstance(served, list) else [served or parsed.model]
+        names = served if isinstance(served, list) else [served or model]
         result["served_model_name"] = str(names[0])
         for other in names[1:]:
             self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
@@ -467,15 +454,15 @@ class _Import:
             self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
         keys = self._secrets(env, args, unit)
         self._listening(args.pop("host", None), reachable, keys)
-        if self._downloaded(parsed.model):
-            self.rewritten[parsed.model] = service_keys.MODEL_FOLDER
-        docker_args = [*self._docker_options(result), *self._mounts(env, parsed.model)]
+        if self._downloaded(model):
+            self.rewritten[model] = service_keys.MODEL_FOLDER
+        docker_args = [*self._docker_options(result), *self._mounts(env, model)]
         if self.bare:
             docker_args += ["--entrypoint", ""]
         if self.cpus and "--cpuset-cpus" not in docker_args:
             docker_args += ["--cpuset-cpus", self.cpus]
-        self._drafter(parsed.model, args)
-        result["model"] = self._model(parsed.model, args)
+        self._drafter(model, args)
+        result["model"] = self._model(model, args)
         self._files_of_model(args, result["model"])
         if chosen:
             result["image"] = self._image(chosen, known)
@@ -491,6 +478,37 @@ class _Import:
         result.update(keys)
         result.update(docker_args=docker_args, pip=self.packages, files=self.files)
         return {key: result[key] for key in ORDER if result.get(key) or key == "args"}
+
+    def _check_parsed(self, parsed: launch.Parsed, words: Sequence[str], known: Mapping[str, Any] | None) -> str:
+        """Return the model of a command; names options that cannot be carried over.
+
+        :param parsed: the command
+        :param words: of it
+        :param known: the image in the catalogue
+        :raises Unreadable: without a model
+        """
+        image = self.draft.run.image
+        if parsed.model is None:
+            if self.by_docker and known is None and "vllm" not in image:
+                raise Unreadable(
+                    f"the container runs {image or 'an image without a name'}, which does not look like vLLM"
+                )
+            why = "" if words else ": its image starts vllm serve, and nothing is given to it"
+            if self.draft.run.command and not words:
+                why = "; the script is given it by whoever calls it ($@): write the command as it is called"
+            raise Unreadable(f"no model is named on the command line of vllm serve{why}")
+        waits = shell.unknown_names(parsed.model)
+        if waits:
+            raise Unreadable(f"the model waits for {', '.join(waits)}: say what that is (variables)")
+        for problem in parsed.problems:
+            owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
+            waits = shell.unknown_names(problem.option)
+            if waits:
+                self.leave(problem.option, f"waits for {', '.join(waits)}: say what that is (variables)")
+                continue
+            if problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
+                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
+        return parsed.model
 
     def spark_cluster(self, service: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the cluster of a launch that spans several Sparks."""
