@@ -671,8 +671,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "use an image with kernels for sm_121 (CUDA 13)",
         ),
         "fast_path.fp4_weight_only": (
-            "FP4 weights are dequantised and computed in 16 bits (Marlin): prefill is slower than with FP4 kernels",
-            "nothing, if Marlin is intended: set `moe-backend: marlin`. Otherwise vLLM 0.20.0 or newer with CUDA 13",
+            "FP4 weights are dequantised and computed in 16 bits (weight-only: Marlin, Humming or a W4A16 kernel): prefill is slower than with FP4 kernels",
+            "nothing, if Marlin is intended: set `moe-backend` or `linear-backend` to `marlin`. Otherwise vLLM 0.20.0 or newer with CUDA 13",
         ),
         "fast_path.gdn_prefill": (
             "the prefill kernel of Gated DeltaNet layers failed when vLLM tested it at start-up; the first request may crash the engine",

@@ -73,7 +73,7 @@ class Draft:
                 word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
             ]
             with contextlib.suppress(ValueError):
-                commands = [each for word in inner for each in shell_script.read_script(word)]
+                commands = [each for word in texts for each in shell_script.read_script(word)]
                 return any([self.note_download(each.words, each.stdin, mounts) for each in commands])
             return False
         self.downloads.append(download)

@@ -196,8 +196,8 @@ def _typed(draft: Draft, command: shell.Command, found: _Found) -> None:
         draft.leave(" ".join(words[:2]), "what that file sets is not known here; say it (variables)")
     elif words and not import_engine.quiet(words):
         ranks = re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words))
-        inner = RANKS if ranks else f"is run in the container; put what it does into {OWN_IMAGE}"
-        draft.leave(brief(command.words), inner if inside or ranks else BESIDE)
+        reason = RANKS if ranks else f"is run in the container; put what it does into {OWN_IMAGE}"
+        draft.leave(brief(command.words), reason if inside or ranks else BESIDE)
 
 
 def _composed(draft: Draft, words: Sequence[str], service: str, run: DockerRun, found: _Found) -> None:

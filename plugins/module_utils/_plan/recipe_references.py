@@ -40,7 +40,18 @@ _CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _URL = re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|[\w.-]+@[\w.-]+:[\w./~-]+")
 _LOGIN = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
 _ARCHIVE = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz))?|tgz|zip)$")
-_TAKEN = ("model", "args", "env", "checks", "config", "quant_config", "weights_gib", "draft_weights_gib", "files", "pip")
+_TAKEN = (
+    "model",
+    "args",
+    "env",
+    "checks",
+    "config",
+    "quant_config",
+    "weights_gib",
+    "draft_weights_gib",
+    "files",
+    "pip",
+)
 _LAYERED = ("args", "env")
 
 
