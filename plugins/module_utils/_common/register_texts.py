@@ -1262,6 +1262,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the context of the agent's model is shorter than 64000 tokens",
             "raise `max-model-len` of the engine, or name another alias",
         ),
+        "clients.tools": (
+            "a client sends tools, and an engine behind its gateway runs without the options to call them: every request is answered with HTTP 400",
+            "set `enable-auto-tool-choice: true` and the `tool-call-parser` of the model; for Open WebUI also `tools: false`",
+        ),
         "clients.port": (
             "another server of the host has the port",
             "set another `port`",

@@ -69,7 +69,7 @@ class Draft:
         """
         download = read_download(words, text)
         if download is None:  # sh -c "... && hf download ..."
-            inner = [
+            texts = [
                 word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
             ]
             with contextlib.suppress(ValueError):
