@@ -122,7 +122,10 @@ def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
         raise Unreadable(
             f"there is no {select!r} among the containers: {', '.join(each.text for each in containers) or 'none'}"
         )
-    return import_scripts.one([(each.text, each) for each in found], None, "containers that run vLLM")[1]
+    container: _Container = import_scripts.one([(each.text, each) for each in found], None, "containers that run vLLM")[
+        1
+    ]
+    return container
 
 
 def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:

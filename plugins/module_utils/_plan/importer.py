@@ -326,7 +326,10 @@ def _add_config(
     name, variant, recipe, body = min(serving, key=lambda way: _distance(service, made.nodes, way[2], way[3]))
     service["config"] = recipes.merge(recipe.get("config") or {}, body.get("config") or {})
     drafts = _drafter_of(service["args"]) == _drafter_of(_args_of(recipe, body))
-    for key in ("quant_config", "weights_gib", *(("draft_weights_gib", "draft_config") if drafts else ())):
+    # What a variant states for its image as a whole takes the place of sizes.
+    stated = next((key for key in ("memory", "memory_gib") if body.get(key) is not None), "")
+    sizes = [stated] if stated else ["weights_gib", *(["draft_weights_gib"] if drafts else [])]
+    for key in ("quant_config", *sizes, *(["draft_config"] if drafts else [])):
         value = body.get(key, recipe.get(key))
         if value is not None:
             service[key] = value

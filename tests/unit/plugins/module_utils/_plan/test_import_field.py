@@ -15,6 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     import_downloads,
     import_inline,
     importer,
+    plan,
     recipes,
 )
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import document_of
@@ -23,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 TABLE = Path(__file__).parents[2] / "fixtures" / "imports" / "field.yml"
 LAUNCHES: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
 KNOWN = load_recipes([RECIPES])[0]
-PLAIN = ("name", "port", "model", "image", "served_model_name", "checks", "weights_gib")
+PLAIN = ("name", "port", "model", "image", "served_model_name", "checks", "weights_gib", "memory_gib")
 
 
 def read(entry: dict[str, Any]) -> dict[str, Any]:
@@ -62,6 +63,28 @@ def test_a_launch_gives_its_answer(entry: dict[str, Any]) -> None:
     # What is imported is a service that the plan takes, but for a config that only its owner has.
     problems = recipes.resolve_service(service, "service", {}, {})[1]
     assert all("'config' is missing" in problem for problem in problems)
+
+
+GUIDE = [
+    *("gemma4-26b", "gemma4-31b", "gemma4-coder", "laguna", "mtp", "nemotron-nano", "nemotron-omni"),
+    *("qwen3-coder-next", "qwen35-122b", "qwen36-27b"),
+]
+
+
+# The guide prints these above the command.
+DOWNLOADS = {
+    "gemma4-26b": "hf download bg-digitalservices/Gemma-4-26B-A4B-it-NVFP4 --local-dir ~/vllm/gemma4-26b-a4b-nvfp4\n",
+    "gemma4-coder": "hf download sakamakismile/gemma-4-12B-coder-fable5-composer2.5-MTP-NVFP4 --local-dir ~/vllm/gemma4-coder\n",
+}
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_the_commands_of_the_guide_are_planned_as_they_are_printed(name: str) -> None:
+    text = DOWNLOADS.get(name, "") + (TABLE.parent / f"{name}.txt").read_text(encoding="utf-8")
+    found = importer.import_launch(text, document_of(text), known_recipes=KNOWN)
+    hosts = {"h": {"vars": {"spark_services": [found["service"]], **found["host_vars"]}, "address": "192.0.2.11"}}
+    findings = plan.plan_findings(plan.make_plan(hosts, {}))
+    assert [finding for finding in findings if finding["severity"] == "error"] == []
 
 
 def test_a_script_that_calls_another_is_read_with_its_arguments() -> None:
