@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Vocabularies that an engine would download at its start from elsewhere than the hub, by the architecture of its model."""
+"""Vocabularies from outside the hub, by model architecture; engines would download them at their start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Vocabulary(NamedTuple):
     variable: str
 
     def path(self, hf_home: str) -> str:
-        """Return where a host keeps it. The name holds the content, so that another release is another file."""
+        """Return its path on a host; the checksum in the name separates releases."""
         return f"{hf_home}/downloads/{self.sha256[:12]}-{self.name}"
 
 
@@ -38,10 +38,10 @@ BY_ARCHITECTURE = {"GptOssForCausalLM": O200K_BASE}
 
 
 def needed_by(config: Mapping[str, Any] | None, env: Mapping[str, Any]) -> Vocabulary | None:
-    """Return the vocabulary that an engine downloads at its start.
+    """Return the vocabulary of an engine.
 
     :param config: config.json of its model
-    :param env: its variables; one that names a folder of vocabularies brings its own
+    :param env: its variables; an owner's folder of vocabularies wins
     :returns: None where it needs none
     """
     listed = (config or {}).get("architectures")

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Clients that send tools, and the engines behind the gateway that would refuse them.
+"""Find engines that would refuse the tools of clients behind a gateway.
 
 Without C(--enable-auto-tool-choice) and C(--tool-call-parser) vLLM answers every request with C(tool_choice: auto) by HTTP 400
-(vllm/entrypoints/openai/chat_completion/serving.py); the model list works, so nothing else shows it.
+(vllm/entrypoints/openai/chat_completion/serving.py); the model list still answers, so no probe notices.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ TOOL_PARSERS = {
     "Qwen4ExpForConditionalGeneration": "qwen3_xml",
     "Step3p7ForConditionalGeneration": "step3p5",
 }
-"""The parser that models of an architecture are served with by the recipes here and the model cards, November 2026."""
+"""Tool parser by architecture, from the recipes of this collection and the model cards, November 2026."""
 AGENTS = (
     *("hermes", "openclaw", "opencode", "cline", "claude-code", "codex", "goose", "openhands", "roo-code", "crush"),
     *("qwen-code", "continue", "aider-agent", "zed", "cursor"),
 )
-"""Clients of a gateway that send tools with every request, by the names that people give them."""
+"""Names of gateway clients for agents, which send tools with every request."""
 
 
 class _Client(NamedTuple):
-    """A client that sends tools. host: whose plan names it. models: names that it asks the gateway for. otherwise: the fix on its own side."""
+    """A client with tools. host: of the finding. models: its names at the gateway. otherwise: a fix in the client's settings."""
 
     host: str
     label: str
@@ -78,7 +78,7 @@ def findings(
     :param architectures: of their models, by the same keys, as far as they are known
     :returns: errors by host
     """
-    found: dict[str, list[Finding]] = {}
+    errors: dict[str, list[Finding]] = {}
     for client in _clients(outcome, settings):
         gateway = outcome[client.gateway]["gateway"]
         behind = [
@@ -97,7 +97,7 @@ def findings(
                 if parser
                 else "tool-call-parser: X (--tool-call-parser X, the parser that the model's card names)",
             }
-            found.setdefault(client.host, []).append(
+            errors.setdefault(client.host, []).append(
                 Finding(
                     "clients.tools",
                     "error",
@@ -107,39 +107,41 @@ def findings(
                     service=client.service,
                 )
             )
-    return found
+    return errors
 
 
 def _clients(outcome: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[_Client]:
-    """List the clients of all hosts that send tools, each with the gateway that it asks."""
-    gateways = [host for host, made in outcome.items() if made["gateway"]]
-    for host, made in sorted(outcome.items()):
-        for name, planned in (made["clients"] or {}).items():
-            own = settings[host]["clients"].get(name) or {}
-            gateway = own.get("gateway") or (gateways[0] if len(gateways) == 1 else "")
+    """Yield the clients with tools of all hosts, each with its gateway."""
+    gateways = [host for host, addons in outcome.items() if addons["gateway"]]
+    for host, addons in sorted(outcome.items()):
+        for name, planned in (addons["clients"] or {}).items():
+            client_settings = settings[host]["clients"].get(name) or {}
+            gateway = client_settings.get("gateway") or (gateways[0] if len(gateways) == 1 else "")
             if not planned or gateway not in gateways:
                 continue
             if name == "hermes":
                 yield _Client(host, "spark_clients.hermes", "hermes", gateway, [planned["model"]])
-            elif own.get("tools"):
+            elif client_settings.get("tools"):
                 models = [model for model in planned["models"] if model != HERMES_MODEL]
                 otherwise = " Or set tools: false of spark_clients.open_webui, and no chat offers any."
                 yield _Client(host, "spark_clients.open_webui", "open-webui", gateway, models, otherwise)
     for host in gateways:
-        made = outcome[host]["gateway"]
-        for key in made["settings"]["keys"]:
+        front = outcome[host]["gateway"]
+        for key in front["settings"]["keys"]:
             if key["role"] == "client" and any(
                 key["name"] == name or key["name"].startswith(f"{name}-") for name in AGENTS
             ):
-                deployed = any((each["clients"] or {}).get(key["name"].replace("-", "_")) for each in outcome.values())
+                deployed = any(
+                    (addons["clients"] or {}).get(key["name"].replace("-", "_")) for addons in outcome.values()
+                )
                 if not deployed:
                     models = key.get("aliases")
-                    listed = made["settings"]["names"] if models is None else models
+                    listed = front["settings"]["names"] if models is None else models
                     yield _Client(host, f"client {key['name']} of spark_gateway", "gateway", host, listed)
 
 
 def _missing(args: Mapping[str, Any]) -> list[str]:
-    """Return the options that an engine lacks to take tools; none for one that generates no text."""
+    """Return the missing tool options of an engine; pooling engines need none."""
     if args.get("runner") == "pooling" or args.get("convert"):
         return []
     return [name for name in ("enable-auto-tool-choice", "tool-call-parser") if not args.get(name)]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Downloads of models that stand beside a launch: which repository of the hub a folder holds."""
+"""Parse downloads beside a launch: the repository of the hub behind each folder."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _VALUES = (
 
 @dataclass(frozen=True)
 class Download:
-    """A model, or one file of it, that a launch fetches into a folder before it starts.
+    """A download of a model, or of one of its files, into a folder.
 
-    folder: as the command writes it, of the host or of the container that ran it. file: its name in the repository, empty for all.
+    folder: as the command writes it, on the host or in the container of the command. file: its name in the repository, empty for all.
     """
 
     repo: str
@@ -46,11 +46,11 @@ class Download:
 
 
 def read_download(words: Sequence[str], text: str = "") -> Download | None:
-    """Return what a command downloads from the hub into a folder of its own.
+    """Return the download of a command from the hub into a folder.
 
     :param words: of the command
     :param text: its standard input, a program of Python
-    :returns: None for any other command, also for one that fills the hub's cache
+    :returns: None for other commands and for downloads into the hub's cache
     """
     names = [word.rpartition("/")[2] for word in words]
     for index, name in enumerate(names):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Scripts that a launch file holds itself (ConfigMaps, compose configs, mounted files), put into the command that runs them."""
+"""Inline the scripts of a launch (ConfigMaps, compose configs, mounted files) into the command of the container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from .import_engine import PREFIXES, SHELLS
 
 DEEPEST = 4
-"""A script that runs a script that runs a script; deeper launches are not read."""
+"""Scripts call scripts to this depth; deeper calls stay as they are."""
 _SHELL = rf"(?:(?:\S*/)?(?:{'|'.join(SHELLS)})\s+(?:-[a-z]+\s+)*|source\s+|\.\s+)?"
 
 
@@ -35,32 +35,32 @@ def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str
 
 
 def mounted_scripts(mounts: Sequence[tuple[str, str]], beside: Mapping[str, str]) -> dict[str, str]:
-    """Return the scripts beside a launch that its container sees.
+    """Return the scripts beside a launch by their path in the container.
 
     :param mounts: source and target of each volume
     :param beside: text of each script by its path relative to the launch
     :returns: text by path in the container
     """
-    found = {}
+    texts = {}
     for source, target in mounts:
         place = re.sub(r"^(?:\./|\$\{?PWD\}?/|\$\(pwd\)/)+", "", source).rstrip("/")
         for path, text in beside.items():
             if source in (".", "./", "$PWD", "${PWD}", "$(pwd)"):
-                found[posixpath.join(target, path)] = text
+                texts[posixpath.join(target, path)] = text
             elif path == place or path.startswith(f"{place}/"):
-                found[target + path[len(place) :]] = text
-    return found
+                texts[target + path[len(place) :]] = text
+    return texts
 
 
 def script_path(words: Sequence[str]) -> str:
-    """Return the path of the script or program that a command runs, empty where it runs none by its path."""
+    """Return the path of the script or program of a command; empty without one."""
     for word in words:
         name = word.rpartition("/")[2]
         if word.startswith("-") or name in SHELLS or name in PREFIXES or re.fullmatch(r"python[\d.]*", name):
             continue
         if re.search(r"\s", word):  # the text of sh -c
-            found = re.search(rf"(?:^|[;&|]\s*)(?:exec\s+)?{_SHELL}(/[\w./-]+\.\w+)", word)
-            return found.group(1) if found else ""
+            call = re.search(rf"(?:^|[;&|]\s*)(?:exec\s+)?{_SHELL}(/[\w./-]+\.\w+)", word)
+            return call.group(1) if call else ""
         return word if "/" in word else ""
     return ""
 
