@@ -131,7 +131,7 @@ _CALL_TEXT = re.compile(
 )
 _CALL_FENCE = re.compile(r"```(?:json|tool_code|tool_call)?\s*[\[{].*?\"name\"\s*:\s*\"(\w+)\"", re.DOTALL)
 MALFORMED_FIX = (
-    "The engine did not turn the model's text into a call. If other calls arrive, the tool-call-parser is right and the call itself is "
+    "the engine did not turn the model's text into a call. If other calls arrive, the tool-call-parser is right and the call itself is "
     "damaged: speculative decoding by MTP with prefix caching does that to hybrid models in some versions of vLLM, so set "
     "enable-prefix-caching: false or leave out speculative-config, or use a newer image. If no call ever arrives, set the "
     "tool-call-parser (and chat template) of this model"
