@@ -32,6 +32,7 @@ display = Display()
 ENV_FILES = re.compile(r"""(?:--env-file[= ]\s*|EnvironmentFile=-?)["']?([^\s,"']+)""")
 # Where a script reads settings of its own: of a file beside it, whatever names its folder.
 SOURCED = re.compile(r"""^[ \t]*(?:source|\.)[ \t]+["']?(?:[^\s"';|&]*/)?([\w.-]+\.env)["']?[ \t]*$""", re.MULTILINE)
+MOST_SCRIPTS = 200
 # What makes Ansible evaluate a text: Jinja's delimiters, and the line that would set others.
 TEMPLATE = re.compile(r"\{[{%#]|^#jinja2:")
 
@@ -92,6 +93,7 @@ def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
             image=args["image"],
             variables={str(name): str(value) for name, value in plain(args["variables"]).items()},
             files=env_files(text, folder),
+            scripts=scripts_beside(text, folder),
             select=args["select"],
             variant=args["variant"],
             features=args["features"],
@@ -180,6 +182,21 @@ def env_files(text: str, folder: Path) -> dict[str, str]:
         path = path if path.is_absolute() else folder / path
         if path.is_file() and path.stat().st_size < 100_000:
             found[name] = path.read_text(encoding="utf-8", errors="replace")
+    return found
+
+
+def scripts_beside(text: str, folder: Path) -> dict[str, str]:
+    """Return the scripts in the folder of a launch, and one below it, that its text may have a container run.
+
+    :param text: the launch
+    :param folder: where it lies
+    :returns: content by path relative to the folder; neither links nor files above 100 kB
+    """
+    found = {}
+    for path in sorted([*folder.glob("*.sh"), *folder.glob("*/*.sh")])[:MOST_SCRIPTS]:
+        linked = path.is_symlink() or path.parent.is_symlink()
+        if path.name in text and not linked and path.is_file() and path.stat().st_size < 100_000:
+            found[str(path.relative_to(folder))] = path.read_text(encoding="utf-8", errors="replace")
     return found
 
 

@@ -98,6 +98,8 @@ options:
       tools:
         description:
           - An offered tool is called, in the C(tool_calls) of the answer and not as text.
+          - A conversation of three turns with twelve tools follows, as agents have it. A call that arrives inside the content is an error; a
+            model that stops calling, or a context below 6144 tokens, is none. It takes at most four minutes and 2048 tokens a turn.
         type: bool
         default: false
       reasoning:
@@ -200,6 +202,11 @@ decode_tokens_per_second:
   type: float
 completion_tokens:
   description: Number of tokens of the measured completion.
+  returned: when the server was contacted
+  type: int
+tool_turns:
+  description:
+    - Turns of the conversation with many tools that ended in a call; V(null) without the check C(tools), or where the context is too short.
   returned: when the server was contacted
   type: int
 reply:

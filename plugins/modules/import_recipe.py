@@ -21,7 +21,7 @@ description:
 options:
   src:
     description:
-      - File on the controller. Env files that it names are read too, relative to its folder.
+      - File on the controller. Env files that it names are read too, relative to its folder, and scripts beside it that its container runs.
       - Exactly one of O(src) and O(content) is needed.
     type: path
   content:
@@ -42,7 +42,7 @@ options:
     description: Image of the service, where the text names none or another is wanted.
     type: str
   select:
-    description: Which of several containers, by name.
+    description: Which of several containers, by its name or by that of its workload (C(NAME) or C(KIND/NAME)) or compose service.
     type: str
   variables:
     description: What variables of the shell and placeholders of a recipe stand for.

@@ -134,7 +134,8 @@ def files_of(
     parts: of C(parts_of). plan, addons: the host's. own: variables of roles that are set for it.
     """
     made = rendered(plan, addons, own)
-    found: list[dict[str, Any]] = []
+    downloads = [model for model in plan.get("models") or [] if model.get("url")] if "models" in parts else []
+    found: list[dict[str, Any]] = [{"path": model["path"], "sha256": model["sha256"]} for model in downloads]
     for component in (made.get(name) for part in COMPONENTS if part in parts for name in COMPONENTS[part]):
         for entry in (component or {}).get("files") or []:
             path = str(entry["path"])

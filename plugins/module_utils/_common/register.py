@@ -20,7 +20,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "bundle": {"warning": "pip"},
     "clients": {
-        "error": "context first_account gateway gateway_key gateway_loopback model open_door port",
+        "error": "context first_account gateway gateway_key gateway_loopback model open_door port tools",
         "warning": "agent_exposed speech_loopback unhashed",
         "info": "persistent_config",
     },

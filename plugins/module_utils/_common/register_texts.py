@@ -675,8 +675,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "use an image with kernels for sm_121 (CUDA 13)",
         ),
         "fast_path.fp4_weight_only": (
-            "FP4 weights are dequantised and computed in 16 bits (Marlin): prefill is slower than with FP4 kernels",
-            "nothing, if Marlin is intended: set `moe-backend: marlin`. Otherwise vLLM 0.20.0 or newer with CUDA 13",
+            "FP4 weights are dequantised and computed in 16 bits (weight-only: Marlin, Humming or a W4A16 kernel): prefill is slower than with FP4 kernels",
+            "nothing, if Marlin is intended: set `moe-backend` or `linear-backend` to `marlin`. Otherwise vLLM 0.20.0 or newer with CUDA 13",
         ),
         "fast_path.gdn_prefill": (
             "the prefill kernel of Gated DeltaNet layers failed when vLLM tested it at start-up; the first request may crash the engine",
@@ -1270,6 +1270,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "clients.context": (
             "the context of the agent's model is shorter than 64000 tokens",
             "raise `max-model-len` of the engine, or name another alias",
+        ),
+        "clients.tools": (
+            "a client sends tools, and an engine behind its gateway runs without the options to call them: every request is answered with HTTP 400",
+            "set `enable-auto-tool-choice: true` and the `tool-call-parser` of the model; for Open WebUI also `tools: false`",
         ),
         "clients.port": (
             "another server of the host has the port",

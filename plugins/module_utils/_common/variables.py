@@ -400,7 +400,11 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         ),
         "import_name": Key(str, None, "name of the service"),
         "import_image": Key(str, None, "image, where the text has none or you want another"),
-        "import_select": Key(str, None, "which one, where the text has several containers"),
+        "import_select": Key(
+            str,
+            None,
+            "which one, where the text has several: name of the container, of its workload or of its compose service",
+        ),
         "import_variables": Key(
             dict,
             {},

@@ -377,7 +377,9 @@ class Launch:
 
     @property
     def weight_only(self) -> bool:
-        """Whether only the weights of a compressed-tensors checkpoint are quantised."""
+        """Whether only the weights of a compressed-tensors or ModelOpt checkpoint are quantised."""
+        if "W4A16" in str(self.quantization.get("quant_algo")).upper():
+            return True
         groups = self.quantization.get("config_groups")
         return isinstance(groups, Mapping) and all(
             isinstance(group, Mapping) and group.get("input_activations") is None for group in groups.values()

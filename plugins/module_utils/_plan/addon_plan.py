@@ -13,8 +13,8 @@ from .._addons import addons
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
 from .._common.findings import Finding
+from . import client_tools, on_demand
 from . import lock as lock_file
-from . import on_demand
 from .planned import Backend, PlannedHost, PlannedService
 from .service import Host, Sources
 
@@ -41,6 +41,10 @@ def plan_add_ons(
     for name, place in places.items():
         place["settings"] = addons.with_images(place["settings"], _reference(hosts[name], sources))
     outcome, findings = addons.plan(places)
+    engines = {each.key(name): each for name, body in planned.items() for each in body.services if not each.rank}
+    settings = {name: place["settings"] for name, place in places.items()}
+    for name, found in client_tools.findings(outcome, settings, engines, _architectures(sparks, planned)).items():
+        findings[name] += found
     for name, images in named.items():
         host = hosts[name]
         if sources.pin:
@@ -64,6 +68,18 @@ def plan_add_ons(
     for name, found in findings.items():
         _add_findings(hosts[name], found, planned.get(name), outcome[name])
     return outcome
+
+
+def _architectures(sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]) -> dict[str, str]:
+    """Return the architecture of each engine's model by its key in the fleet, where config.json is known."""
+    found = {}
+    for name, host in sparks.items():
+        listed = {service.name: (service.config or {}).get("architectures") for service in host.services}
+        for each in planned[name].services:
+            names = listed.get(each.name)
+            if isinstance(names, list) and names:
+                found[each.key(name)] = str(names[0])
+    return found
 
 
 def _places(

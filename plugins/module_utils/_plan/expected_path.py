@@ -81,6 +81,7 @@ def expectation(of: Launch, stated: Sequence[Mapping[str, Any]] = ()) -> dict[st
         "async_scheduling": of.args.get("async-scheduling"),
         "max_num_batched_tokens": of.args.get("max-num-batched-tokens"),
         "kv_cache_dtype": of.kv_dtype or None,
+        "fp4_weight_only": of.weight_only,
         "draft": {"method": of.method, "tokens": spec.get("num_speculative_tokens")} if spec else None,
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._memory.causes import ROOM_RULES
+from .._content import vocabularies
 from . import lock as lock_file
 from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
@@ -70,7 +71,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         images=sorted({service.image.ref for service in planned}),
         # What else a recipe offers: the host is asked for all, and the first that is there serves.
         image_candidates=sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)}),
-        models=_models(planned, sources.lock, sources.pin),
+        models=_models(planned, sources.lock, sources.pin, settings["spark_hf_home"]),
         # What another host may have: it comes from there then.
         missing=_missing(planned, host),
         images_locked=lock_file.locked_images(sources.applied_lock, (service.image.ref for service in planned)),
@@ -142,8 +143,13 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _models(planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, pin: bool) -> list[dict[str, Any]]:
-    """Every model snapshot that the host needs, once, with an image that can fetch it and the files that the lock has."""
+def _models(
+    planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, pin: bool, hf_home: str
+) -> list[dict[str, Any]]:
+    """Return every model snapshot that the host needs, once, with an image that can fetch it and the files that the lock has.
+
+    Vocabularies from elsewhere than the hub follow as rows with C(url), C(sha256), C(bytes) and C(path).
+    """
     wanted: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
         model, image = service.model, service.image.run
@@ -160,6 +166,12 @@ def _models(planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, p
             entry["link"] = entry["link"] or extra.link or ""
             # Two services may name different files of one repository; without patterns all of them are meant.
             entry["only"] = sorted({*entry["only"], *extra.only}) if entry["only"] and extra.only else []
+    for service in planned:
+        for vocabulary in vocabularies.BY_ARCHITECTURE.values():
+            path = vocabulary.path(hf_home)
+            if any(entry.host == path for entry in service.files):
+                row = {"url": vocabulary.url, "sha256": vocabulary.sha256, "bytes": vocabulary.bytes, "path": path}
+                wanted[(path, "")] = row
     for entry in wanted.values():
         if "repo" in entry:
             entry["files"] = lock_file.files_of(lock, entry["repo"], entry["revision"], entry["only"]) if pin else {}

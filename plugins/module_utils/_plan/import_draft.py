@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .._common import docker_run, shell
+from .._common import docker_run, shell, shell_script
 from .._common.docker_run import DockerRun
+from .import_downloads import Download, holds, read_download
 
 OWN_IMAGE = "an image of your own"
 BUILT_THERE = "is built on the machine itself; push it to a registry and name it in full"
@@ -30,8 +33,10 @@ class Draft:
     """A launch in docker's terms.
 
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
-    it, if there is one. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    it, if there is one. scripts: those that lie beside the launch, by their path
+    relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
     typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
+    downloads: models that the launch fetches into folders. dropped: paths of the container whose volumes are not carried over.
     """
 
     form: str
@@ -39,17 +44,44 @@ class Draft:
     run: DockerRun = field(default_factory=DockerRun)
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    scripts: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unit: docker_run.Unit | None = None
     text: str = ""
     nodes: int = 0
     typed: bool = False
+    downloads: list[Download] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
     def leave(self, item: str, reason: str) -> None:
         """Say that something is not carried over."""
         entry = {"item": item, "reason": reason}
         if entry not in self.left_out:
             self.left_out.append(entry)
+
+    def note_download(self, words: Sequence[str], text: str = "", mounts: Sequence[tuple[str, str]] = ()) -> bool:
+        """Keep what a command fetches from the hub into a folder.
+
+        :param words: of the command
+        :param text: its standard input
+        :param mounts: source and target of the volumes of the container that runs it
+        :returns: whether it is such a command
+        """
+        download = read_download(words, text)
+        if download is None:  # sh -c "... && hf download ..."
+            texts = [
+                word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
+            ]
+            with contextlib.suppress(ValueError):
+                commands = [each for word in texts for each in shell_script.read_script(word)]
+                return any([self.note_download(each.words, each.stdin, mounts) for each in commands])
+            return False
+        self.downloads.append(download)
+        for source, target in mounts:
+            inner = holds(target, download.folder)
+            if inner is not None:
+                self.downloads.append(replace(download, folder=source + inner))
+        return True
 
     def env(self, given: Any) -> None:
         """Add variables, from a mapping or a list of C(NAME=value)."""

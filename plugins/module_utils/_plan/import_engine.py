@@ -255,6 +255,70 @@ def role(words: Sequence[str]) -> str:
     return "rank" if is_rank(engine.words) else "engine"
 
 
+# Programs of images that people run to look around, to test a GPU, or beside an engine.
+_PROGRAMS = frozenset(
+    [
+        "vllm",
+        "nvidia-smi",
+        "nvcc",
+        "deviceQuery",
+        "ls",
+        "cat",
+        "env",
+        "printenv",
+        "id",
+        "whoami",
+        "which",
+        "find",
+        "true",
+        "echo",
+        "sleep",
+        "tail",
+        "pip",
+        "pip3",
+        "uv",
+        "apt-get",
+        "curl",
+        "wget",
+        "hf",
+        "huggingface-cli",
+        "git",
+        "python",
+        "python3",
+        "ray",
+        "torchrun",
+        "sglang",
+        "trtllm-serve",
+        "llama-server",
+        "ollama",
+        "jupyter",
+        "nginx",
+        "node",
+        "npm",
+        "java",
+    ]
+)
+_PROGRAM_FILE = re.compile(r".*\.(?:sh|bash|py|pl|bin|run)|(?:.*/)?s?bin/[^/]+")
+_START = re.compile(r"(?:.*/)?(?:docker-)?(?:entry ?point|start|startup|run|launch|serve|init|boot)(?:[-_.][\w.-]+)?")
+
+
+def program(words: Sequence[str]) -> str:
+    """Return the program that a command without C(vllm serve) runs, empty where its first word can be a model.
+
+    :param words: what a container is given
+    :returns: the program as it is named in messages
+    """
+    if not words or words[0].startswith("-"):
+        return ""
+    word, name = words[0], words[0].rpartition("/")[2]
+    if name in ("vllm", "python", "python3", "uv", "pip", "pip3"):
+        return brief(words[:2])
+    path = word.startswith(("/", "./", "../", "~"))
+    if name in _PROGRAMS or name in SHELLS or name in PREFIXES or _PROGRAM_FILE.fullmatch(word):
+        return brief([word])
+    return brief([word]) if (path or word == name) and _START.fullmatch(word) else ""
+
+
 def is_rank(words: Sequence[str]) -> bool:
     """Whether options of C(vllm serve) are those of a rank that another leads."""
     for index, word in enumerate(words):

@@ -14,20 +14,19 @@ from .._common import redaction
 from .._common.docker_run import DockerRun
 from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
+from .import_inline import inline_scripts, script_path
 
 # A name in brackets; two dollars keep it as it is.
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _SIZE = re.compile(r"(\d+)([KMGT])i?")
 _KEYS = {
-    "envFrom": "what it sets is not known here; add it to env and secrets",
     "lifecycle": "the unit starts and stops the engine as vLLM needs",
     "resources": "spark_gpu_args gives every engine the GPU, and the plan works its memory out",
     "securityContext": "engines run as the image's user here, without capabilities",
 }
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _POD = {
-    "initContainers": f"ran before the engine; put what they do into {OWN_IMAGE}",
     "nodeSelector": "hosts are named in the inventory",
     "affinity": "hosts are named in the inventory",
     "hostPID": "engines have their own processes here",
@@ -36,24 +35,45 @@ _SILENT_KINDS = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "PodMonit
 _KIND_REASONS = {
     "Service": "the engine's own port is the one that clients use here; spark_gateway gives one address for several",
     "Ingress": "spark_gateway is what others reach; a proxy in front of it is yours",
+    "ConfigMap": "only the script that the engine's container runs, and variables, are read from it",
     "PersistentVolumeClaim": "weights are kept in spark_hf_home of each host",
     "PersistentVolume": "weights are kept in spark_hf_home of each host",
     "Secret": "keys are files on the controller here",
 }
 
 
+_ConfigMaps = Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True)
 class _Container:
-    """A container with what it stands in: its workload, the keys on the way to the pod, and the pod."""
+    """A container with what it stands in: its workload, the keys on the way to the pod, and the pod.
+
+    maps: data of each ConfigMap of the file, by its name.
+    """
 
     workload: Mapping[str, Any]
     way: Sequence[str]
     pod: Mapping[str, Any]
     body: Mapping[str, Any]
+    maps: _ConfigMaps
 
     @property
     def name(self) -> str:
         return str(self.body.get("name") or _name(self.workload))
+
+    @property
+    def names(self) -> set[str]:
+        """The names by which C(select) may ask for it."""
+        workload = _name(self.workload)
+        kind = str(self.workload.get("kind"))
+        return {self.name, workload, f"{workload}/{self.name}", f"{kind}/{workload}", f"{kind.lower()}/{workload}"}
+
+    @property
+    def text(self) -> str:
+        """The unambiguous name of it, for messages."""
+        workload = _name(self.workload)
+        return f"{workload}/{self.name}" if workload and workload != self.name else self.name
 
 
 def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -65,39 +85,61 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
     :raises Unreadable: where no container of it runs vLLM, or not exactly one
     """
     items = document.get("items") if str(document.get("kind")).endswith("List") else [document]
-    found: list[_Container] = []
-    for item in items if isinstance(items, list) else []:
+    items = items if isinstance(items, list) else []
+    maps: dict[str, Mapping[str, Any]] = {}
+    for item in items:
         if not isinstance(item, Mapping):
             raise Unreadable("an item of the list is no manifest")
-        own = list(_containers(item, item, ()))
-        found += own
+        if item.get("kind") == "ConfigMap" and isinstance(item.get("data"), Mapping):
+            maps[_name(item)] = item["data"]
+    containers: list[_Container] = []
+    for item in items:
+        own = list(_containers(item, item, (), maps))
+        containers += own
         kind = str(item.get("kind"))
         if not own and kind not in _SILENT_KINDS:
             draft.leave(f"{kind} {_name(item)}", _KIND_REASONS.get(kind, "is no part of the engine"))
-    serving = [each for each in found if options["select"] or _role(each) in ("engine", "rank")]
-    leading = [each for each in serving if _role(each) == "engine" and not _of_workers(each)] or serving
-    named = [(each.name, each) for each in leading]
-    _found, chosen = import_scripts.one(named, options["select"], "containers that run vLLM")
-    for each in found:
-        if each is not chosen:
-            rank = each.workload is chosen.workload and (_of_workers(each) or _role(each) in ("rank", "ray"))
+    chosen = _chosen(containers, options["select"])
+    for container in containers:
+        if container is not chosen:
+            rank = _role(container) in ("rank", "ray") or (
+                container.workload is chosen.workload and _of_workers(container)
+            )
             reason = import_scripts.RANKS if rank else "another container, which is no part of the engine"
-            draft.leave(f"container {each.name}", reason)
+            name = container.name if container.workload is chosen.workload else container.text
+            draft.leave(f"container {name}", reason)
     _take(draft, chosen)
 
 
-def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str]) -> Iterator[_Container]:
+def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
+    """Return the container that runs the engine: of the workload or by the name that C(select) asks for."""
+    asked = [each for each in containers if select is None or select in each.names]
+    serving = [each for each in asked if _role(each) in ("engine", "rank")]
+    leading = [each for each in serving if _role(each) == "engine" and not _of_workers(each)]
+    waiting = [each for each in asked if _unread(each)] if select is None else asked
+    found = leading or serving or waiting
+    if select is not None and not found:
+        raise Unreadable(
+            f"there is no {select!r} among the containers: {', '.join(each.text for each in containers) or 'none'}"
+        )
+    container: _Container = import_scripts.one([(each.text, each) for each in found], None, "containers that run vLLM")[
+        1
+    ]
+    return container
+
+
+def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:
     """Find every pod of a workload: a Deployment has one template, a LeaderWorkerSet and a RayCluster have several."""
     if isinstance(value, Mapping):
         inner = value.get("containers")
         if isinstance(inner, list):
-            yield from (_Container(workload, way, value, body) for body in inner if isinstance(body, Mapping))
+            yield from (_Container(workload, way, value, body, maps) for body in inner if isinstance(body, Mapping))
             return
         for key, item in value.items():
-            yield from _containers(workload, item, (*way, str(key)))
+            yield from _containers(workload, item, (*way, str(key)), maps)
     elif isinstance(value, list):
         for item in value:
-            yield from _containers(workload, item, way)
+            yield from _containers(workload, item, way, maps)
 
 
 def _of_workers(container: _Container) -> bool:
@@ -105,17 +147,67 @@ def _of_workers(container: _Container) -> bool:
 
 
 def _role(container: _Container) -> str:
-    words = _words(container.body, {})
+    words = _words(container, {})
     role = import_scripts.run_role(DockerRun(image=str(container.body.get("image") or ""), command=words))
     own = not words and "vllm" in str(container.body.get("image"))
     return "engine" if own else role
 
 
-def _words(body: Mapping[str, Any], given: Mapping[str, str]) -> list[str]:
-    """Return the command of a container with its arguments; given: what placeholders of a template stand for."""
+def _words(container: _Container, given: Mapping[str, str]) -> list[str]:
+    """Return the command of a container with its arguments and the scripts of ConfigMaps in place.
+
+    :param container: with its ConfigMaps
+    :param given: values of placeholders of a template
+    :returns: words
+    """
+    body = container.body
     parts: list[Any] = [*_listed(body, "command"), *_listed(body, "args")]
-    known = {str(each.get("name")): each.get("value") for each in _env(body)}
-    return [_settled(part, known, given) for part in parts]
+    known = {str(each.get("name")): each.get("value") for each in _env(container)}
+    words = [_settled(part, known, given) for part in parts]
+    return inline_scripts(words, _scripts(container)[0], str(body.get("workingDir") or "/"))
+
+
+def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files that ConfigMaps bring into a container.
+
+    :param container: with its ConfigMaps
+    :returns: text of each file by its path, and the names of ConfigMaps that the file lacks by the path of their mount
+    """
+    volumes = _by_name(container.pod, "volumes")
+    files: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for mount in _listed(container.body, "volumeMounts"):
+        volume = volumes.get(str(mount.get("name")), {}) if isinstance(mount, Mapping) else {}
+        projected = volume.get("projected")
+        sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
+        for source in sources if isinstance(sources, list) else []:
+            origin = source.get("configMap") if isinstance(source, Mapping) else None
+            if not isinstance(origin, Mapping):
+                continue
+            name, folder = str(origin.get("name")), str(mount.get("mountPath")).rstrip("/")
+            data = container.maps.get(name)
+            if data is None:
+                missing[folder] = name
+                continue
+            listed = [each for each in origin.get("items") or [] if isinstance(each, Mapping)]
+            paths = {str(each.get("key")): str(each.get("path")) for each in listed} or {key: key for key in data}
+            part = str(mount.get("subPath") or "")
+            for key, path in paths.items():
+                if not part or path == part:
+                    files[folder if part else f"{folder}/{path}"] = text_of(data.get(key, ""))
+    return files, missing
+
+
+def _unread(container: _Container) -> str:
+    """Say which script of a ConfigMap a container runs whose text is not at hand, empty where there is none."""
+    path = script_path(_words(container, {}))
+    name = next((name for folder, name in _scripts(container)[1].items() if path.startswith(folder)), "")
+    return (
+        f"the container {container.text} runs {path}, a script of the ConfigMap {name}, which is not in this file: add its "
+        f"manifest (kubectl get configmap {name} -o yaml), or give the script itself"
+        if path and name
+        else ""
+    )
 
 
 def _settled(value: Any, known: Mapping[str, Any], given: Mapping[str, str]) -> str:
@@ -131,8 +223,27 @@ def _settled(value: Any, known: Mapping[str, Any], given: Mapping[str, str]) -> 
     return _PLACEHOLDER.sub(lambda match: given.get(match.group(1), match.group()), text)
 
 
-def _env(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in _listed(body, "env") if isinstance(each, Mapping)]
+def _env(container: _Container) -> list[Mapping[str, Any]]:
+    """Return the variables of a container; those of ConfigMaps of the file with their values."""
+    entries: list[Mapping[str, Any]] = []
+    for each in _listed(container.body, "envFrom"):
+        origin = each.get("configMapRef") if isinstance(each, Mapping) else None
+        data = container.maps.get(str(origin.get("name"))) if isinstance(origin, Mapping) else None
+        prefix = str(each.get("prefix") or "") if isinstance(each, Mapping) else ""
+        entries += [{"name": f"{prefix}{key}", "value": text_of(value)} for key, value in (data or {}).items()]
+    for each in _listed(container.body, "env"):
+        origin = each.get("valueFrom") if isinstance(each, Mapping) else None
+        reference = origin.get("configMapKeyRef") if isinstance(origin, Mapping) else None
+        data = container.maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
+        if isinstance(reference, Mapping) and data is not None and reference.get("key") in data:
+            entries.append({"name": each.get("name"), "value": text_of(data[reference["key"]])})
+        elif isinstance(each, Mapping):
+            entries.append(each)
+    return entries
+
+
+def _by_name(body: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    return {str(each.get("name")): each for each in _listed(body, key) if isinstance(each, Mapping)}
 
 
 def _listed(body: Mapping[str, Any], key: str) -> list[Any]:
@@ -146,16 +257,33 @@ def _take(draft: Draft, container: _Container) -> None:
     """Make the draft of a container."""
     body, pod = container.body, container.pod
     draft.name = _name(container.workload) or container.name
-    draft.run.image = _settled(body.get("image") or "", {}, draft.variables)
+    draft.run.image = _settled(body.get("image") or "", {}, draft.variables).removeprefix("docker.io/")
+    draft.run.image = draft.run.image.removeprefix("library/")
+    if body.get("imagePullPolicy") == "Never":
+        draft.leave(
+            f"image {draft.run.image}",
+            "is never pulled (imagePullPolicy), so only its node has it: push it to a registry and name it in full",
+        )
     command = _listed(body, "command")
-    words = _words(body, draft.variables)
+    problem = _unread(container)
+    if problem:
+        raise Unreadable(problem)
+    words = _words(container, draft.variables)
+    scripts = _scripts(container)[0]
+    script = script_path([text_of(word) for word in (*command, *_listed(body, "args"))])
+    if script in scripts:
+        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
     if command:
         draft.run.options.append(("--entrypoint", words[0]))
         words = words[1:]
     draft.run.command = words
     draft.run.options.append(("--network", "host"))
-    for each in _env(body):
+    for each in _env(container):
         _variable(draft, each)
+    for each in _listed(body, "envFrom"):
+        origin = each.get("configMapRef") if isinstance(each, Mapping) else None
+        if not isinstance(origin, Mapping) or origin.get("name") not in container.maps:
+            draft.leave("envFrom", "what it sets is not known here; add it to env and secrets")
     _volumes(draft, pod, body)
     for key, reason in _KEYS.items():
         if body.get(key):
@@ -163,10 +291,19 @@ def _take(draft: Draft, container: _Container) -> None:
     for key in _PROBES:
         if body.get(key):
             draft.leave(key, "the unit is active when the model has answered")
+    _prepared(draft, container)
     for key, reason in _POD.items():
         if pod.get(key):
             draft.leave(key, reason)
     _size(draft, container.workload.get("spec"))
+
+
+def _prepared(draft: Draft, container: _Container) -> None:
+    """Take models that init containers download; name what else they do."""
+    for each in _listed(container.pod, "initContainers"):
+        words = _words(_Container(container.workload, (), container.pod, each, container.maps), draft.variables)
+        if not draft.note_download(words):
+            draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
 
 
 def _size(draft: Draft, spec: Any) -> None:
@@ -174,7 +311,8 @@ def _size(draft: Draft, spec: Any) -> None:
     if not isinstance(spec, Mapping):
         return
     replicas = spec.get("replicas")
-    if isinstance(replicas, int) and replicas > 1:
+    ranks = any("--nnodes" in word for word in draft.run.command)
+    if isinstance(replicas, int) and replicas > 1 and not ranks:
         draft.leave(
             f"replicas: {replicas}", "replicas are services of their own: serve the model on each Spark by itself"
         )
@@ -198,7 +336,7 @@ def _variable(draft: Draft, entry: Mapping[str, Any]) -> None:
 
 def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> None:
     """Take over folders of the host; say of other volumes why not."""
-    volumes = {str(each.get("name")): each for each in _listed(pod, "volumes") if isinstance(each, Mapping)}
+    volumes = _by_name(pod, "volumes")
     for mount in _listed(body, "volumeMounts"):
         if not isinstance(mount, Mapping):
             raise Unreadable("'volumeMounts' must be a list of mappings")
@@ -215,10 +353,13 @@ def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> N
             draft.run.options.append(("--volume", f"{spec}:ro" if mount.get("readOnly") else spec))
         else:
             kind = next((key for key in volume if key != "name"), "nothing that is named here")
-            draft.leave(
-                f"volume {mount.get('name')} at {target}",
-                f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host",
+            reason = (
+                "its files are not carried over; the script that the container runs is read where the file has its text"
+                if kind in ("configMap", "projected")
+                else f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host"
             )
+            draft.leave(f"volume {mount.get('name')} at {target}", reason)
+            draft.dropped.append(target)
 
 
 def _name(workload: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from .._common.docker_run import DockerRun
 from . import import_engine
 from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable
 from .import_engine import SYSTEMD, brief
+from .import_inline import inline_scripts, mounted_scripts, script_path
 
 BESIDE = "stands beside the launch; the roles of this collection prepare hosts"
 RANKS = "the ranks of a spark_cluster are started by their units"
@@ -49,6 +50,7 @@ def read(draft: Draft, text: str, select: str | None) -> None:
     if not text.strip():
         raise Unreadable("the text is empty")
     text = re.sub(r"\^\r?\n", " ", _of_page(text))  # how a command goes on in cmd.exe
+    text = re.sub(r"\\\s*\Z", "", text)  # a command that was copied without its last line
     given, found = dict(draft.variables), _Found()
     noted = list(draft.left_out)
     arguments: list[str] | None
@@ -99,7 +101,7 @@ def run_role(run: DockerRun) -> str:
         serves = (
             words[0].startswith("-")
             or (words[0] == "serve" and len(words) > 1)
-            or ("/" in words[0] and not words[0].endswith(".sh") and "vllm" in run.image)
+            or ("/" in words[0] and not import_engine.program(words) and "vllm" in run.image)
         )
         if serves and (words[0] != "-c"):
             return "rank" if import_engine.is_rank(words) else "engine"
@@ -141,6 +143,12 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
         scripts = [word for word in words if len(word) < len(text) and not word.startswith(("$(", "`"))]
         inner = next((word for word in scripts if import_engine.starts(word)), None)
         _note_elsewhere(words, command.stdin, found)
+        inside = docker_run.read_docker_exec(words)
+        ran = [*run.values("--entrypoint")[-1:], *run.command] if run else inside[2] if inside else words
+        if (run is None or run_role(run) == "other") and draft.note_download(
+            ran, command.stdin, run.mounts if run else ()
+        ):
+            continue
         if import_engine.quiet(words) and words[0] not in ("exec", "cat", "tee") and run is None:
             continue
         if words[0].rpartition("/")[2] in ("echo", "printf"):
@@ -188,8 +196,8 @@ def _typed(draft: Draft, command: shell.Command, found: _Found) -> None:
         draft.leave(" ".join(words[:2]), "what that file sets is not known here; say it (variables)")
     elif words and not import_engine.quiet(words):
         ranks = re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words))
-        inner = RANKS if ranks else f"is run in the container; put what it does into {OWN_IMAGE}"
-        draft.leave(brief(command.words), inner if inside or ranks else BESIDE)
+        reason = RANKS if ranks else f"is run in the container; put what it does into {OWN_IMAGE}"
+        draft.leave(brief(command.words), reason if inside or ranks else BESIDE)
 
 
 def _composed(draft: Draft, words: Sequence[str], service: str, run: DockerRun, found: _Found) -> None:
@@ -307,21 +315,26 @@ def _settle(draft: Draft, found: _Found, select: str | None) -> None:
 
 
 def _mounted_script(draft: Draft, run: DockerRun, written: Sequence[str]) -> None:
-    """Give a container that runs a mounted script, which the text itself writes, that script to run."""
+    """Give a container that runs a mounted script the text of it, which the launch writes or which lies beside it."""
     entrypoint = next(iter(reversed(run.values("--entrypoint"))), "")
     words = [*entrypoint.split(), *run.command]
-    mount = next(((source, target) for source, target in run.mounts if words[-1:] == [target]), None)
-    shells = [word.rpartition("/")[2] in import_engine.SHELLS for word in words[:-1]]
-    if mount is None or not all(shells) or len(written) != 1:
+    scripts = mounted_scripts(run.mounts, draft.scripts)
+    mounted = next((target for _source, target in run.mounts if words[-1:] == [target]), None)
+    if mounted and len(written) == 1:
+        scripts.setdefault(mounted, written[0])
+    folder = next(iter(reversed(run.values("--workdir"))), "/")
+    inlined = inline_scripts(words, scripts, folder) if scripts else words
+    if inlined == words:
         return
+    path = script_path(words)
     run.options = [
         (option, value)
         for option, value in run.options
-        if option != "--entrypoint" and not (option in ("--volume", "--mount") and mount[1] in str(value))
+        if option != "--entrypoint" and not (path and option in ("--volume", "--mount") and path in str(value))
     ]
     run.options.append(("--entrypoint", ""))
-    run.command = ["bash", "-c", written[0]]
-    draft.leave(f"script {mount[1]}", "the launch writes it; what it starts is read")
+    run.command = inlined
+    draft.leave(f"script {path}", "the launch writes it, or it lies beside it; what it starts is read")
 
 
 def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str, list[str], dict[str, str]]]) -> None:

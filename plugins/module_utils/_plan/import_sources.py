@@ -16,6 +16,7 @@ from .._common import docker_run, shell
 from .._common.docker_run import DockerRun
 from . import import_kubernetes, import_recipes, import_scripts
 from .import_draft import Draft, Unreadable, words_of
+from .import_inline import inline_scripts, mounted_scripts, script_path
 
 FORMS = ("docker", "compose", "kubernetes", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia")
 _HELM = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|(?:include|if|with|range|toYaml|template|define)\s)")
@@ -52,14 +53,14 @@ def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
     :param text: as it was given
     :param document: the text as YAML, where it is YAML
     :param form: one of C(FORMS), or C(auto)
-    :param options: C(variables), C(files), C(select), C(variant) and C(features) of C(importer.import_launch)
+    :param options: C(variables), C(files), C(scripts), C(select), C(variant) and C(features) of C(importer.import_launch)
     :returns: what it says, by docker's options
     :raises Unreadable: where there is no launch of vLLM in it
     """
     form = detect(text, document) if form == "auto" else form
     if form not in FORMS:
         raise Unreadable(f"form is {form!r}, expected auto or one of {', '.join(FORMS)}")
-    draft = Draft(form, variables=options["variables"], files=options["files"], text=text)
+    draft = Draft(form, variables=options["variables"], files=options["files"], scripts=options["scripts"], text=text)
     try:
         _READERS[form](draft, text if form in ("docker", "systemd") else _mapping(document, form), options)
     except Unreadable:
@@ -115,6 +116,9 @@ def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
         draft.variables.update(_assignments(shell.read_words(line), draft.variables))
     for key, value in unit.sections.get("Service", []):
         if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
+            continue
+        words = shell.read_words(docker_run.exec_command(value)) if key == "ExecStartPre" else []
+        if words and draft.note_download(words):
             continue
         if key == "ExecStartPre":
             draft.leave(f"{key}={value}", _before(value))
@@ -254,6 +258,7 @@ _COMPOSE_KINDS: dict[str, tuple[type, ...]] = {
     "volumes": (list,),
 }
 _COMPOSE_REASONS = {
+    "configs": "only a script that the container runs is read from them",
     "build": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "depends_on": "engines of a host start one after another in any case",
     "deploy": "spark_gpu_args gives every engine the GPU; systemd restarts it",
@@ -266,20 +271,30 @@ _COMPOSE_REASONS = {
 
 
 def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    entries = [(str(name), body) for name, body in document["services"].items() if isinstance(body, Mapping)]
-    engines = [entry for entry in entries if options["select"] or "vllm" in str(_settled(entry[1], draft.variables))]
-    leading = [entry for entry in engines if _role(_settled(entry[1], draft.variables)) == "engine"]
+    select = options["select"]
+    configs = document.get("configs")
+    texts = _settled(configs, draft.variables) if isinstance(configs, Mapping) else {}
+    entries = [
+        (str(name), _with_scripts(draft, _settled(body, draft.variables), texts))
+        for name, body in document["services"].items()
+        if isinstance(body, Mapping)
+    ]
+    asked = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
+    engines = [entry for entry in entries if "vllm" in str(entry)]
+    leading = [entry for entry in engines if _role(entry[1]) == "engine"]
     started = [entry for entry in leading if not entry[1].get("profiles")]  # what no profile has to be named for
-    found = started if len(started) == 1 else leading or engines
-    name, body = import_scripts.one(
-        entries if options["select"] else found, options["select"], "services that run vLLM"
-    )
-    for other, _body in entries:
-        if other != name:
-            joins = _role(_settled(_body, draft.variables)) in ("ray", "rank")
+    found = started if len(started) == 1 else leading or engines or (entries if len(entries) == 1 else [])
+    if select is not None and not asked:
+        import_scripts.one(entries, select, "services that run vLLM")
+    name, body = asked[0] if asked else import_scripts.one(found, None, "services that run vLLM")
+    for other, other_body in entries:
+        if other != name and not draft.note_download(
+            _command_of(other_body), "", DockerRun(options=_volumes_of(other_body)).mounts
+        ):
+            joins = _role(other_body) in ("ray", "rank")
             reason = import_scripts.RANKS if joins else "another service of the compose file"
             draft.leave(f"service {other}", reason)
-    body = {key: value for key, value in _settled(body, draft.variables).items() if value is not None}
+    body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
     for key, kinds in _COMPOSE_KINDS.items():
         if not isinstance(body.get(key, kinds[0]()), kinds):
@@ -293,15 +308,56 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
         start = words_of(body["entrypoint"])
         draft.run.options.append(("--entrypoint", start[0] if start else ""))
         draft.run.command = [*start[1:], *draft.run.command]
+    if body.get("build") and not draft.run.image:
+        draft.leave("image", "is built by the compose file: push it to a registry and name it (image)")
+
+
+def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service of compose whose command has the text of the scripts that configs and mounts bring.
+
+    :param draft: with the files that lie beside the compose file
+    :param body: the service
+    :param configs: the compose file's C(configs)
+    :returns: the service
+    """
+    if not all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint")):
+        return body
+    scripts: dict[str, str] = {}
+    for entry in body["configs"] if isinstance(body.get("configs"), list) else []:
+        source = str(entry.get("source")) if isinstance(entry, Mapping) else str(entry)
+        target = str(entry.get("target") or f"/{source}") if isinstance(entry, Mapping) else f"/{source}"
+        config = configs.get(source)
+        text = config.get("content") if isinstance(config, Mapping) else None
+        if text is None and isinstance(config, Mapping):
+            text = draft.scripts.get(str(config.get("file") or "").removeprefix("./"))
+        if isinstance(text, str):
+            scripts[target if target.startswith("/") else f"/{target}"] = text
+    scripts.update(mounted_scripts(DockerRun(options=_volumes_of(body)).mounts, draft.scripts))
+    words = _command_of(body)
+    inlined = inline_scripts(words, scripts, str(body.get("working_dir") or "/")) if scripts else words
+    if inlined == words:
+        return body
+    path = script_path(words)
+    draft.leave(f"script {path}" if path else "scripts", "its text is at hand: the engine that it starts is read")
+    return {**body, "entrypoint": inlined[:1], "command": inlined[1:]}
+
+
+def _command_of(body: Mapping[str, Any]) -> list[str]:
+    """Return the words that a service of compose runs, none where they are written as nothing that compose takes."""
+    parts = [body.get(key) for key in ("entrypoint", "command")]
+    return [word for part in parts if isinstance(part, (str, list)) for word in words_of(part)]
+
+
+def _volumes_of(body: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    volumes = body.get("volumes")
+    return [("--volume", _volume(item)) for item in volumes] if isinstance(volumes, list) else []
 
 
 def _role(body: Mapping[str, Any]) -> str:
     """Tell what a service of compose is there for, as C(import_engine.role)."""
     if not all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint")):
         return "engine"
-    run = DockerRun(image=str(body.get("image") or ""), command=words_of(body.get("command")))
-    start = words_of(body.get("entrypoint"))
-    return import_scripts.run_role(DockerRun(image=run.image, command=[*start, *run.command]))
+    return import_scripts.run_role(DockerRun(image=str(body.get("image") or ""), command=_command_of(body)))
 
 
 def _compose_key(draft: Draft, key: str, value: Any) -> None:

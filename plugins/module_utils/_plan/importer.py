@@ -23,7 +23,8 @@ from .._compat.compat import check_launch, check_written
 from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch, seccomp
-from . import import_engine, recipes, service_keys
+from . import import_engine, import_inline, recipes, service_keys
+from .import_downloads import Download, holds
 from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
 from .import_sources import FORMS, read_source
@@ -44,6 +45,7 @@ ORDER = (
     "secrets",
     "args",
     "env",
+    "checks",
     "pip",
     "files",
     "shm_size",
@@ -153,7 +155,6 @@ MOST_SPARKS = 8
 OWN_DOCKER_ARGS = ("--network", "host", "--shm-size", "8g")
 CLUSTER_OPTIONS = (("--device", "/dev/infiniband"), ("--cap-add", "IPC_LOCK"), ("--privileged", "None"))
 CLUSTER_DOCKER_ARGS = ("--device", "/dev/infiniband", "--ulimit", "memlock=-1", "--cap-add", "IPC_LOCK")
-OTHER_PROGRAMS = ("bash", "sh", "python", "python3", "sleep", "ray", "sglang", "trtllm-serve", "llama-server")
 # Options of pip install that change nothing about what is installed.
 QUIET_PIP = (
     "-q",
@@ -180,6 +181,7 @@ def import_launch(
     image: str | None = None,
     variables: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
+    scripts: Mapping[str, str] | None = None,
     select: str | None = None,
     variant: str | None = None,
     features: Sequence[str] | None = None,
@@ -197,7 +199,8 @@ def import_launch(
     :param image: in the place of the launch's
     :param variables: what C($NAME) and C({placeholder}) stand for
     :param files: content of env files by the path that names them
-    :param select: which of several containers
+    :param scripts: content of the scripts beside the launch by their relative path
+    :param select: which of several containers, by the name of the container, its workload or its service
     :param variant: of a vLLM recipe; without it one that fits
     :param features: of a vLLM recipe
     :param known_recipes: recipes of this collection, for the config of a model that has none here
@@ -215,6 +218,7 @@ def import_launch(
             form,
             variables=dict(variables or {}),
             files=dict(files or {}),
+            scripts=dict(scripts or {}),
             select=select,
             variant=variant,
             features=features,
@@ -299,21 +303,81 @@ def _add_config(
     config: Mapping[str, Any] | None,
     known_recipes: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Give the service the config.json that it cannot be planned without, where one is at hand."""
+    """Give the service the config.json that it cannot be planned without, from the recipe that serves its model.
+
+    :param service: that is changed
+    :param made: the import, which names the recipe
+    :param config: given by the caller, which counts before any recipe's
+    :param known_recipes: recipes of this collection by name
+    """
     if config:
         service["config"] = dict(config)
         return
-    repo = service["model"].get("repo")
-    for name, recipe in sorted(known_recipes.items()):
-        if repo and (recipe.get("model") or {}).get("repo") == repo:
-            for key in ("config", "quant_config", "weights_gib", "draft_weights_gib"):
-                if recipe.get(key) is not None:
-                    service[key] = recipe[key]
-            made.leave(
-                f"recipe {name}",
-                "serves the same model and gave its config; 'recipe' instead of model, image, args and config takes all of it",
-            )
-            return
+    ways = [
+        (name, variant, recipe, body or {})
+        for name, recipe in sorted(known_recipes.items())
+        for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
+    ]
+    serving = [
+        way for way in ways if _same_model(service["model"], {**way[2].get("model", {}), **way[3].get("model", {})})
+    ]
+    if not serving:
+        return
+    name, variant, recipe, body = min(serving, key=lambda way: _distance(service, made.nodes, way[2], way[3]))
+    service["config"] = recipes.merge(recipe.get("config") or {}, body.get("config") or {})
+    drafts = _drafter_of(service["args"]) == _drafter_of(_args_of(recipe, body))
+    # What a variant states for its image as a whole takes the place of sizes.
+    stated = next((key for key in ("memory", "memory_gib") if body.get(key) is not None), "")
+    sizes = [stated] if stated else ["weights_gib", *(["draft_weights_gib"] if drafts else [])]
+    for key in ("quant_config", *sizes, *(["draft_config"] if drafts else [])):
+        value = body.get(key, recipe.get(key))
+        if value is not None:
+            service[key] = value
+    whole = f"'recipe: {name}'" + (f" with 'variant: {variant}'" if variant else "")
+    made.leave(
+        f"recipe {name}" + (f", variant {variant}" if variant else ""),
+        f"serves the same model and gave its config; {whole} instead of model, image, args and config takes all of it",
+    )
+
+
+def _same_model(model: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a recipe serves a model: its repository, or one of the name that a folder has."""
+    repo = str(other.get("repo") or "")
+    if model.get("repo"):
+        return bool(model["repo"] == repo)
+    return bool(repo) and PurePosixPath(str(model.get("path"))).name.lower() == repo.rpartition("/")[2].lower()
+
+
+def _args_of(recipe: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    layers = (recipes.normalise_args(layer.get("args") or {}) for layer in (recipe, variant))
+    return recipes.merge(*layers)
+
+
+def _drafter_of(args: Mapping[str, Any]) -> tuple[str, str]:
+    """Return method and model of speculative decoding, empty where there is none."""
+    spec = args.get("speculative-config")
+    return (str(spec.get("method") or ""), str(spec.get("model") or "")) if isinstance(spec, Mapping) else ("", "")
+
+
+def _distance(
+    service: Mapping[str, Any], nodes: int, recipe: Mapping[str, Any], variant: Mapping[str, Any]
+) -> tuple[int, int]:
+    """Return how far a way to serve a model is from a launch: Sparks and drafter first, then the options that decide kernels."""
+    args, own = _args_of(recipe, variant), service["args"]
+    apart = 16 * (nodes != (variant.get("nodes") or recipe.get("nodes") or 1))
+    method, drafter = _drafter_of(own)
+    apart += 8 * (method != _drafter_of(args)[0]) + 4 * (drafter != _drafter_of(args)[1])
+    image = service.get("image")
+    ref = image.get("ref") if isinstance(image, Mapping) else image
+    images = [entry.get("ref") for layer in (variant, recipe) for entry in layer.get("images") or []]
+    apart += 2 * (bool(variant.get("images")) and ref not in images)
+    for option in ("kv-cache-dtype", "moe-backend", "attention-backend", "quantization", "reasoning-parser", "runner"):
+        apart += own.get(option) != args.get(option)
+    length = own.get("max-model-len") or 0
+    apart += (
+        isinstance(length, int) and isinstance(args.get("max-model-len"), int) and length > 2 * args["max-model-len"]
+    )
+    return apart, len(variant.get("args") or {})
 
 
 def _hide(value: Any, secrets: set[str]) -> Any:
@@ -379,10 +443,60 @@ class _Import:
         if not self.draft.run.command and not self.draft.run.image:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
         parsed = launch.parse(words, (known or {}).get("vllm_version"))
+        model = self._check_parsed(parsed, words, known)
+        args = self._settled(self._spanned(parsed.args, words))
+        own_port, reachable = self._port(args.pop("port", None))
+        unit = _service_name(name or self.draft.name or model)
+        result: dict[str, Any] = {"name": unit, "port": port or own_port}
+        served = args.pop("served-model-name", None)
+        names = served if isinstance(served, list) else [served or model]
+        result["served_model_name"] = str(names[0])
+        for other in names[1:]:
+            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
+        if args.pop("download-dir", None):
+            self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
+        keys = self._secrets(env, args, unit)
+        self._listening(args.pop("host", None), reachable, keys)
+        if self._downloaded(model):
+            self.rewritten[model] = service_keys.MODEL_FOLDER
+        docker_args = [*self._docker_options(result), *self._mounts(env, model)]
+        if self.bare:
+            docker_args += ["--entrypoint", ""]
+        if self.cpus and "--cpuset-cpus" not in docker_args:
+            docker_args += ["--cpuset-cpus", self.cpus]
+        self._drafter(model, args)
+        result["model"] = self._model(model, args)
+        self._files_of_model(args, result["model"])
+        if chosen:
+            result["image"] = self._image(chosen, known)
+        result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
+        result["checks"] = _checks(args)
+        self._own_files(args)
+        for key, value in result["args"].items():
+            if value != args[key] and service_keys.MODEL_FOLDER not in str(value):
+                self.leave(
+                    f"--{key}", "names a file of the container; it is expected at its new place below spark_hf_home"
+                )
+        result["env"] = {key: self._moved(value) for key, value in sorted(self._plain(env).items())}
+        result.update(keys)
+        result.update(docker_args=docker_args, pip=self.packages, files=self.files)
+        return {key: result[key] for key in ORDER if result.get(key) or key == "args"}
+
+    def _check_parsed(self, parsed: launch.Parsed, words: Sequence[str], known: Mapping[str, Any] | None) -> str:
+        """Return the model of a command; names options that cannot be carried over.
+
+        :param parsed: the command
+        :param words: of it
+        :param known: the image in the catalogue
+        :raises Unreadable: without a model
+        """
+        image = self.draft.run.image
         if parsed.model is None:
-            if self.by_docker and known is None and "vllm" not in str(chosen):
-                raise Unreadable(f"the container runs {chosen}, which does not look like vLLM")
-            why = "" if words else "; the image seems to be started by variables of its own, which cannot be read"
+            if self.by_docker and known is None and "vllm" not in image:
+                raise Unreadable(
+                    f"the container runs {image or 'an image without a name'}, which does not look like vLLM"
+                )
+            why = "" if words else ": its image starts vllm serve, and nothing is given to it"
             if self.draft.run.command and not words:
                 why = "; the script is given it by whoever calls it ($@): write the command as it is called"
             raise Unreadable(f"no model is named on the command line of vllm serve{why}")
@@ -391,41 +505,13 @@ class _Import:
             raise Unreadable(f"the model waits for {', '.join(waits)}: say what that is (variables)")
         for problem in parsed.problems:
             owned = problem.option.lstrip("-") in clustering.OWNED_ARGS
+            waits = shell.unknown_names(problem.option)
+            if waits:
+                self.leave(problem.option, f"waits for {', '.join(waits)}: say what that is (variables)")
+                continue
             if problem.kind not in ("unknown", "bad_choice", "model_option") and not owned:
                 self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
-        args = self._settled(self._spanned(parsed.args, words))
-        own_port, reachable = self._port(args.pop("port", None))
-        unit = _service_name(name or self.draft.name or parsed.model)
-        result: dict[str, Any] = {"name": unit, "port": port or own_port}
-        served = args.pop("served-model-name", None)
-        names = served if isinstance(served, list) else [served or parsed.model]
-        result["served_model_name"] = str(names[0])
-        for other in names[1:]:
-            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
-        if args.pop("download-dir", None):
-            self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
-        keys = self._secrets(env, args, unit)
-        self._listening(args.pop("host", None), reachable, keys)
-        docker_args = [*self._docker_options(result), *self._mounts(env, parsed.model)]
-        if self.bare:
-            docker_args += ["--entrypoint", ""]
-        if self.cpus and "--cpuset-cpus" not in docker_args:
-            docker_args += ["--cpuset-cpus", self.cpus]
-        self._drafter(parsed.model, args)
-        result["model"] = self._model(parsed.model, args)
-        if chosen:
-            result["image"] = self._image(chosen, known)
-        result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
-        self._own_files(args)
-        for key, value in result["args"].items():
-            if value != args[key]:
-                self.leave(
-                    f"--{key}", "names a file of the container; it is expected at its new place below spark_hf_home"
-                )
-        result["env"] = {key: self._moved(value) for key, value in sorted(self._plain(env).items())}
-        result.update(keys)
-        result.update(docker_args=docker_args, pip=self.packages, files=self.files)
-        return {key: result[key] for key in ORDER if result.get(key) or key == "args"}
+        return parsed.model
 
     def spark_cluster(self, service: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the cluster of a launch that spans several Sparks."""
@@ -603,12 +689,15 @@ class _Import:
         found = {}
         for name, value in env.items():
             waits = shell.unknown_names(value or "") or re.findall(r"<[^<>]+>", value or "")
+            inside = next((path for path in self.draft.dropped if holds(path, value or "") is not None), None)
             if not self.draft.run.image and name in MACHINE_ENV:
                 self.leave(name, "is of the machine that it was typed on; the image has its own")
             elif self.nodes > 1 and name in CLUSTER_ENV:
                 self.leave(name, "a spark_cluster finds the addresses and interfaces of each host itself")
             elif name in OWN_ENV:
                 self.leave(name, "weights, caches, the GPU and offline use are the same for every engine here")
+            elif inside is not None:
+                self.leave(name, f"points into {inside}, whose volume is not carried over")
             elif waits:
                 self.leave(name, f"waits for {', '.join(waits)}: say what that is (variables)")
             elif value is not None:
@@ -650,15 +739,51 @@ class _Import:
                 "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
             )
         if engine is None:
-            if words and words[0].rpartition("/")[2] in OTHER_PROGRAMS:
-                runs = brief(words[:2] if words[0].startswith("python") else words[:1])
-                raise Unreadable(f"the container runs {runs}, not vllm serve")
+            self._check_serves(words, entrypoint, known)
             engine = Engine(words=words)
         found = engine.words
         while found[:2] == ["vllm", "serve"]:
             self.leave("vllm serve", "stands there twice")
             found = found[2:]
         return found, self._around(engine)
+
+    def _check_serves(self, words: Sequence[str], entrypoint: str | None, known: Mapping[str, Any] | None) -> None:
+        """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
+
+        :param words: the command, entrypoint first
+        :param entrypoint: that the launch sets
+        :param known: the image in the catalogue
+        :raises Unreadable: with what it runs
+        """
+        if not self.by_docker and not words:
+            return
+        image = self.draft.run.image or "the image"
+        program = (import_engine.program(words) or brief(words[:1])) if entrypoint else import_engine.program(words)
+        serves = (known or {}).get("entrypoint") == "serve"
+        mounted = any(words[:1] == [target] for _source, target in self.draft.run.mounts)
+        alone = len(words) == 1 and words[0].startswith("/") and not mounted
+        bare = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+        if not program and not serves and self.by_docker and (alone or bare):
+            program = brief(words[:1])
+        path = import_inline.script_path(words)
+        if program and (path or alone):
+            shown = program if path in program or not path else f"{program} {path}"
+            raise Unreadable(
+                f"the container runs {shown}, not vllm serve; what that starts is not in this text: give the script itself, or the "
+                "command that it ends with (docker top shows it)"
+            )
+        if program:
+            raise Unreadable(f"the container runs {program}, not vllm serve")
+        if not words and not serves:
+            ours = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
+            names = [name for name in self.outer if name not in ours and not name.startswith(("NCCL_", "NVIDIA_"))]
+            if "vllm" not in image and not any("VLLM" in name or "MODEL" in name for name in names):
+                raise Unreadable(f"the container runs {image}, which does not look like vLLM")
+            shown = f" ({', '.join(names[:8])})" if names else ""
+            raise Unreadable(
+                f"{image} is started by variables of its own{shown}: the vllm serve command that its start script makes of them is "
+                "not known here; give that command (docker top shows it)"
+            )
 
     def _around(self, engine: Engine) -> dict[str, str | None]:
         """Say what becomes of what stood around the engine; returns the variables that were set there."""
@@ -667,6 +792,8 @@ class _Import:
             self.leave(item, reason)
         for words in engine.beside:
             packages = _pip_packages(words)
+            if self.draft.note_download(words):
+                continue
             if packages:
                 self.packages += packages
             elif not quiet(words):
@@ -747,6 +874,8 @@ class _Import:
                     self.host_vars["spark_hf_home"] = source
             elif CACHES.fullmatch(target):
                 self.leave(spec, "compile caches are kept in spark_cache_dir")
+            elif model in self.rewritten and holds(target, model) is not None:
+                self.leave(spec, "held the model, which the role models fetches")
             elif model == target:
                 self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
             elif self._outside(model) != model and source.startswith(f"{self._outside(model)}/"):
@@ -758,10 +887,12 @@ class _Import:
                 )
             elif source.startswith(("~", ".")) or shell.unknown_names(source):
                 self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
+                self.draft.dropped.append(target)
             elif source:
                 kept += [option, value]
             else:
                 self.leave(spec, "an anonymous volume is lost with its container")
+                self.draft.dropped.append(target)
         return kept
 
     def _drafter(self, model: str, args: dict[str, Any]) -> None:
@@ -770,7 +901,7 @@ class _Import:
         drafter = spec.get("model") if isinstance(spec, Mapping) else None
         if not isinstance(spec, Mapping) or not isinstance(drafter, str):
             return
-        repo, _revision = _of_hub(drafter)
+        repo, _revision = self._of_hub(drafter)
         if drafter == model:
             args["speculative-config"] = {key: value for key, value in spec.items() if key != "model"}
             self.leave(f"drafter {drafter}", "is the model itself, which vLLM takes by itself")
@@ -779,11 +910,13 @@ class _Import:
 
     def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
         """Return the model, with what else must be fetched for an engine that runs offline."""
-        repo, snapshot = _of_hub(typed)
+        repo, snapshot = self._of_hub(typed)
         if repo:
-            self.leave(typed, "is a snapshot of the hub's cache: its repository and revision are named instead")
+            kind = "the folder of a download" if self._downloaded(typed) else "a snapshot of the hub's cache"
+            self.leave(typed, f"is {kind}: its repository and revision are named instead")
             typed = repo
-            args.setdefault("revision", snapshot)
+            if snapshot:
+                args.setdefault("revision", snapshot)
         revision = args.pop("revision", None)
         spec = args.get("speculative-config")
         drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
@@ -808,6 +941,27 @@ class _Import:
                 raise Unreadable(f"the model's folder waits for {', '.join(waits)}: say what that is (variables)")
             return {"path": path, **beside}
         return {"repo": typed, **({"revision": str(revision)} if revision else {}), **beside}
+
+    def _of_hub(self, path: str) -> tuple[str, str]:
+        """Return repository and commit of a folder in the hub's cache, or of one that the launch fetches; nothing for others."""
+        download = self._downloaded(path)
+        return (download.repo, download.revision) if download else _of_hub(path)
+
+    def _downloaded(self, path: str, file: bool = False) -> Download | None:
+        """Return the download that made a folder, or a file, of the container; None where the launch has none."""
+        for download in self.draft.downloads:
+            places = (path, self._outside(path))
+            if bool(download.file) == file and any(holds(download.folder, place) == "" for place in places):
+                return download
+        return None
+
+    def _files_of_model(self, args: dict[str, Any], model: Mapping[str, Any]) -> None:
+        """Name files that the launch fetched from the model's own repository by the folder of the model."""
+        for name, value in args.items():
+            download = self._downloaded(value, True) if isinstance(value, str) and value.startswith("/") else None
+            if download and download.repo == model.get("repo"):
+                args[name] = f"{service_keys.MODEL_FOLDER}/{download.file}"
+                self.leave(f"--{name} {value}", "is a file of the model's repository, which is fetched whole")
 
     def _own_files(self, args: Mapping[str, Any]) -> None:
         """Name the files that options ask for and no mount brings: they were made in the old container."""
@@ -842,6 +996,12 @@ class _Import:
                 if value == old or value.startswith(f"{old}/"):
                     return new + value[len(old) :]
         return value
+
+
+def _checks(args: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what the proof is to ask of a launch that names parsers: tool calls, and reasoning apart from the answer."""
+    tools = bool(args.get("enable-auto-tool-choice") and args.get("tool-call-parser"))
+    return {name: True for name, wanted in (("tools", tools), ("reasoning", args.get("reasoning-parser"))) if wanted}
 
 
 _SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")

@@ -40,7 +40,8 @@ _CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _URL = re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|[\w.-]+@[\w.-]+:[\w./~-]+")
 _LOGIN = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
 _ARCHIVE = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz))?|tgz|zip)$")
-_TAKEN = ("model", "args", "env", "config", "quant_config", "weights_gib", "draft_weights_gib", "files", "pip")
+_SIZES = ("quant_config", "weights_gib", "draft_weights_gib", "draft_config", "memory", "memory_gib")
+_TAKEN = ("model", "args", "env", "checks", "config", *_SIZES, "files", "pip")
 _LAYERED = ("args", "env")
 
 
@@ -308,7 +309,7 @@ def _difference(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
         variant["model"] = {**other["model"], **gone}
         # Of another model nothing of the first one's config holds.
         variant["config"] = {**dict.fromkeys(base.get("config") or {}), **(other.get("config") or {})}
-        variant.update({key: other.get(key) for key in ("quant_config", "weights_gib", "draft_weights_gib")})
+        variant.update({key: other.get(key) for key in _SIZES if key in base or key in other})
     if other["images"] and other["images"] != base["images"]:
         variant["images"] = other["images"]
     return variant

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._common.docker_run import read_options
+from .._content import vocabularies
 from .._vllm import seccomp
 from .._vllm.image_catalogue import split_image
 from . import lora, service_keys
@@ -55,7 +56,13 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {each.repo: f"{CONTAINER_HF_HOME}/{each.link}" for each in model.extra if each.link}
     args = {**args, **lora.options(service.lora, folders)}
-    return replace(service, args=args, files=files, linked=linked)
+    vocabulary = vocabularies.needed_by(service.config, service.env)
+    env = dict(service.env)
+    if vocabulary:
+        path = f"{vocabularies.CONTAINER_FOLDER}/{vocabulary.name}"
+        files.append(File(None, path, host=vocabulary.path(settings["spark_hf_home"])))
+        env[vocabulary.variable] = vocabularies.CONTAINER_FOLDER
+    return replace(service, args=args, env=env, files=files, linked=linked)
 
 
 def _own_path(service: PlacedService, sha256: str, name: str) -> str:

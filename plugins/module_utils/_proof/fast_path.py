@@ -48,12 +48,25 @@ def kernel(name: str) -> str:
     """Return the one name of kernels that vLLM writes in several ways.
 
     C(NvFp4LinearBackend.FLASHINFER_CUTLASS) (to 0.19), C(FlashInferCutlassNvFp4LinearKernel), C(flashinfer-cutlass) and
-    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass).
+    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass). A kernel for 16-bit activations of a backend that
+    has one for 4-bit activations too keeps that: C(FlashInferCuteDslNvFp4W4A16LinearKernel) is C(flashinfer_cutedsl_w4a16).
     """
     parts = [part.replace("_", "") for part in _PART.findall(name.rpartition(".")[2].lower().replace("-", "_"))]
     plain = {"deepgemm": "deep_gemm"}
     found = "_".join(dict.fromkeys(plain.get(part, part) for part in parts))
+    if found and "w4a16" in name.lower():
+        return f"{found}{W4A16}"
     return found or name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+W4A16 = "_w4a16"
+_WEIGHT_ONLY = re.compile(r"(?i)w4a16|marlin|humming|mxfp4_bf16")
+"""Kernels for FP4 weights that compute in 16 bits (init_nvfp4_linear_kernel and the oracles of fused_moe, 0.33.0)."""
+
+
+def is_weight_only(name: str) -> bool:
+    """Whether a kernel for FP4 weights unpacks them and computes in 16 bits."""
+    return _WEIGHT_ONLY.search(name) is not None
 
 
 def attention(name: str) -> str:
@@ -110,7 +123,8 @@ _SLOW = {
 class Running:
     """What an engine says that it runs; C(None) and empty for what it does not say.
 
-    moe, linear: C({name, format}) in the order of the lines, one each. slow: what C(_SLOW) calls them.
+    moe, linear: C({name, format}) in the order of the lines, one each. weight_only: kernels for FP4 weights that compute in 16 bits, by the
+    key of C(KERNELS), as the engine writes them. slow: what C(_SLOW) calls them.
     """
 
     version: str | None = None
@@ -129,6 +143,7 @@ class Running:
     max_num_batched_tokens: int | None = None
     draft_method: str | None = None
     draft_tokens: int | None = None
+    weight_only: dict[str, str] = field(default_factory=dict)
     slow: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -200,6 +215,9 @@ def _read_kernels(found: Running, line: str) -> None:
             }
             if entry not in known:
                 known.append(entry)
+            if entry["format"] in ("nvfp4", "mxfp4") and is_weight_only(match["name"]):
+                key = "linear_kernel" if known is found.linear else "moe_backend"
+                found.weight_only.setdefault(key, match["name"].rpartition(".")[2])
             break
     match = _GDN.search(line)
     if match:
@@ -373,10 +391,30 @@ def compare(
     _compare_graphs(service, expected, runs, checks, off)
     _compare_plain(service, expected, runs, counted, checks, off)
     _compare_draft(service, expected, runs, counted, rank, checks, off)
-    meant = {name for key in ("moe_backend", "linear_kernel") for name in (expected.get(key) or {}).get("any_of", [])}
-    kernels_off = any(checks[key].verdict == "off" for key in KERNELS)
-    _tell_slow(service, runs, on_cpu or "marlin" in meant or kernels_off, on_cpu, off)
+    kernels_off = {key for key in KERNELS if checks[key].verdict == "off"}
+    _tell_slow(service, runs, _unasked_weight_only(expected, runs, kernels_off), on_cpu, off)
     return checks, findings
+
+
+def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, told: set[str]) -> str:
+    """Return the kernels that compute FP4 weights in 16 bits though nobody asked for that, in words.
+
+    :param expected: of C(compare)
+    :param runs: what the engine says that it runs
+    :param told: keys of kernels that are reported already
+    :returns: an empty text where there are none, or where the checkpoint has 16-bit activations
+    """
+    if expected.get("fp4_weight_only"):
+        return ""
+    meant = {
+        key for key in KERNELS if any(is_weight_only(name) for name in (expected.get(key) or {}).get("any_of") or [])
+    }
+    kernels = {key: name for key, name in runs.weight_only.items() if key not in meant and key not in told}
+    if kernels:
+        return " and ".join(f"{KERNELS[key]} ({name})" for key, name in sorted(kernels.items()))
+    # Marlin's own warning, of an engine whose lines name no kernel.
+    named = runs.weight_only or meant or told
+    return "layers (Marlin)" if "fp4_weight_only" in runs.slow and not named else ""
 
 
 def _names(key: str, runs: Running, wanted_format: str) -> list[str]:
@@ -397,7 +435,9 @@ def _judge(wanted: Any, names: Sequence[str], unknown: str = "") -> Check:
     elif not wanted:
         check.verdict = "not_asked"
     else:
-        check.verdict = "ok" if set(wanted) & set(names) else "off"
+        # An option names a backend, whose kernel for 16-bit activations has a name of its own.
+        backends = {name.removesuffix(W4A16) for name in names}
+        check.verdict = "ok" if set(wanted) & {*names, *backends} else "off"
     return check
 
 
@@ -582,8 +622,8 @@ def _judge_acceptance(
         check.verdict = "ok" if floor else "not_asked"
 
 
-def _tell_slow(service: str, runs: Running, weight_only_meant: bool, on_cpu: bool, off: Any) -> None:
-    """Say which lines of the start tell of a slow path that nothing above has told of."""
+def _tell_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off: Any) -> None:
+    """Say which lines of the start tell of a slow path that nothing above has told of. weight_only: of C(_unasked_weight_only)."""
     if "emulation" in runs.slow:
         off(
             "emulation",
@@ -591,12 +631,14 @@ def _tell_slow(service: str, runs: Running, weight_only_meant: bool, on_cpu: boo
             "Look for the reasons in the same line of its start-up lines; use an image with FlashInfer or Marlin kernels for "
             "sm_121 (CUDA 13).",
         )
-    if "fp4_weight_only" in runs.slow and not weight_only_meant:
+    if weight_only and not on_cpu:
         off(
             "fp4_weight_only",
-            f"{service} unpacks its FP4 weights to compute in 16 bits (Marlin): prompts are read slower than with FP4 kernels.",
-            "Nothing, if Marlin is what you want: say moe-backend marlin. Else use an image with CUDA 13 and vLLM 0.20.0 or "
-            "newer, whose FP4 kernels load on sm_121.",
+            f"{service} runs its {weight_only} with weight-only FP4: weights are unpacked and computed in 16 bits, so prompts are read "
+            "slower than with FP4 kernels.",
+            "Nothing, if the checkpoint has 16-bit activations (W4A16), or if this is what you want: say moe-backend or linear-backend "
+            "marlin. Else use an image with CUDA 13 and vLLM 0.20.0 or newer, whose FP4 kernels load on sm_121, and look in its start-up "
+            "lines for why FlashInfer's kernel was not taken.",
         )
     if "gdn_prefill" in runs.slow:
         off(

@@ -17,7 +17,7 @@ from .._host import units
 from .._runtime import command
 from . import engines, readiness, receipt_file, receipts, residency
 
-MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len")
+MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len", "tool_turns")
 METRICS_TIMEOUT = 10.0  # s
 AT_ONCE_SECONDS = 30.0  # for one that runs and was proved before; the whole proof gives a slower one all its time
 INTERVAL = 2.0  # s

@@ -21,12 +21,13 @@ import http.client
 import io
 import json
 import math
+import re
 import socket
 import ssl
 import time
 import unicodedata
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,62 @@ WEATHER_TOOL = {
         },
     },
 }
+
+
+def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
+    """Return a tool whose parameters are texts, in OpenAI's form."""
+    properties = {key: {"type": "string", "description": about} for key, about in parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+_PATH = "Path below the repository"
+AGENT_TOOLS = [
+    _tool("list_files", "List the files of a folder.", path=_PATH),
+    _tool("search_code", "Search the repository for a text.", text="Text to find"),
+    _tool("read_file", "Read a file.", path=_PATH, first_line="First line", last_line="Last line"),
+    _tool("write_file", "Replace a file.", path=_PATH, content="New content"),
+    _tool("apply_patch", "Apply a unified diff.", patch="The diff"),
+    _tool("delete_file", "Delete a file.", path=_PATH),
+    _tool("run_tests", "Run the tests of a file.", path=_PATH),
+    _tool("run_command", "Run a shell command.", command="The command"),
+    _tool("git_log", "Show the last commits of a file.", path=_PATH),
+    _tool("search_web", "Search the web.", query="What to search for"),
+    _tool("fetch_page", "Fetch a web page.", url="Address of the page"),
+    WEATHER_TOOL,
+]
+"""Tools of the conversation that an agent has: many, so that their descriptions fill blocks of the prefix cache."""
+AGENT_TASK = (
+    "A test of parse_port fails. Use one tool in each step: first search_code for parse_port, then read_file on the file that it is in, "
+    "then run_tests on its test. Report only after the tests have run."
+)
+AGENT_RESULTS = {
+    "search_code": '[{"path": "src/net/ports.py", "line": 12, "text": "def parse_port(text):"}]',
+    "read_file": "def parse_port(text):\n    return int(text)\n\n# tested by tests/net/test_ports.py",
+    "run_tests": '{"path": "tests/net/test_ports.py", "passed": 3, "failed": 0}',
+}
+AGENT_TURNS = 3
+AGENT_TOKENS = 2048
+"""Most tokens of a turn; one that is cut off ends the conversation and says nothing about the engine."""
+AGENT_SECONDS = 240.0
+"""The whole conversation; a slow engine has fewer turns."""
+AGENT_PROMPT_TOKENS = 4096
+"""Context that the tools and results of the conversation take with room for a chat template; shorter contexts are not asked."""
+
+# How models write a tool call before a parser has read it: Hermes and Qwen, Qwen3-Coder, Mistral, Gemma, Kimi, DeepSeek, MiniMax,
+# Llama, Harmony (vllm/tool_parsers).
+_CALL_TEXT = re.compile(
+    r"</?tool_calls?>|<function[=_]|</function>|<parameter=|\[TOOL_CALLS\]|<\|/?tool_?call|<\|tool_calls_section|"
+    r"<\uff5ctool\u2581|<\uff5cDSML|<invoke name=|<minimax:tool_call|<\|python_tag\|>|<start_function_call>|<\|channel\|>|"
+    r"<arg_key>"
+)
+_CALL_FENCE = re.compile(r"```(?:json|tool_code|tool_call)?\s*[\[{].*?\"name\"\s*:\s*\"(\w+)\"", re.DOTALL)
+MALFORMED_FIX = (
+    "the engine did not turn the model's text into a call. If other calls arrive, the tool-call-parser is right and the call itself is "
+    "damaged: speculative decoding by MTP with prefix caching does that to hybrid models in some versions of vLLM, so set "
+    "enable-prefix-caching: false or leave out speculative-config, or use a newer image. If no call ever arrives, set the "
+    "tool-call-parser (and chat template) of this model"
+)
 
 
 class Problem(Exception):
@@ -723,6 +780,7 @@ def blank_figures(model: str | None) -> dict[str, Any]:
         "decode_tokens_per_second": None,
         "completion_tokens": None,
         "reply": None,
+        "tool_turns": None,
     }
 
 
@@ -733,7 +791,8 @@ class Requests:
     timeout: seconds of each small request. completion_timeout: seconds of each wait on tokens; the first ones come only after the
     kernels are compiled, so it is long, and an attempt that times out is made again until the deadline. tools, reasoning: whether a
     tool call and the reasoning split are checked. check_tokens, check_temperature: most tokens and sampling temperature of their
-    answers. adapters: names of LoRA adapters that have to be served and to answer. measure: make a second, warm request for the
+    answers. agent: whether a conversation with many tools follows the first call.
+    adapters: names of LoRA adapters that have to be served and to answer. measure: make a second, warm request for the
     figures, and judge whether its text is garbage.
     """
 
@@ -742,6 +801,7 @@ class Requests:
     prompt: str = DEFAULT_PROMPT
     max_tokens: int = 64
     tools: bool = False
+    agent: bool = True
     reasoning: bool = False
     check_tokens: int = CHECK_TOKENS
     check_temperature: float = 0.0
@@ -990,14 +1050,15 @@ class Readiness:
             "text": text,
         }
 
-    def _chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        most = self.requests.check_tokens
+    def _chat(self, body: dict[str, Any], most: int = 0, time_limit: float = math.inf) -> dict[str, Any]:
+        """Ask for a chat answer and return its first choice. most: tokens, 0 for those of the checks. time_limit: seconds."""
+        most = most or self.requests.check_tokens
         if self.found["max_model_len"]:
             # vLLM refuses a request whose prompt and answer could be longer than the context.
             most = min(most, max(self.found["max_model_len"] - CHECK_PROMPT_TOKENS, self.found["max_model_len"] // 2))
         request = {"model": self.model, "temperature": self.requests.check_temperature, "max_tokens": most, **body}
         # An engine that decodes 10 tokens a second or more gets to the end of it.
-        timeout = min(max(self.requests.completion_timeout, most / 10), max(self.remaining(), 0.1))
+        timeout = min(max(self.requests.completion_timeout, most / 10), max(self.remaining(), 0.1), time_limit)
         answer = self.client.request_json("POST", "/v1/chat/completions", request, timeout=timeout)
         choices = answer.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -1053,32 +1114,53 @@ class Readiness:
             if problem.kind == "http" and "tool" in problem.message.lower():
                 problem.fix = "set enable-auto-tool-choice and the tool-call-parser of this model"
             raise
-        message = choice["message"]
-        calls = entries_of(message, "tool_calls")
-        content = str(message.get("content") or "")
-        parser = "set the tool-call-parser (and chat template) that this model was trained with"
         if choice.get("finish_reason") == "length":
             raise self._ended_by_length("a tool was called")
+        calls = _calls_of(choice, ("get_weather",))
         if not calls:
+            content = str(choice["message"].get("content") or "")
             seen = f"as plain text: {content[:120]!r}" if content else "and said nothing"
-            raise Problem(f"the model did not call the offered tool, it answered {seen}", parser, True)
-        function = calls[0].get("function")
-        name = function.get("name") if isinstance(function, dict) else None
-        raw = function.get("arguments") if isinstance(function, dict) else None
-        if name != "get_weather":
-            raise Problem(f"the tool call names {name!r} instead of 'get_weather'", parser, True)
-        try:
-            arguments = parse_json(raw, "arguments") if isinstance(raw, str) else raw
-        except ValueError:
-            arguments = None
-        if not isinstance(arguments, dict):
-            raise Problem(f"the arguments of the tool call are not a JSON object: {str(raw)[:120]!r}", parser, True)
-        if choice.get("finish_reason") != "tool_calls":
-            raise Problem(
-                f"the tool call came with finish_reason {choice.get('finish_reason')!r} instead of 'tool_calls'",
-                parser,
-                True,
-            )
+            raise Problem(f"the model did not call the offered tool, it answered {seen}", PARSER_FIX, True)
+        self.found["tool_turns"] = self._agent_turns() if self.requests.agent else None
+
+    def _agent_turns(self) -> int | None:
+        """Lead a conversation of several turns with many tools, as agents do.
+
+        :returns: the turns that ended in a call; None where the context is too short for it
+        :raises Problem: for a call that arrives damaged; a model that stops calling, or is too slow, ends the conversation
+        """
+        length = self.found["max_model_len"]
+        if length and length < AGENT_PROMPT_TOKENS + AGENT_TOKENS:
+            return None
+        messages: list[dict[str, Any]] = [{"role": "user", "content": AGENT_TASK}]
+        names = [tool["function"]["name"] for tool in AGENT_TOOLS]
+        end = self.clock() + AGENT_SECONDS
+        for turn in range(AGENT_TURNS):
+            left = end - self.clock()
+            if left <= 0:
+                return turn
+            body = {"messages": messages, "tools": AGENT_TOOLS, "tool_choice": "auto"}
+            try:
+                choice = self._chat(body, min(AGENT_TOKENS, self.requests.check_tokens), left)
+                calls = _calls_of(choice, names)
+            except Problem as problem:
+                if problem.kind == "timeout":
+                    return turn
+                problem.message = f"turn {turn + 1} of a conversation with {len(names)} tools: {problem.message}"
+                raise
+            if not calls:
+                return turn
+            content = choice["message"].get("content") or ""
+            answers = [
+                {
+                    "role": "tool",
+                    "tool_call_id": call["id"],
+                    "content": AGENT_RESULTS.get(call["function"]["name"], "done"),
+                }
+                for call in calls
+            ]
+            messages += [{"role": "assistant", "content": content, "tool_calls": calls}, *answers]
+        return AGENT_TURNS
 
     def reasoning(self) -> None:
         """Pass when the thinking comes in a field of its own and not inside the content."""
@@ -1105,6 +1187,55 @@ class Readiness:
                 fix + ", or leave this check out for a model that does not think",
                 True,
             )
+
+
+PARSER_FIX = "set the tool-call-parser (and chat template) that this model was trained with"
+
+
+def malformed_call(content: str) -> str:
+    """Return the part of an answer's content that is a tool call written as text, empty where there is none."""
+    match = _CALL_TEXT.search(content) or _CALL_FENCE.search(content)
+    return content[match.start() :][:120] if match else ""
+
+
+def _calls_of(choice: Mapping[str, Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the tool calls of an answer in OpenAI's form, none where it has none.
+
+    :param choice: of the answer
+    :param names: of the tools that were offered
+    :returns: C([{id, type, function: {name, arguments}}])
+    :raises Problem: for a call that is damaged, also for one inside the content
+    """
+    message = choice["message"]
+    inside = malformed_call(str(message.get("content") or ""))
+    if inside:
+        raise Problem(f"a malformed call inside content: {inside!r}", MALFORMED_FIX, True)
+    calls = []
+    for number, call in enumerate(entries_of(message, "tool_calls")):
+        function = call.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        raw = function.get("arguments") if isinstance(function, dict) else None
+        if name not in names:
+            offered = "'get_weather'" if len(names) == 1 else "an offered one"
+            raise Problem(f"the tool call names {name!r} instead of {offered}", PARSER_FIX, True)
+        try:
+            arguments = parse_json(raw, "arguments") if isinstance(raw, str) else raw
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise Problem(f"the arguments of the tool call are not a JSON object: {str(raw)[:120]!r}", PARSER_FIX, True)
+        call_id = str(call.get("id") or f"call{number:05d}")
+        calls.append(
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        )
+    finish = choice.get("finish_reason")
+    if calls and finish not in ("tool_calls", "length"):
+        raise Problem(
+            f"the tool call came with finish_reason {finish!r} instead of 'tool_calls'",
+            PARSER_FIX,
+            True,
+        )
+    return calls if finish != "length" else []
 
 
 def _first_choice(event: dict[str, Any]) -> dict[str, Any]:
@@ -1202,7 +1333,8 @@ def call_a_tool(client: Client, model: str, timeout: float) -> None:
     :param timeout: seconds of the one request
     :raises Problem: with what came instead; C(kind) C(answer) or C(length) where an answer came
     """
-    Readiness(client, model, Requests(completion_timeout=timeout), lambda: timeout, time.monotonic).tools()
+    requests = Requests(completion_timeout=timeout, agent=False)
+    Readiness(client, model, requests, lambda: timeout, time.monotonic).tools()
 
 
 @dataclass
@@ -1278,7 +1410,7 @@ def wait_ready(
     :param sleep: waits for seconds
     :param waited: seconds that it has been waited for before, which count
     :returns: C({ready, stage, elapsed_seconds, warmup_seconds, ttft_seconds, decode_tokens_per_second, completion_tokens,
-        reply, api: one of APIS or None, model, max_model_len, server_version, checks: {health, models, completion, tools,
+        reply, tool_turns, api: one of APIS or None, model, max_model_len, server_version, checks: {health, models, completion, tools,
         reasoning: true|false|None}, and adapters where there are some, error, fix}). stage: the last one, or the one it is stuck in. error: empty when ready.
     """
     start, requests = clock() - waited, requests or Requests()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import threading
@@ -147,7 +148,8 @@ class FakeEngine:
             "max_model_len": 65536,
             "key": None,
             "chat": "stream",  # stream wedged cut broken error no-template empty midstream
-            "tools": "good",  # good text refused bad-json finish thinking
+            "tools": "good",  # good text refused bad-json finish thinking slow, or the content of an answer in a conversation
+            "agent_turn": 1,  # of the conversation in which the latter comes
             "thinks": 0,  # tokens that it takes before it calls a tool
             "reasoning": "reasoning",  # reasoning reasoning_content inside none mistral
             "tokens": 8,
@@ -307,10 +309,27 @@ class FakeEngine:
             message = {"content": '<tool_call>{"name": "get_weather"}</tool_call>'}
             self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "stop"}]})
             return
+        if len(body["tools"]) > 1:
+            self.agent(handler, body)
+            return
         arguments = '{"city": ' if mode == "bad-json" else '{"city": "Paris"}'
         message = {"content": None, "tool_calls": [{"function": {"name": "get_weather", "arguments": arguments}}]}
         finish = "stop" if mode == "finish" else "tool_calls"
         self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": finish}]})
+
+    def agent(self, handler: Any, body: dict[str, Any]) -> None:
+        """Take part in a conversation with many tools: call those that the task names, one after another."""
+        mode, turn = self.behaviour["tools"], sum(message["role"] == "tool" for message in body["messages"])
+        named = re.findall("search_code|read_file|run_tests", body["messages"][0]["content"])
+        if turn == self.behaviour["agent_turn"] and mode not in ("good", "slow"):
+            message: dict[str, Any] = {"role": "assistant", "tool_calls": [], "content": mode}
+            self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "stop"}]})
+            return
+        if turn and mode == "slow":
+            time.sleep(2)
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": named[turn], "arguments": "{}"}}
+        message = {"content": None, "tool_calls": [call]}
+        self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "tool_calls"}]})
 
     def reasoning(self, handler: Any, body: dict[str, Any]) -> None:
         mode = self.behaviour["reasoning"]

@@ -213,6 +213,16 @@ def cached(state: State, prompt: Any) -> int:
     return hits
 
 
+def next_tool(tools: list[dict[str, Any]], messages: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the tool to call: the next of those that the user names and that no answer has called, else the first once."""
+    functions = [tool["function"] for tool in tools]
+    task = " ".join(str(message.get("content")) for message in messages if message.get("role") == "user")
+    called = {call["function"]["name"] for message in messages for call in message.get("tool_calls") or []}
+    named = sorted((each for each in functions if each["name"] in task), key=lambda each: task.index(each["name"]))
+    left = [each for each in named if each["name"] not in called]
+    return left[0] if left else None if messages[-1].get("role") == "tool" else functions[0]
+
+
 def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
     """Decide the reply to a request, or raise BadRequest as vLLM would."""
     prompt = body.get("messages") if chat else body.get("prompt")
@@ -234,8 +244,8 @@ def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
     if tools and choice != "none":
         if choice == "auto" and not state.tools:
             raise BadRequest('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
-        if choice in ("auto", "required") and prompt[-1].get("role") != "tool":
-            call = tools[0]["function"]
+        if choice in ("auto", "required"):
+            call = next_tool(tools, prompt)
         elif isinstance(choice, dict):
             named = choice.get("function", {}).get("name")
             call = next((tool["function"] for tool in tools if tool["function"]["name"] == named), None)

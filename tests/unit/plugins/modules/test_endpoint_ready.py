@@ -134,7 +134,7 @@ def test_host_without_systemd_still_has_an_answer(call: Any, engine: Any) -> Non
 
 def test_stage_and_fix_are_in_the_message(call: Any, engine: Any) -> None:
     result = call(url=engine.set(tools="text").url, checks={"tools": True})
-    assert "stage: tools" in result["msg"] and "Fix: set the tool-call-parser" in result["msg"]
+    assert "stage: tools" in result["msg"] and "Fix: the engine did not turn" in result["msg"]
 
 
 def test_key_in_the_log_is_hidden(call: Any, engine: Any, fake_run: Any, tmp_path: Any) -> None:

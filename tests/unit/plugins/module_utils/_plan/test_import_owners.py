@@ -131,7 +131,10 @@ def test_a_script_that_is_written_mounted_and_run() -> None:
 
 
 def test_a_mounted_script_that_nobody_shows_is_refused() -> None:
-    with pytest.raises(importer.Unreadable, match="the container runs bash, not vllm serve"):
+    with pytest.raises(
+        importer.Unreadable,
+        match=r"the container runs bash /serve\.sh, not vllm serve; what that starts is not in this text",
+    ):
         read("docker run -v /tmp/serve.sh:/serve.sh:ro --entrypoint bash vllm/vllm-openai:v0.28.0 /serve.sh\n")
 
 

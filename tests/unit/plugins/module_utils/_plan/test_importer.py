@@ -70,6 +70,7 @@ def test_the_unit_of_qwen36() -> None:
             "trust-remote-code": True,
         },
         "env": {"VLLM_FLASHINFER_MOE_BACKEND": "latency", "VLLM_USE_V1": "1"},
+        "checks": {"tools": True, "reasoning": True},
     }
     assert found["host_vars"] == {"spark_hf_home": "/home/milo/.cache/huggingface"}
     assert {"SPK201", "SPK202"} <= rules(found)

@@ -134,6 +134,8 @@ def off(
         ("B12xNvFp4LinearKernel", "b12x"),
         ("FlashInferTrtllmNvFp4LinearKernel", "flashinfer_trtllm"),
         ("FlashInferCuteDslNvFp4LinearKernel", "flashinfer_cutedsl"),
+        ("FlashInferCuteDslNvFp4W4A16LinearKernel", "flashinfer_cutedsl_w4a16"),
+        ("B12xNvFp4W4A16LinearKernel", "b12x_w4a16"),
         ("EmulationNvFp4LinearKernel", "emulation"),
         ("TRITON", "triton"),
         ("CPU", "cpu"),
@@ -512,6 +514,54 @@ def test_weights_that_are_unpacked_are_a_word_worth_unless_marlin_was_meant() ->
     lines = [each for each in log("0.23.0", line, spec="None") if "MARLIN" not in each]
     (finding,) = off(plain, lines)
     assert finding.rule == "fast_path.fp4_weight_only"
+
+
+W4A4 = {"num_experts": 128, "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+W4A16 = {
+    "quantization_config": {
+        "quant_method": "compressed-tensors",
+        "format": "nvfp4-pack-quantized",
+        "config_groups": {"a": {"weights": {"num_bits": 4}, "input_activations": None}},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "kernel", "rules"),
+    [
+        # A backend that was asked for, on its kernel for 16-bit activations.
+        (
+            W4A4,
+            {"linear_backend": "flashinfer_cutedsl"},
+            "FlashInferCuteDslNvFp4W4A16LinearKernel",
+            ["fp4_weight_only"],
+        ),
+        (W4A4, {"linear_backend": "flashinfer_cutedsl"}, "FlashInferCuteDslNvFp4LinearKernel", []),
+        (W4A4, {"linear_backend": "b12x"}, "B12xNvFp4W4A16LinearKernel", ["fp4_weight_only"]),
+        # By itself: the kernel is another than expected, which is said once.
+        (W4A4, {}, "FlashInferCuteDslNvFp4W4A16LinearKernel", ["linear_kernel"]),
+        (W4A4, {"linear_backend": "marlin"}, "MarlinNvFp4LinearKernel", []),
+        # Experts on Marlin by an option say nothing of the linear layers.
+        ({"num_experts": 128}, {"moe_backend": "marlin"}, "MarlinNvFp4LinearKernel", ["fp4_weight_only"]),
+        ({}, {}, "HummingNvFp4LinearKernel", ["fp4_weight_only"]),
+        (W4A16, {}, "MarlinNvFp4LinearKernel", []),
+        (
+            {"quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}},
+            {},
+            "MarlinNvFp4LinearKernel",
+            [],
+        ),
+        (W4A16, {"linear_backend": "b12x"}, "B12xNvFp4W4A16LinearKernel", []),
+    ],
+)
+def test_kernels_for_16_bit_activations_are_told_from_those_for_4(
+    config: dict[str, Any], options: dict[str, Any], kernel: str, rules: list[str]
+) -> None:
+    launch = of("0.29.0", {"head_dim": 128, **config}, kv_cache_dtype="fp8", **options)
+    lines = [f"INFO 11-20 10:00:00 [__init__.py:1077] Using {kernel} for NVFP4 GEMM"]
+    findings = off(launch, lines)
+    assert [finding.rule.removeprefix("fast_path.") for finding in findings] == rules
+    assert all(kernel in finding.message for finding in findings if finding.rule == "fast_path.fp4_weight_only")
 
 
 @pytest.mark.parametrize(

@@ -364,12 +364,61 @@ def test_dead_unit_ends_the_wait(closed_port: int) -> None:
 def test_tools_good(engine: Any) -> None:
     result = wait(engine, tools=True)
     assert result["ready"] and result["stage"] == "tools" and result["checks"]["tools"] is True
+    assert result["tool_turns"] == endpoint.AGENT_TURNS
+    asked = [body for _path, body in engine.requests if len(body.get("tools") or []) > 1]
+    assert [len(body["messages"]) for body in asked] == [1, 3, 5] and len(asked[0]["tools"]) == 12
+    # Each turn has the results of those before.
+    assert "src/net/ports.py" in asked[1]["messages"][2]["content"]
+    assert asked[2]["messages"][3]["tool_calls"][0]["function"]["name"] == "read_file"
+    assert all(body["max_tokens"] <= endpoint.AGENT_TOKENS for body in asked)
+
+
+MALFORMED = [
+    # Of an agent on vLLM 0.24.0 with MTP and prefix caching.
+    "I will look it up.\n<function=read_file>\n<parameter=path>\nsrc/app.py\n<parameter=limit>\n</function>\n</tool_call>",
+    '<tool_call>{"name": "read_file", "arguments": {"path": "a',
+    '[TOOL_CALLS]read_file{"path": "src/net/ports.py"}',
+    '<|tool_call>call:read_file{path:<|"|>a.py<|"|>}',
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0",
+    "<\uff5ctool\u2581calls\u2581begin\uff5c>read_file",
+    'Sure.\n```json\n{"name": "read_file", "arguments": {"path": "src/net/ports.py"}}\n```',
+]
+
+
+@pytest.mark.parametrize("content", MALFORMED)
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_a_call_that_arrives_as_text_is_named_as_such(engine: Any, content: str, turn: int) -> None:
+    result = wait(engine.set(tools=content, agent_turn=turn), tools=True)
+    assert not result["ready"] and result["stage"] == "tools"
+    assert result["error"].startswith(
+        f"turn {turn + 1} of a conversation with 12 tools: a malformed call inside content: "
+    )
+    assert "enable-prefix-caching: false" in result["fix"] and "speculative-config" in result["fix"]
+
+
+@pytest.mark.parametrize(
+    "content", ["The tests pass now.", 'Use `parse_port(text)`, or:\n```json\n{"port": 80}\n```', ""]
+)
+def test_a_model_that_stops_calling_is_no_fault_of_the_engine(engine: Any, content: str) -> None:
+    result = wait(engine.set(tools=content, agent_turn=2), tools=True)
+    assert result["ready"] and result["tool_turns"] == 2
+
+
+def test_the_conversation_ends_in_time(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "AGENT_SECONDS", 0.5)
+    begin = time.monotonic()
+    result = wait(engine.set(tools="slow"), tools=True)
+    assert result["ready"] and result["tool_turns"] == 1 and time.monotonic() - begin < 3
+
+
+def test_a_short_context_has_no_conversation(engine: Any) -> None:
+    assert wait(engine.set(max_model_len=4096), tools=True)["tool_turns"] is None
 
 
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("text", "did not call the offered tool"),
+        ("text", "a malformed call inside content"),
         ("refused", "--enable-auto-tool-choice"),
         ("bad-json", "are not a JSON object"),
         ("finish", "finish_reason 'stop'"),

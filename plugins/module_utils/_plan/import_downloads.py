@@ -1,0 +1,129 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parse downloads beside a launch: the repository of the hub behind each folder."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_HOME = re.compile(r"^(?:~|\$\{?HOME\}?|/root|/home/[^/]+)(?=/|$)")
+_HERE = re.compile(r"^(?:\./|\$\{?PWD\}?/|\$\(pwd\)/)+")
+_HUB = re.compile(
+    r"(?:https?://(?:[^/@]+@)?|git@|ssh://git@)(?:huggingface\.co|hf\.co)[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?"
+)
+_FILE_OF_HUB = re.compile(
+    r"https?://(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)/(?:resolve|raw|blob)/([^/?#]+)/([^?#\s]+)"
+)
+_SNAPSHOT = re.compile(r"snapshot_download\(([^)]*)\)")
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_VALUES = (
+    "--local-dir",
+    "--revision",
+    "--repo-type",
+    "--include",
+    "--exclude",
+    "--cache-dir",
+    "--token",
+    "--max-workers",
+)
+
+
+@dataclass(frozen=True)
+class Download:
+    """A download of a model, or of one of its files, into a folder.
+
+    folder: as the command writes it, on the host or in the container of the command. file: its name in the repository, empty for all.
+    """
+
+    repo: str
+    folder: str
+    revision: str = ""
+    file: str = ""
+
+
+def read_download(words: Sequence[str], text: str = "") -> Download | None:
+    """Return the download of a command from the hub into a folder.
+
+    :param words: of the command
+    :param text: its standard input, a program of Python
+    :returns: None for other commands and for downloads into the hub's cache
+    """
+    names = [word.rpartition("/")[2] for word in words]
+    for index, name in enumerate(names):
+        if name in ("hf", "huggingface-cli") and names[index + 1 : index + 2] == ["download"]:
+            return _of_cli(words[index + 2 :])
+        if name == "git" and "clone" in names[index:]:
+            return _of_clone(words[names.index("clone", index) + 1 :])
+        if name in ("wget", "curl"):
+            return _of_file(name, words[index + 1 :])
+    program = next((text for text in (*words, text) if "snapshot_download(" in text), "")
+    return _of_program(program) if program else None
+
+
+def _spelled(path: str) -> str:
+    return posixpath.normpath(_HERE.sub("", _HOME.sub("~", path)))
+
+
+def holds(folder: str, path: str) -> str | None:
+    """Return the part of a path below a folder, empty for the folder itself, None for a path elsewhere."""
+    top, inner = _spelled(folder), _spelled(path)
+    if inner == top:
+        return ""
+    return inner[len(top) :] if inner.startswith(f"{top}/") else None
+
+
+def _of_cli(words: Sequence[str]) -> Download | None:
+    values: dict[str, str] = {}
+    plain: list[str] = []
+    index = 0
+    while index < len(words):
+        name, equals, value = words[index].partition("=")
+        index += 1
+        if name in _VALUES and not equals and index < len(words):
+            value, index = words[index], index + 1
+        if name.startswith("-"):
+            values[name] = value
+        else:
+            plain.append(words[index - 1])
+    repo = plain[0] if plain else ""
+    if not values.get("--local-dir") or not _REPO.fullmatch(repo) or values.get("--repo-type", "model") != "model":
+        return None
+    return Download(repo, values["--local-dir"], values.get("--revision", ""))
+
+
+def _of_clone(words: Sequence[str]) -> Download | None:
+    plain = [word for word in words if not word.startswith("-")]
+    for index, word in enumerate(plain):
+        match = _HUB.fullmatch(word)
+        if match:
+            folder = plain[index + 1] if len(plain) > index + 1 else match.group(1).rpartition("/")[2]
+            branch = next((words[i + 1] for i, w in enumerate(words[:-1]) if w in ("-b", "--branch")), "")
+            return Download(match.group(1), folder, branch)
+    return None
+
+
+def _of_file(program: str, words: Sequence[str]) -> Download | None:
+    match = next((match for word in words if (match := _FILE_OF_HUB.fullmatch(word))), None)
+    if match is None:
+        return None
+    repo, revision, file = match.groups()
+    after = dict(zip(words, words[1:]))
+    folder = next((after[name] for name in ("-P", "--directory-prefix", "--output-dir") if name in after), "")
+    target = next((after[name] for name in ("-O", "-o", "--output", "--output-document") if name in after), "")
+    path = posixpath.join(folder or ".", target or posixpath.basename(file))
+    return Download(repo, path, "" if revision == "main" else revision, file)
+
+
+def _of_program(text: str) -> Download | None:
+    match = _SNAPSHOT.search(text)
+    arguments = match.group(1) if match else ""
+    named: Mapping[str, str] = dict(re.findall(r"(\w+)\s*=\s*[rf]?[\"']([^\"']+)[\"']", arguments))
+    first = re.match(r"\s*[\"']([^\"']+)[\"']", arguments)
+    repo = named.get("repo_id") or (first.group(1) if first else "")
+    if not named.get("local_dir") or not _REPO.fullmatch(repo) or named.get("repo_type", "model") != "model":
+        return None
+    return Download(repo, named["local_dir"], named.get("revision", ""))
