@@ -22,7 +22,8 @@ from .log_signs import CONTAINER, SIGNS, Sign
 NONE, UNKNOWN = "none", "unknown"
 """Ids of the answer where a log has no failure, and where it has one that nothing here knows."""
 LONGEST_LINE = 4000  # characters; errors of pydantic quote whole configurations
-LONGEST_ERROR = 1500  # characters
+LONGEST_WORDS = 8000  # characters of an error that are searched
+LONGEST_ERROR = 1500  # characters of an error that are shown
 MOST_WORDS = 200
 """Last words that are looked at; a log that repeats itself has thousands."""
 LAST_LINES = 5
@@ -126,11 +127,11 @@ def clean_lines(text: str) -> list[str]:
     return lines
 
 
-def explain(lines: Iterable[str], secrets: Iterable[str] = ()) -> Explanation:
+def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanation:
     """Explain the newest start in a log.
 
     :param lines: of the log, as it is
-    :param secrets: values to take out of the texts, beside what looks like a secret
+    :param redactor: knows secret values of the host; what looks like a secret is taken out without one, too
     :returns: the explanation
     """
     cleaned = clean_lines("\n".join(lines))
@@ -148,13 +149,14 @@ def explain(lines: Iterable[str], secrets: Iterable[str] = ()) -> Explanation:
     else:
         kind, words = None, next((word for word in found if not word.is_warning), None)
         texts = _no_answer(words, stage, has_engine)
-    redactor = Redactor(secrets)
-    error = words.text[:LONGEST_ERROR] if words else ""
+    redactor = redactor or Redactor(())
+    # Redacted as a whole, before it is cut: a part of a secret is no secret by its form.
+    error = redactor.clean(words.text)[:LONGEST_ERROR] if words else ""
     cause, fix, source = (redactor.clean(text) for text in texts)
     answer_id = UNKNOWN if words or stage != "serving" else NONE
     if kind is not None:
         answer_id = kind.id if isinstance(kind, Sign) else kind["id"]
-    return Explanation(answer_id, stage, redactor.clean(error), cause, fix, source)
+    return Explanation(answer_id, stage, error, cause, fix, source)
 
 
 _Kind = Any  # a Sign, a row, or _VLLM_CHECK
@@ -244,7 +246,7 @@ def _row_fits(row: Mapping[str, Any], version: versions.Version | None) -> bool:
 def _row_texts(row: Mapping[str, Any], version: versions.Version | None) -> tuple[str, str, str]:
     text = {"version": version or "of these versions"}
     source = f"row {row['id']} of known_failures.md: {row['source']} (read {row['date']})"
-    return row["message"].format(**text), row["fix"].format(**text), source
+    return row["message"].format(**text).rstrip("."), row["fix"].format(**text).rstrip("."), source
 
 
 def _sign_texts(sign: Sign, match: re.Match[str]) -> tuple[str, str, str]:
@@ -309,7 +311,7 @@ def _last_words(log: Sequence[str]) -> Iterator[_Words]:
             continue
         if not (is_exception and inside and told):
             rest = _rest(log[index + 1 : index + 20], line) if not is_warning else ()
-            words = "\n".join([text, *rest])[:LONGEST_ERROR]
+            words = "\n".join([text, *rest])[:LONGEST_WORDS]
             second_hand = bool(_SECOND_HAND.search(words))
             yield _Words(words, second_hand, is_warning, frame if inside else "", "\n".join(traceback) if inside else "")
             count += 1

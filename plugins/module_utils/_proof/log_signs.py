@@ -50,7 +50,7 @@ SIGNS: tuple[Sign, ...] = (
         r"exec format error",
         "the program in the container cannot be executed: the image is of another architecture, or the NVIDIA container runtime "
         "(mode auto) puts files into the container that do not run there",
-        "check the architecture of the image (docker image inspect --format '{{{{.Architecture}}}}' IMAGE says arm64 on a Spark); if it is right, "
+        "check the architecture of the image, which has to be arm64 (docker image inspect IMAGE | grep Architecture); if it is right, "
         f'set mode = "legacy" in /etc/nvidia-container-runtime/config.toml, or write a new CDI specification, then {_RESTART_DOCKER}',
         **_CONTAINER,
     ),
@@ -63,8 +63,9 @@ SIGNS: tuple[Sign, ...] = (
     ),
     _sign(
         "nvidia_runtime",
-        r"could not select device driver|unknown or invalid runtime name: nvidia|nvidia-container-runtime\S*: no such file",
-        "Docker does not know the NVIDIA container runtime",
+        r"could not select device driver|unknown or invalid runtime name: nvidia|nvidia-container-runtime\S*: no such file|"
+        r"exec: \"nvidia-smi\": executable file not found",
+        "Docker does not give the GPU to containers: the NVIDIA container runtime is missing or not registered",
         f"install nvidia-container-toolkit, then sudo nvidia-ctk runtime configure --runtime=docker and {_RESTART_DOCKER}",
         "host.nvidia_runtime",
         **_CONTAINER,
@@ -454,7 +455,6 @@ SIGNS: tuple[Sign, ...] = (
         r"(?:torch_compile_cache|inductor|triton/cache|flashinfer/\S*cached_ops)\S*.*(?:No such file|corrupt|Failed to load|EOFError)",
         "an entry of the compile cache cannot be read, as after an update or a start that was cut off",
         "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the next start compiles for minutes",
-        "doctor.compile_cache",
     ),
     # --- memory
     _sign(
