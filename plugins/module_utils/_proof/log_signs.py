@@ -307,6 +307,15 @@ SIGNS: tuple[Sign, ...] = (
         "SPK104, SPK108, SPK404, SPK505, SPK509, SPK701",
     ),
     _sign(
+        "options_conflict",
+        r"cannot be used with --|can only be set when|must be greater than or equal to max_num_seqs|is smaller than max_model_len|"
+        r"num_speculative_tokens (?:must be|was) provided|prompt_lookup_min\S* must be|--enable-auto-tool-choice requires|"
+        r"incompatible with PYTORCH_CUDA_ALLOC_CONF|does not support LoRA|when expert parallelism is enabled|intermediate_size % tp_size",
+        "two options contradict each other, one needs another, or the model does not support one",
+        "change the options that the error names; plan.yml names the rule and the value",
+        "SPK612, SPK613, SPK703, SPK805, SPK809",
+    ),
+    _sign(
         "context_too_long",
         r"max_model_len \(?\d+\)? is greater than the derived max_model_len|User-specified max_model_len",
         "max-model-len is longer than the model was made for",

@@ -352,12 +352,13 @@ def test_answers_that_repeat(text: str) -> None:
     assert doctor.repeats(text)
 
 
-def test_signs_of_a_log_come_with_their_service() -> None:
+def test_the_cause_in_a_log_comes_with_its_service_fix_and_source() -> None:
     given = healthy()
-    given["looked"]["services"]["heavy"]["log"] = {"doctor.no_space": {"count": 1, "last": "No space left on device"}}
-    findings = doctor.check(doctor.HostReport.read(**given))
-    assert [(finding.rule, finding.service) for finding in findings] == [("doctor.no_space", "heavy")]
-    assert re.search(r"\(No space left on device\)\.$", findings[0].message)
+    log_of("OSError: [Errno 28] No space left on device")(given)
+    (finding,) = doctor.check(doctor.HostReport.read(**given))
+    assert (finding.rule, finding.service, finding.severity) == ("doctor.engine_log", "heavy", "error")
+    assert finding.message.endswith("(OSError: [Errno 28] No space left on device).")
+    assert "df -h" in finding.fix and "disk_full" in finding.source
 
 
 @pytest.mark.parametrize(

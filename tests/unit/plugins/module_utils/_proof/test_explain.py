@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import register
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.redaction import Redactor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES, check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, kv_cache
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS, Sign
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "explained"
+COMPAT_CASES = Path(__file__).parents[1] / "_compat" / "test_compat.py"
+MEMORY = Path(budget.__file__).parent
 CASES: list[dict[str, Any]] = [
     {**case, "file": path.stem}
     for path in sorted(FIXTURES.glob("*.yml"))
@@ -165,3 +177,125 @@ def test_a_stage_is_as_far_as_its_log_says(line: str, percent: int | None) -> No
     assert start_stages.percent_of(line.splitlines()) == percent
     # An earlier start does not count.
     assert start_stages.percent_of([*line.splitlines(), "vLLM API server version 0.19.0"]) is None
+
+
+# --- what the plan says vLLM would print
+
+
+def launch_texts() -> set[str]:
+    """What the rules about launches quote of vLLM, by the launches that fire them, on the version of the case and on each other one."""
+    spec = importlib.util.spec_from_file_location("cases_of_rules", COMPAT_CASES)
+    assert spec and spec.loader
+    cases = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cases)
+    texts = set()
+    for params, _silent in cases.CASES.values():
+        for version in (None, "0.15.1", "0.19.0", "0.23.0", "0.28.0", "0.33.0"):
+            changed = {**params, "vllm_version": version} if version else params
+            texts |= {finding.get("vllm_error", "") for finding in check_launch(changed)["findings"]}
+    return texts - {""}
+
+
+def memory_texts() -> set[str]:
+    """All texts of vLLM in the memory arithmetic: literals of its source, with a figure in place of each value."""
+    texts = set()
+    for path in sorted(MEMORY.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if re.match(r"(?:[A-Z]\w+Error): ", text):
+                texts.add(text)
+    plan = kv_cache.error_mamba_blocks(8, 4), kv_cache.error_auto_fit(), budget.error_warm_up(8)
+    free = budget.error_free_memory(50 * 2**30, 120 * 2**30, 0.8, 96 * 2**30)
+    none = {kv_cache.error_no_memory(kv_cache.parse_release(f"0.{minor}.0")) for minor in range(15, 34)}
+    spellings = {
+        f"ValueError: To serve at least one request with the {owner} max seq len (262144), (36.0 GiB KV cache is needed"
+        for owner in ("model's", "models's")
+    }
+    return texts | {*plan, free} | none | spellings
+
+
+@pytest.mark.parametrize("texts", [launch_texts, memory_texts], ids=["launches", "memory"])
+def test_whatever_the_plan_quotes_of_vllm_is_recognised_in_a_log(texts: Callable[[], set[str]]) -> None:
+    found = texts()
+    assert len(found) > 30
+    frame = '  File "/usr/lib/python3/dist-packages/vllm/config/vllm.py", line 1, in __post_init__'
+    unknown = []
+    for text in sorted(found):
+        is_argparse = text.startswith(("argument ", "unrecognized arguments", "ambiguous option", "the following arguments"))
+        lines = [f"vllm serve: error: {text}"] if is_argparse else ["Traceback (most recent call last):", frame, *text.splitlines()]
+        if not is_argparse and not re.match(r"[\w.]+(?:Error|Exception)\b|\w+ fatal", text):
+            lines[2] = f"ValueError: {lines[2]}"
+        answer = explain.explain(lines)
+        if not answer.is_known or not answer.fix:
+            unknown.append((answer.id, text))
+    assert unknown == []
+
+
+# --- logs of strangers
+
+
+def test_secrets_and_control_characters_do_not_come_back() -> None:
+    log = [
+        "\x1b]0;title\x07\x1b[31mTraceback (most recent call last):\x1b[0m\x00",
+        "ValueError: \x1b[2Jbad key sk-abcdef0123456789abcdef HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345\u202e end",
+    ]
+    answer = explain.explain(log)
+    assert "hf_abc" not in answer.error and "sk-abc" not in answer.error and answer.error.startswith("ValueError: bad key")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", "".join(answer.lines()))
+    secret = explain.explain(["ValueError: Free memory and my word of honour"], Redactor(["word of honour"]))
+    assert "honour" not in secret.error
+
+
+def test_a_secret_that_the_cut_would_go_through_is_taken_out_before() -> None:
+    padding = "x" * (explain.LONGEST_ERROR - 30)
+    answer = explain.explain([f"ValueError: {padding} hf_abcdefghijklmnopqrstuvwxyz012345"])
+    assert "hf_" not in answer.error and len(answer.error) <= explain.LONGEST_ERROR
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\x00" * 5000, "\ufffd\x01\x02" * 3000, "a" * 300_000, "ValueError: " * 20_000, "Traceback (most recent call last):\n" * 3000, "(" * 50_000],
+    ids=["empty", "nul", "binary", "one line", "one word again and again", "tracebacks", "brackets"],
+)
+def test_texts_that_are_no_logs_take_no_time_and_give_an_answer(text: str) -> None:
+    began = time.process_time()
+    answer = explain.explain(text.split("\n"))
+    assert answer.id in ("unknown", "vllm_check") and len("\n".join(answer.lines())) < 5000
+    assert time.process_time() - began < 5
+
+
+def test_rules_that_signs_name_exist_and_ids_are_unique() -> None:
+    ids = [sign.id for sign in SIGNS]
+    assert len(ids) == len(set(ids))
+    known = {rule.id for rule in RULES} | set(register.REGISTER)
+    assert [name for sign in SIGNS if sign.rule for name in sign.rule.split(", ") if name not in known] == []
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.id)
+def test_every_sign_has_a_log(sign: Sign) -> None:
+    texts = {
+        "nvidia_hook": "nvidia-container-cli: mount error: file creation failed",
+        "docker_down": "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+        "registry_limited": "docker: Error response from daemon: toomanyrequests: You have reached your pull rate limit.",
+        "mount_source": "docker: Error response from daemon: invalid mount config for type \"bind\": bind source path does not exist: /srv/x",
+        "deepgemm_kernel": "RuntimeError: deep_gemm: unsupported architecture",
+        "auto_fit": "ValueError: Cannot auto-fit max_model_len: not enough GPU memory available",
+        "cache_layout": "NotImplementedError: The page size of the layer is not divisible by the maximum page size.",
+        "nccl_version": "RuntimeError: NCCL version mismatch between ranks",
+        "local_media": "ValueError: Cannot load local files without `--allowed-local-media-path`.",
+        "engine_timeout": "TimeoutError: RPC call to sample_tokens timed out.",
+        "nccl_error": "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error",
+        "docker_other": "docker: Error response from daemon: something new.",
+        "weights_unmapped": "KeyError: 'layers.0.moe.experts.0.down_proj.input_scale'",
+        "options_conflict": "ValueError: max_num_batched_tokens (128) must be greater than or equal to max_num_seqs (256).",
+        "ray_worker_died": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    }
+    if sign.id in texts:
+        assert explain.explain([texts[sign.id]]).id == sign.id
+    else:
+        assert sign.id in {case["answer"] for case in CASES}
