@@ -44,7 +44,9 @@ def main() -> int:
     text = page()
     if "--check" in sys.argv[1:]:
         if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE.name} is not what scripts/generate_known_failures_doc.py writes; run it and commit the result.")
+            print(
+                f"{PAGE.name} is not what scripts/generate_known_failures_doc.py writes; run it and commit the result."
+            )
             return 1
         return 0
     PAGE.write_text(text, encoding="utf-8")
@@ -54,7 +56,9 @@ def main() -> int:
 def page() -> str:
     """Return the whole page."""
     lines = [INTRODUCTION, "| id | verdict | vLLM | title |", "| --- | --- | --- | --- |"]
-    lines += [f"| [{row['id']}](#{row['id'].lower()}) | {row['verdict']} | {versions(row)} | {row['title']} |" for row in ROWS]
+    lines += [
+        f"| [{row['id']}](#{row['id'].lower()}) | {row['verdict']} | {versions(row)} | {row['title']} |" for row in ROWS
+    ]
     lines.append("")
     for row in ROWS:
         lines += section(row)
@@ -76,7 +80,16 @@ def section(row: Mapping[str, Any]) -> list[str]:
     """Return the part of the page about a row."""
     severity = row.get("severity", SEVERITY[row["verdict"]])
     plan = f"Plan: {severity}" if "when" in row else "Plan: not judged"
-    lines = [f"### {row['id']}", "", f"**{row['title']}**", "", text(row["message"]), "", f"- Fix: {text(row['fix'])}", f"- {plan}"]
+    lines = [
+        f"### {row['id']}",
+        "",
+        f"**{row['title']}**",
+        "",
+        text(row["message"]),
+        "",
+        f"- Fix: {text(row['fix'])}",
+        f"- {plan}",
+    ]
     if row.get("symptom"):
         lines.append(f"- In a log: `{row['symptom']}`")
     return [*lines, f"- Source: {row['source']} (read {row['date']})", ""]
@@ -90,9 +103,11 @@ def text(value: str) -> str:
 def sign_row(sign: Sign) -> str:
     """Return the line of a sign in its table."""
     cause, fix = (re.sub(r"\{\w+\}", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
-    rules = re.sub(r"\bSPK[0-9HU]\d\d\b", lambda found: f"[{found[0]}](rules.md#{found[0].lower()})", sign.rule)
-    rules = re.sub(r"\bSPKK\d\d\b", lambda found: f"[{found[0]}](#{found[0].lower()})", rules)
-    rules = re.sub(r"\b[a-z_]+\.[a-z_]+\b(?![)#])", lambda found: found[0] if found[0] == "rules.md" else f"`{found[0]}`", rules)
+    rules = re.sub(r"\bSPK[0-9HU]\d\d\b", lambda rule: f"[{rule[0]}](rules.md#{rule[0].lower()})", sign.rule)
+    rules = re.sub(r"\bSPKK\d\d\b", lambda row: f"[{row[0]}](#{row[0].lower()})", rules)
+    rules = re.sub(
+        r"\b[a-z_]+\.[a-z_]+\b(?![)#])", lambda name: name[0] if name[0] == "rules.md" else f"`{name[0]}`", rules
+    )
     return f"| `{sign.id}` | {cause} | {fix} | {rules} |"
 
 

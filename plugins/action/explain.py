@@ -32,16 +32,16 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the explanations; print them as labelled lines."""
         result = super().run(tmp, task_vars)
-        given = ["src", "content", "services"]
+        sources = ["src", "content", "services"]
         _spec, args = self.validate_argument_spec(
-            documented(DOCUMENTATION), mutually_exclusive=[given], required_one_of=[given]
+            documented(DOCUMENTATION), mutually_exclusive=[sources], required_one_of=[sources]
         )
         if args["services"] is not None:
-            found = self._execute_module(task_vars=task_vars or {})
-            if found.get("failed"):
-                return {**result, **found}
+            answer = self._execute_module(task_vars=task_vars or {})
+            if answer.get("failed"):
+                return {**result, **answer}
             try:
-                explanations = untrusted.received(found.get("explanations") or [])
+                explanations = untrusted.received(answer.get("explanations") or [])
             except untrusted.Untrusted as error:
                 raise AnsibleActionFail(f"explain: the answer of the host is invalid: {error}") from error
             host = str((task_vars or {}).get("inventory_hostname") or "")
@@ -56,14 +56,14 @@ class ActionModule(ActionBase):
 
 
 def page(explanation: dict[str, str], host: str) -> str:
-    """Return what is printed of an explanation: whose it is, and the labelled lines."""
+    """Return the printed text of an explanation: the name of its log and the labelled lines."""
     name = untrusted.printable("/".join(filter(None, (host, explanation["name"]))))
     lines = view(explain.Explanation, explanation).lines()
     return "\n".join([*([f"Log: {name}"] if name else []), *map(untrusted.printable, lines)])
 
 
 def read_log(src: str) -> str:
-    """Return the text of a log file, of a long one its begin and its end; fails where it cannot be read."""
+    """Return the text of a log file, its begin and end if it is long. Raises AnsibleActionFail if it cannot be read."""
     path = Path(src).expanduser()
     if not path.is_file():
         raise AnsibleActionFail(f"explain: explain_log names '{src}', which is no file on the controller")
@@ -76,6 +76,6 @@ def read_log(src: str) -> str:
                 raw += b"\n" + stream.read(TAIL_BYTES)
     except OSError as error:
         raise AnsibleActionFail(f"explain: '{src}' cannot be read: {error.strerror}") from error
-    # PowerShell writes UTF-16 where it redirects.
+    # Redirections of PowerShell write UTF-16.
     is_utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return raw.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")

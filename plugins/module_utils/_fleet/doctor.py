@@ -172,7 +172,13 @@ class Engine:
         """Return one of C(doctor.services) of M(dgxspark.vllm.doctor_info)."""
         cache, answer = said.get("cache") or {}, (said.get("answer") or {}).get("text") or ""
         log = said.get("log")
-        return cls(view(Explanation, log) if log else None, answer, cache.get("path"), cache.get("oldest"), said.get("unit_changed"))
+        return cls(
+            view(Explanation, log) if log else None,
+            answer,
+            cache.get("path"),
+            cache.get("oldest"),
+            said.get("unit_changed"),
+        )
 
 
 @dataclass(frozen=True)
@@ -395,7 +401,11 @@ def check_logs(report: HostReport) -> list[Finding]:
             continue
         said = f" ({log.error.splitlines()[0][:200]})" if log.error else ""
         severity = "warning" if log.stage == "serving" else "error"
-        findings.append(_found("engine_log", severity, f"its log has a failure: {log.cause}{said}.", f"{log.fix}.", name, log.source))
+        findings.append(
+            _found(
+                "engine_log", severity, f"its log has a failure: {log.cause}{said}.", f"{log.fix}.", name, log.source
+            )
+        )
     return findings
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Explain the log of an engine: how far its start came, its last words, what they mean and what to do. Pure functions.
+"""Explain the log of an engine: stage of its start, last words, cause and fix. Pure functions.
 
 The last words are classified by the table of reported failures (C(known_failures.ROWS)) and by kinds (C(log_signs.SIGNS)). A log may
 come from docker, docker compose, kubectl, journalctl or a shell, with their prefixes; it is data of a stranger.
@@ -65,13 +65,17 @@ _LAST_WORDS = re.compile(
 _WARNINGS = re.compile(r"NCCL WARN |\[c10d\].*(?:failed|timed out)|System has unsupported display driver")
 # What follows an exception and belongs to something else.
 _NEXT = ("Traceback", "Process ", "During handling", "The above exception", "[", "INFO:", "WARNING:", "ERROR:")
-_VERSION = re.compile(r"V1 LLM engine \(v(?P<engine>[^)\s]+)\)|API server version (?P<server>\S+)|[▀▄█] +version (?P<banner>\S+)")
-_STARTED = re.compile(r"non-default args|API server version|LLM engine|\(EngineCore|\(APIServer|\(Worker|\(RayWorker|Application startup")
+_VERSION = re.compile(
+    r"V1 LLM engine \(v(?P<engine>[^)\s]+)\)|API server version (?P<server>\S+)|[▀▄█] +version (?P<banner>\S+)"
+)
+_STARTED = re.compile(
+    r"non-default args|API server version|LLM engine|\(EngineCore|\(APIServer|\(Worker|\(RayWorker|Application startup"
+)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a log says.
+    """The meaning of a log.
 
     id: of the row or the sign, C(NONE) or C(UNKNOWN). stage: one of C(start_stages.STAGES), or C(container). error: the last words of the
     program, cleaned of secrets; empty without any. cause, fix, source: texts; fix is empty where none is known.
@@ -130,16 +134,16 @@ def clean_lines(text: str) -> list[str]:
 def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanation:
     """Explain the newest start in a log.
 
-    :param lines: of the log, as it is
-    :param redactor: knows secret values of the host; what looks like a secret is taken out without one, too
+    :param lines: raw lines of the log
+    :param redactor: knows secret values of the host; tokens and keys of a known form are taken out without it, too
     :returns: the explanation
     """
     cleaned = clean_lines("\n".join(lines))
     log = start_stages.newest_start(cleaned)
     version = _version_of(cleaned)  # vLLM prints its version above the line that newest_start begins with
     stage = start_stages.stage_of(log)
-    found = list(_last_words(log))
-    answer = _answer(found, log, version, stage)
+    last_words = list(_last_words(log))
+    answer = _answer(last_words, log, version, stage)
     has_engine = any(_STARTED.search(line) for line in log)
     if answer is not None:
         kind, words, texts = answer
@@ -147,7 +151,7 @@ def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanati
         if not has_engine and (of_docker or (isinstance(kind, Sign) and kind.stage == CONTAINER)):
             stage = CONTAINER
     else:
-        kind, words = None, next((word for word in found if not word.is_warning), None)
+        kind, words = None, next((word for word in last_words if not word.is_warning), None)
         texts = _no_answer(words, stage, has_engine)
     redactor = redactor or Redactor(())
     # Redacted as a whole, before it is cut: a part of a secret is no secret by its form.
@@ -167,16 +171,16 @@ _CHECKS = re.compile(
 
 
 def _answer(
-    found: Sequence[_Words], log: Sequence[str], version: versions.Version | None, stage: str
+    last_words: Sequence[_Words], log: Sequence[str], version: versions.Version | None, stage: str
 ) -> tuple[_Kind, _Words | None, tuple[str, str, str]] | None:
     """Find the kind of a failure.
 
-    The first words that a row or a sign knows count, before those of warnings and those that only point to another process.
+    The first words with a row or sign decide. Warnings, and errors that only point to another process, come last.
     :returns: the row or sign, the words, and cause, fix and source; None where nothing is known
     """
-    first_hand = [words for words in found if not words.is_second_hand and not words.is_warning]
-    second_hand = [] if first_hand else [words for words in found if words.is_second_hand]
-    warnings = [words for words in found if words.is_warning] if first_hand or stage != "serving" else []
+    first_hand = [words for words in last_words if not words.is_second_hand and not words.is_warning]
+    second_hand = [] if first_hand else [words for words in last_words if words.is_second_hand]
+    warnings = [words for words in last_words if words.is_warning] if first_hand or stage != "serving" else []
     for words in (*first_hand, *warnings, *second_hand):
         row = _row_of(words.text, version)
         if row is not None:
@@ -200,17 +204,15 @@ def _answer(
     return None if first_hand or second_hand else _by_line(log, version)
 
 
-def _by_line(
-    log: Sequence[str], version: versions.Version | None
-) -> tuple[_Kind, None, tuple[str, str, str]] | None:
-    """Find what lines of a log say that has no last words: a kernel that is slow, ranks that wait at its end."""
+def _by_line(log: Sequence[str], version: versions.Version | None) -> tuple[_Kind, None, tuple[str, str, str]] | None:
+    """Search a log without last words line by line: for slow kernels, and at its end for ranks that wait."""
     written = [line for line in log if line.strip()]
     for row in known_failures.ROWS:
         lines = written[-LAST_LINES:] if row.get("last") else written
         symptom = row.get("symptom")
-        if symptom and row["verdict"] != "does not start" and _row_fits(row, version):
-            if any(re.search(symptom, line) for line in lines):
-                return row, None, _row_texts(row, version)
+        has_symptom = symptom and any(re.search(symptom, line) for line in lines)
+        if has_symptom and row["verdict"] != "does not start" and _row_fits(row, version):
+            return row, None, _row_texts(row, version)
     for sign in SIGNS:
         for line in written[-LAST_LINES:] if sign.waits else ():
             match = sign.pattern.search(line)
@@ -237,9 +239,7 @@ def _row_fits(row: Mapping[str, Any], version: versions.Version | None) -> bool:
     if version is None:
         return not row.get("by_version")
     release = version.release
-    first, before = (
-        versions.version(row[key]).release if key in row else None for key in ("first", "before")
-    )
+    first, before = (versions.version(row[key]).release if key in row else None for key in ("first", "before"))
     return (first is None or release >= first) and (before is None or release < before)
 
 
@@ -271,7 +271,7 @@ def _no_answer(words: _Words | None, stage: str, has_engine: bool) -> tuple[str,
 
 
 def _version_of(log: Sequence[str]) -> versions.Version | None:
-    """Return the version of vLLM that a log names last; builds of forks (0.1.dev...) have none."""
+    """Return the version of vLLM that a log names last; None for builds of forks (0.1.dev...)."""
     for line in reversed(log):
         match = _VERSION.search(line)
         version = versions.parse_version(next(filter(None, match.groups()))) if match else None
@@ -281,26 +281,26 @@ def _version_of(log: Sequence[str]) -> versions.Version | None:
 
 
 def error_of(lines: Iterable[str]) -> str:
-    """Return the last words of the newest start in a log, in the words of the program; empty where it has none."""
+    """Return the last words of the newest start in a log, in the words of the program; empty for a log without any."""
     return explain(lines).error
 
 
 def _last_words(log: Sequence[str]) -> Iterator[_Words]:
     """Yield the last words of each process in a log, in their order.
 
-    Exceptions at the end of tracebacks and of error lines, and what programs say that print no traceback. Tracebacks below DEBUG, INFO and
-    WARNING are only told.
+    Exceptions at the end of tracebacks and of error lines, and errors of programs without a traceback. Tracebacks below DEBUG, INFO and
+    WARNING are mentioned and no failure.
     """
-    inside = told = False
+    inside = is_mentioned = False
     frame, traceback, count = "", [], 0
     for index, line in enumerate(log):
         text, source = _bare(line)
-        told_line = source.startswith(("DEBUG", "INFO", "WARNING"))
+        is_mention = source.startswith(("DEBUG", "INFO", "WARNING"))
         if text.startswith("Traceback (most recent call last)"):
-            inside, told, frame, traceback = True, told_line, "", []
+            inside, is_mentioned, frame, traceback = True, is_mention, "", []
             continue
-        is_exception = bool(_EXCEPTION.match(text)) and (inside or not told_line)
-        is_words = not told_line and bool(_LAST_WORDS.search(text))
+        is_exception = bool(_EXCEPTION.match(text)) and (inside or not is_mention)
+        is_words = not is_mention and bool(_LAST_WORDS.search(text))
         is_warning = not is_exception and not is_words and bool(_WARNINGS.search(text))
         if inside and not is_exception:
             traceback = [*traceback[-60:], text]
@@ -309,16 +309,18 @@ def _last_words(log: Sequence[str]) -> Iterator[_Words]:
                 frame = _frame_in_vllm(match) or frame
         if not (is_exception or is_words or is_warning):
             continue
-        if not (is_exception and inside and told):
-            rest = _rest(log[index + 1 : index + 20], line) if not is_warning else ()
-            words = "\n".join([text, *rest])[:LONGEST_WORDS]
+        if not (is_exception and inside and is_mentioned):
+            further = _further_lines(log[index + 1 : index + 20], line) if not is_warning else ()
+            words = "\n".join([text, *further])[:LONGEST_WORDS]
             second_hand = bool(_SECOND_HAND.search(words))
-            yield _Words(words, second_hand, is_warning, frame if inside else "", "\n".join(traceback) if inside else "")
+            yield _Words(
+                words, second_hand, is_warning, frame if inside else "", "\n".join(traceback) if inside else ""
+            )
             count += 1
             if count == MOST_WORDS:
                 return
         if is_exception:
-            inside = told = False
+            inside = is_mentioned = False
             frame, traceback = "", []
 
 
@@ -328,8 +330,8 @@ def _frame_in_vllm(match: re.Match[str]) -> str:
     return f"{package['inside'] or package['source']}, {match['function']}" if package else ""
 
 
-def _rest(lines: Sequence[str], first: str) -> Iterator[str]:
-    """Yield the further lines of an error: of the same process and the same place in vLLM's source, up to what is something else."""
+def _further_lines(lines: Sequence[str], first: str) -> Iterator[str]:
+    """Yield the further lines of an error: those of the same process and the same place in vLLM's source."""
     who, source = _WHO.match(first), _bare(first)[1]
     for line in lines:
         text, its_source = _bare(line)
@@ -340,7 +342,7 @@ def _rest(lines: Sequence[str], first: str) -> Iterator[str]:
 
 
 def _bare(line: str) -> tuple[str, str]:
-    """Return a line without who printed it, and its level and its place in vLLM's source where it has them."""
+    """Return a line without its process, and its level and place in vLLM's source, empty if not printed."""
     text = _WHO.sub("", line, count=1)
     head = _LEVEL.match(text)
     return (text[head.end() :], f"{head['level']} {head['place']}") if head else (text, "")

@@ -22,7 +22,7 @@ class Sign:
     """A kind of failure.
 
     id: a stable word. pattern: searched in the last words of a program. cause, fix: format strings for the named groups of the pattern.
-    rule: the rule or finding of the plan about the same thing, where there is one. stage: C(CONTAINER) for what comes before the engine.
+    rule: rules or findings of the plan about the same failure. stage: C(CONTAINER) for failures before the engine starts.
     generic: used only where no other sign and no row matches any of the last words. waits: a line that means something as the end of a log.
     """
 
@@ -157,7 +157,7 @@ SIGNS: tuple[Sign, ...] = (
     _sign(
         "docker_image_used",
         r"unable to remove repository reference|is using its referenced image|image is being used by (?:running|stopped) container",
-        "a container still uses the image that is to be removed",
+        "a container still uses the image",
         "remove the container first (docker rm -f NAME), then docker rmi with the whole name and tag",
         **_CONTAINER,
     ),
@@ -260,8 +260,8 @@ SIGNS: tuple[Sign, ...] = (
     _sign(
         "ray_worker_died",
         r"A worker died or was killed while executing|ActorDiedError|ActorUnavailableError|The actor died",
-        "a worker of Ray ended without a word of its own",
-        "read what the worker wrote (/tmp/ray/session_latest/logs/worker-*.err) and journalctl -k -b on its host",
+        "a worker of Ray ended without an error message",
+        "read the worker's log (/tmp/ray/session_latest/logs/worker-*.err) and journalctl -k -b on its host",
     ),
     _sign(
         "killed",
@@ -398,7 +398,7 @@ SIGNS: tuple[Sign, ...] = (
         "kernel_source_missing",
         r"Failed to open: \S+\.cuh?\b|include_parser|No such file or directory: '\S+\.cuh?'",
         "a kernel library (DeepGEMM) has no kernel source for this GPU (sm_121) and this layer",
-        "use another image or version of vLLM; a recipe names one that serves the model",
+        "use another image or version of vLLM, as the recipe of the model names it",
     ),
     _sign(
         "package_missing",
@@ -411,7 +411,7 @@ SIGNS: tuple[Sign, ...] = (
         "no_kernel_image",
         r"no kernel image is available|named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
         "the image, or a package in it, has no kernels for this GPU (sm_121)",
-        "use an image that is built for it, as a recipe names one; image_info says what is in an image",
+        "use an image that is built for it, as a recipe names one; image_info lists the contents of an image",
         "SPK301",
     ),
     _sign(
@@ -470,7 +470,7 @@ SIGNS: tuple[Sign, ...] = (
         "free_memory",
         r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
         "when the engine started, less memory was free than gpu-memory-utilization asks for; vLLM counts page cache as used",
-        "stop what else holds memory (status.yml shows it), or lower gpu-memory-utilization; page cache is freed by "
+        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization; page cache is freed by "
         "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
         "memory.free_at_start",
     ),
@@ -537,14 +537,14 @@ SIGNS: tuple[Sign, ...] = (
         r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA error: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
         r"Cuda failure \S* ?'?out of memory",
         "the GPU had no memory left for an allocation",
-        "stop what else holds memory (status.yml shows it), or lower gpu-memory-utilization or max-num-batched-tokens",
+        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
         "memory.node",
     ),
     # --- the model's files
     _sign(
         "vocabulary",
         r"HarmonyError|TIKTOKEN|tiktoken.*(?:download|resolve|retries)|downloading or loading vocab file",
-        "the vocabulary of gpt-oss is downloaded at the start, beside the hub, and could not be",
+        "the vocabulary of gpt-oss is downloaded at the start, separately from the model, and the download failed",
         "put o200k_base.tiktoken and cl100k_base.tiktoken into a folder, mount it, and set TIKTOKEN_ENCODINGS_BASE to it",
     ),
     _sign(
@@ -557,7 +557,7 @@ SIGNS: tuple[Sign, ...] = (
     _sign(
         "model_access",
         r"GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error|403 Client Error|Invalid (?:username or password|credentials)",
-        "the hub does not give the model to this token: there is none, it is wrong, or its account has not accepted the licence",
+        "the hub refuses the model: the token is missing or wrong, or its account has not accepted the licence",
         "accept the licence on the model's page, and give a token that may read it (spark_hf_token_file, or HF_TOKEN)",
         "doctor.hub_token",
     ),
@@ -711,7 +711,7 @@ SIGNS: tuple[Sign, ...] = (
         "the chat template could not be applied to a request",
         "mount a corrected template by files, with chat-template in args; the checkpoint's own may not know tools or roles",
     ),
-    # --- what only says where it failed
+    # --- generic errors, which name no cause
     _sign(
         "engine_timeout",
         r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",

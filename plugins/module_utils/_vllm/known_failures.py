@@ -8,15 +8,15 @@ docs/known_failures.md is written from this table.
 
 id: C(SPKK) and two digits; never changes, never used again.
 title, message, fix, source, date: C(date) is when the sources were read; a text may name the version as C({version}).
-verdict: C(does not start), C(wrong output), C(hangs), C(slow). severity: of the finding in the plan, where it differs from C(SEVERITY).
+verdict: C(does not start), C(wrong output), C(hangs), C(slow). severity: severity in the plan, if not C(SEVERITY) of the verdict.
 first, before: range of vLLM releases, the first included, the second not; left out where every release is meant.
-when: what the launch has to be. Each entry has to hold:
+when: conditions of the launch; all have to hold:
   architecture   begin of an architecture of config.json
   facts          names of C(FACTS) in C(rules_reported.py)
   args, env      options and variables with this value; C(True) for an option means that it is set to anything but false
   nodes          at least so many Sparks
 unless: what cures it; one entry that holds silences the row in the plan:
-  args, env      as above; an env value is a part of what is set
+  args, env      as above; an env value is a part of the value of the variable
   package        name and version: the package is pinned to an older version than that
 symptom: regular expression, searched in a line of a log (and its continuation lines). by_version: the text alone is not enough, the
 log has to name a version of the range too. last: the text has to be among the last lines of the log, after which nothing came.

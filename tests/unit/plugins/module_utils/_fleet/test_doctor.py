@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,8 @@ import planned_fixture
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_signs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage, plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 
 UNIT = "spark-heavy.service"
 REF = "nvcr.io/nvidia/vllm:26.04-py3"

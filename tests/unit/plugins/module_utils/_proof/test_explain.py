@@ -226,8 +226,14 @@ def test_whatever_the_plan_quotes_of_vllm_is_recognised_in_a_log(texts: Callable
     frame = '  File "/usr/lib/python3/dist-packages/vllm/config/vllm.py", line 1, in __post_init__'
     unknown = []
     for text in sorted(found):
-        is_argparse = text.startswith(("argument ", "unrecognized arguments", "ambiguous option", "the following arguments"))
-        lines = [f"vllm serve: error: {text}"] if is_argparse else ["Traceback (most recent call last):", frame, *text.splitlines()]
+        is_argparse = text.startswith(
+            ("argument ", "unrecognized arguments", "ambiguous option", "the following arguments")
+        )
+        lines = (
+            [f"vllm serve: error: {text}"]
+            if is_argparse
+            else ["Traceback (most recent call last):", frame, *text.splitlines()]
+        )
         if not is_argparse and not re.match(r"[\w.]+(?:Error|Exception)\b|\w+ fatal", text):
             lines[2] = f"ValueError: {lines[2]}"
         answer = explain.explain(lines)
@@ -245,7 +251,9 @@ def test_secrets_and_control_characters_do_not_come_back() -> None:
         "ValueError: \x1b[2Jbad key sk-abcdef0123456789abcdef HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345\u202e end",
     ]
     answer = explain.explain(log)
-    assert "hf_abc" not in answer.error and "sk-abc" not in answer.error and answer.error.startswith("ValueError: bad key")
+    assert (
+        "hf_abc" not in answer.error and "sk-abc" not in answer.error and answer.error.startswith("ValueError: bad key")
+    )
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202e]", "".join(answer.lines()))
     secret = explain.explain(["ValueError: Free memory and my word of honour"], Redactor(["word of honour"]))
     assert "honour" not in secret.error
@@ -259,7 +267,15 @@ def test_a_secret_that_the_cut_would_go_through_is_taken_out_before() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\x00" * 5000, "\ufffd\x01\x02" * 3000, "a" * 300_000, "ValueError: " * 20_000, "Traceback (most recent call last):\n" * 3000, "(" * 50_000],
+    [
+        "",
+        "\x00" * 5000,
+        "\ufffd\x01\x02" * 3000,
+        "a" * 300_000,
+        "ValueError: " * 20_000,
+        "Traceback (most recent call last):\n" * 3000,
+        "(" * 50_000,
+    ],
     ids=["empty", "nul", "binary", "one line", "one word again and again", "tracebacks", "brackets"],
 )
 def test_texts_that_are_no_logs_take_no_time_and_give_an_answer(text: str) -> None:
@@ -282,7 +298,7 @@ def test_every_sign_has_a_log(sign: Sign) -> None:
         "nvidia_hook": "nvidia-container-cli: mount error: file creation failed",
         "docker_down": "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
         "registry_limited": "docker: Error response from daemon: toomanyrequests: You have reached your pull rate limit.",
-        "mount_source": "docker: Error response from daemon: invalid mount config for type \"bind\": bind source path does not exist: /srv/x",
+        "mount_source": 'docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist: /srv/x',
         "deepgemm_kernel": "RuntimeError: deep_gemm: unsupported architecture",
         "auto_fit": "ValueError: Cannot auto-fit max_model_len: not enough GPU memory available",
         "cache_layout": "NotImplementedError: The page size of the layer is not divisible by the maximum page size.",
