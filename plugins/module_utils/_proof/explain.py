@@ -24,6 +24,8 @@ NONE, UNKNOWN = "none", "unknown"
 LONGEST_LINE = 4000  # characters; errors of pydantic quote whole configurations
 LONGEST_WORDS = 8000  # characters of an error that are searched
 LONGEST_ERROR = 1500  # characters of an error that are shown
+MOST_LINES, FIRST_LINES = 10_000, 1_000
+"""Lines that are read of a longer log: these many at its begin, the others at its end. A start prints some hundreds."""
 MOST_WORDS = 200
 """Last words that are looked at; a log that repeats itself has thousands."""
 LAST_LINES = 5
@@ -125,7 +127,10 @@ class _Words:
 def clean_lines(text: str) -> list[str]:
     """Return the lines of a log without escape sequences, control characters and the prefixes of other programs; long lines are cut."""
     lines = []
-    for line in re.split(r"\r\n|\n|\r", text):
+    raw_lines = re.split(r"\r\n|\n|\r", text)
+    if len(raw_lines) > MOST_LINES:
+        raw_lines = [*raw_lines[:FIRST_LINES], *raw_lines[FIRST_LINES - MOST_LINES :]]
+    for line in raw_lines:
         line = _CONTROLS.sub("", _ESCAPES.sub("", line[: 2 * LONGEST_LINE]))[:LONGEST_LINE]
         lines.append(_OUTER.sub("", line, count=1))
     return lines
