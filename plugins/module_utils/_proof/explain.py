@@ -297,7 +297,8 @@ def _last_words(log: Sequence[str]) -> Iterator[_Words]:
     WARNING are mentioned and no failure.
     """
     inside = is_mentioned = False
-    frame, traceback, count = "", [], 0
+    frame, count = "", 0
+    traceback: list[str] = []
     for index, line in enumerate(log):
         text, source = _bare(line)
         is_mention = source.startswith(("DEBUG", "INFO", "WARNING"))
