@@ -31,7 +31,7 @@ LARGEST = 1024 * 1024
 # What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
 LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 SECTIONS = (
-    ("First steps", ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "glossary")),
+    ("First steps", ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary")),
     ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
     ("Memory and speed", ("memory", "memory_measured", "image_plan", "fast_path", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),

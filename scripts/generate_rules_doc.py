@@ -16,6 +16,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook imp
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 BRACKETS = r"<\1>"
+REPORTED = "K"
+"""The family of reported failures, which scripts/generate_known_failures_doc.py documents."""
 SEVERITIES = {
     "error": "the launch fails or gives wrong output",
     "warning": "it costs speed or is fragile",
@@ -43,14 +45,15 @@ def page() -> str:
         "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/_compat/rules_*.py. -->",
         "",
         "What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch, and `import.yml` and `adopt.yml` about the unit or",
-        f"docker command around it: {len(RULES)} rules. Ids never change. A rule that lacks a fact keeps silent. Where the",
+        f"docker command around it: {sum(rule.id[3] != REPORTED for rule in RULES)} rules. Ids never change. A rule that lacks a fact keeps silent. Where the",
         "sources disagree, the rule says so and is an info. `ignore` (of a service, or of the module) and",
         "`spark_ignore_rules` (of a host) take ids that are not wanted. Words in `<angle brackets>` are filled in.",
         "",
         "Repairs that cannot change what was meant (a name spelled right, an option or variable without effect taken out,",
         "a name that was replaced) are in `fixed` of the result, each with the rule that asked for it;",
         "`-e spark_autofix=true` makes the plan use them. Which rule answers which claim about vLLM on DGX Spark:",
-        "[claims.md](claims.md).",
+        "[claims.md](claims.md). Failures of single versions that users reported have pages of their own:",
+        "[known_failures.md](known_failures.md).",
         "",
         "| family | about | rules |",
         "| --- | --- | --- |",
@@ -58,6 +61,7 @@ def page() -> str:
             f"| [{letter}xx](#{letter.lower()}xx-{anchor(title)}) | {title} | "
             f"{sum(rule.id[3] == letter for rule in RULES)} |"
             for letter, title in FAMILIES.items()
+            if letter != REPORTED
         ),
         "",
         "| severity | meaning |",
@@ -66,6 +70,8 @@ def page() -> str:
         "",
     ]
     for digit, title in FAMILIES.items():
+        if digit == REPORTED:
+            continue
         rules = [rule for rule in RULES if rule.id[3] == digit]
         lines += [f"## {digit}xx: {title}", "", "| id | severity | title |", "| --- | --- | --- |"]
         lines += [f"| [{rule.id}](#{rule.id.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]

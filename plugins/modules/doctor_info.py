@@ -117,7 +117,7 @@ doctor:
     unused_images: [{ref: 'vllm/vllm-openai:v0.19.0', gib: 21.3}]
     services:
       heavy:
-        log: {}
+        log: {id: none, stage: serving, error: '', cause: 'none: the engine serves, and the log has no error', fix: '', source: none}
         answer: {text: The sea is wide., error: ''}
         cache: {path: /var/cache/dgxspark/heavy, oldest: 1790000000.0}
         unit_changed: 1790000000.0
@@ -136,7 +136,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, start_stages, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     answered,
@@ -240,7 +240,7 @@ def look_at(
         changed = None
     cache = Path(service["cache_dir"]) if service["cache_dir"] else None
     return {
-        "log": doctor_signs.count_signs(text.splitlines(), doctor_signs.ENGINE_SIGNS),
+        "log": explain.explain(text.splitlines()).to_dict(),
         "unit_changed": changed,
         "cache": {"path": str(cache), "oldest": oldest(cache)} if cache else {},
     }

@@ -143,9 +143,10 @@ host:
       does not run), C(waiting) (requests), C(pin) (V(warm), V(cold) or empty), C(why) (it is kept so, or a start failed).
     - C(starting), of each service whose unit starts, the C(stage) of the start, the C(percent) of it where the engine says it, the
       C(seconds) since the start began, and C(left_seconds) by its last starts; V(null) for what is not known.
+    - C(causes), of each service whose unit failed or restarts again and again, the cause and the fix by its journal, where known.
   returned: with O(host)
   type: dict
-  sample: {"units": [], "starting": {}, "on_demand": {}, "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [], "guard": null}
+  sample: {"units": [], "starting": {}, "causes": {}, "on_demand": {}, "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [], "guard": null}
 """
 
 import calendar
@@ -158,7 +159,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, readiness, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (
     endpoint,
     metrics,
@@ -169,6 +170,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, noted, reader
 
 SILENT_SECONDS = 60.0  # the program on demand writes four times as often
+JOURNAL_LINES = 500
 LOOK_SECONDS = 10.0  # that systemctl, docker or nvidia-smi may take
 STARTED = "InvocationID,InactiveExitTimestampMonotonic"
 
@@ -255,6 +257,27 @@ def starting(run: gb10.Run, units: list[dict[str, Any]], names: list[str], run_d
     return found
 
 
+def causes(run: gb10.Run, units: list[dict[str, Any]], names: list[str]) -> dict[str, str]:
+    """Return why units failed, or restart again and again, by the journal.
+
+    :param run: runs journalctl
+    :param units: of C(gb10.read_units)
+    :param names: of the services that are asked about
+    :returns: cause and fix by the name of the service, for those whose cause is known
+    """
+    wanted = {f"spark-{name}.service": name for name in names}
+    found = {}
+    for unit in units:
+        name = wanted.get(unit["name"])
+        restarts = unit["active_state"] == "activating" and unit["n_restarts"]
+        if name is None or not (restarts or unit["active_state"] == "failed"):
+            continue
+        answer = explain.explain(readiness.read_log(run, unit["name"], None, JOURNAL_LINES))
+        if answer.is_known:
+            found[name] = f"{answer.cause}. Fix: {answer.fix}"
+    return found
+
+
 def on_demand(told: dict[str, Any] | None, names: list[str], now: float) -> dict[str, Any]:
     """Return what the program that starts services on demand says of them; nothing where it has not said anything for a while.
 
@@ -290,6 +313,7 @@ def look(run: gb10.Run, params: dict[str, Any]) -> dict[str, Any]:
     found = {
         "units": units,
         "starting": starting(run, units, names, params["run_dir"], params["starts"]),
+        "causes": causes(run, units, names),
         "on_demand": on_demand(state_file.read(Path(params["run_dir"], "on_demand/state.json")), names, time.time()),
         "memory": gb10.read_memory(root),
         "resident": noted(unknown, [], resident, run, root),

@@ -153,6 +153,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redac
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Run, noted, reader
 
@@ -243,7 +244,11 @@ def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: lis
     """
     for unit in units:
         argv = ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}", f"--unit={unit}"]
-        bundle.add(f"journal/{unit}.log", said(run, argv))
+        journal = said(run, argv)
+        bundle.add(f"journal/{unit}.log", journal)
+        explanation = explain.explain(journal.splitlines(), bundle.redactor)
+        if explanation.is_known:
+            bundle.add(f"explained/{unit}.txt", "\n".join([*explanation.lines(), ""]))
     for container in containers:
         argv = ["docker", "logs", f"--tail={lines}", "--timestamps", container]
         bundle.add(f"docker/{container}.log", said(run, argv))

@@ -26,6 +26,18 @@ def test_page_is_what_its_generator_writes() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_page_of_reported_failures_is_what_its_generator_writes() -> None:
+    run = subprocess.run(
+        [sys.executable, str(tree.ROOT / "scripts/generate_known_failures_doc.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tree.ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_rule_has_its_heading(rule: Any) -> None:
-    assert tree.read(PAGE).count(f"\n### {rule.id}\n") == 1
+    page = "docs/known_failures.md" if rule.id[3] == "K" else PAGE
+    assert tree.read(page).count(f"\n### {rule.id}\n") == 1

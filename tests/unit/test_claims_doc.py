@@ -20,4 +20,6 @@ def test_every_claim_has_an_answer() -> None:
 
 def test_every_name_is_a_rule_and_every_rule_is_named() -> None:
     named = {name for row in CLAIMS for name in NAME.findall(row[-1])}
-    assert named == {rule.id for rule in RULES}
+    # Reported failures come from reports, not from claims.
+    assert named - {rule.id for rule in RULES} == set()
+    assert {rule.id for rule in RULES if rule.id[3] != "K"} - named == set()

@@ -28,13 +28,13 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "container": {"error": "mount read_only", "warning": "read_only weaker"},
     "doctor": {
         "error": """
-            answer_repeats cuda_memory disk disk_fault driver_mismatch gpu_fault gpu_memory_refused gpu_silent guard_off
-            hub_token memory_low no_answer no_space oom_killed pcie_fault power_stuck ptx rdma_memory unit_absent unit_failed
+            answer_repeats disk disk_fault driver_mismatch engine_log gpu_fault gpu_memory_refused gpu_silent guard_off
+            hub_token memory_low no_answer oom_killed pcie_fault power_stuck unit_absent unit_failed
             unit_stopped unreachable
         """,
         "warning": """
-            chat_template clock clock_free compile_cache disk docker_disabled earlyoom fan gpu_process guard_acted guard_short
-            heat hub_token image_moved local_media memory_low memory_pinned no_receipt not_asked reboot receipt_broken receipt_image
+            clock clock_free disk docker_disabled earlyoom engine_log fan gpu_process guard_acted guard_short
+            heat hub_token image_moved memory_low no_receipt not_asked reboot receipt_broken receipt_image
             registry_login service_left shm_left swap unit_disabled unit_restarts went_off
         """,
         "info": "cache_stale drafts_under_load gpu_shared images_unused page_cache receipt_old",

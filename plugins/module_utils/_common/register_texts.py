@@ -896,37 +896,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "kernel log: the host overheated",
             "improve its cooling, or limit its clock with [`spark_gpu_clocks`](guard.md#clocks-of-the-gpu)",
         ),
-        "doctor.cuda_memory": (
-            "last lines of an engine, or of its unit if no container runs: the GPU was out of memory",
-            "lower `gpu-memory-utilization` or `max-num-seqs`, and plan again with `spark_plan_facts=auto`",
-        ),
-        "doctor.ptx": (
-            "last lines of an engine: the image's CUDA is newer than the driver",
-            "an image of the driver's CUDA ([SPK308](rules.md#spk308)), or the next DGX OS release",
-        ),
-        "doctor.no_space": (
-            "last lines of an engine: no space left on a disk, or in `/dev/shm`",
-            "see the disks in the report; `spark_shm_size` sets the size of the container's `/dev/shm`",
-        ),
-        "doctor.rdma_memory": (
-            "last lines of an engine: NCCL could not register memory with the ConnectX-7",
-            "set no memlock limit (`--ulimit memlock=-1`); a kernel 7.0 needs `kho=off`",
-        ),
-        "doctor.local_media": (
-            "last lines of an engine: a request named a picture or video by a path of the host, and was refused",
-            "set `allowed-local-media-path` and mount the folder by `docker_args`, or have clients send URLs or data",
-        ),
-        "doctor.chat_template": (
-            "last lines of an engine: the chat template could not be applied to a request",
-            "mount a corrected template by `files`, with `chat-template` in `args`",
-        ),
-        "doctor.memory_pinned": (
-            "last lines of an engine before vLLM 0.24.0: its process ended during its start; one report says that memory stays allocated",
-            "compare free memory with that after a boot; reboot if some is missing",
-        ),
-        "doctor.compile_cache": (
-            "last lines of an engine: an entry of the compile cache could not be used",
-            "stop the service, empty its folder below `spark_cache_dir`, start it",
+        "doctor.engine_log": (
+            "last lines of an engine, or of its unit if no container runs: they have a failure whose cause is known; an error if the engine "
+            "does not serve",
+            "what the finding says; [known_failures.md](known_failures.md) lists all causes",
         ),
         "doctor.memory_low": (
             "less than 2 GiB of memory are available, or less than 4 (a warning)",

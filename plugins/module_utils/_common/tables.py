@@ -145,6 +145,9 @@ def _service_row(
     by_unit = bool(rank or service.get("by_unit"))
     if by_unit and not active:
         error = silent if state == NOT_KNOWN else f"its unit is {state}"
+    cause = ((measured or {}).get("causes") or {}).get(service["name"])
+    if cause:
+        error = f"{error or f'its unit is {state}'}; its log says why: {cause}"
     stopped = ""
     if state == "inactive":  # on its own it would look as if somebody had stopped it
         why = (((measured or {}).get("guard") or {}).get("stopped") or {}).get(service["name"])

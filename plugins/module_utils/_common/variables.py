@@ -390,6 +390,10 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             int, 120, "seconds that a machine has for each question", least=10, most=3600, unit="seconds"
         ),
     },
+    "explain": {
+        "explain_log": Key(str, None, "log file on the controller", page="troubleshooting.md"),
+        "services": _SERVICES,
+    },
     "import": {
         "import_src": Key(str, None, "the file; env files named in it are read from its folder"),
         "import_form": Key(

@@ -27,6 +27,7 @@ from . import (
     rules_model,
     rules_nodes,
     rules_platform,
+    rules_reported,
     rules_unit,
 )
 from .rulebook import REGISTERED, Change, Launch, Rule
@@ -41,6 +42,7 @@ RULE_FILES = (
     rules_decoding,
     rules_nodes,
     rules_memory,
+    rules_reported,
     rules_unit,
 )
 UNIT_RULES = tuple(rule for rule in RULES if rule.id[3] == "U")

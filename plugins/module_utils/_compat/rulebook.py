@@ -29,6 +29,7 @@ FAMILIES = {
     "8": "Several nodes",
     "9": "Options that govern memory",
     "H": "Host and container",
+    "K": "Reported failures of single versions",
     "U": "Units and docker commands",
 }
 """What the fourth character of a rule's id stands for."""

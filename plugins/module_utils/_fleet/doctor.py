@@ -18,9 +18,9 @@ from .._common.findings import SEVERITIES, Finding
 from .._common.plain_data import view
 from .._host import guard_account
 from .._plan.planned import PlannedService
+from .._proof.explain import Explanation
 from .._runtime import guard as memory_guard
-from .._vllm import versions
-from .doctor_signs import ENGINE_SIGNS, FAN, KERNEL_SIGNS, PINNED, PINNED_BEFORE, Sign
+from .doctor_signs import FAN, KERNEL_SIGNS, Sign
 
 MEMORY_LOW_GIB, MEMORY_CRITICAL_GIB = 4.0, 2.0
 SWAP_GIB = 1.0
@@ -158,10 +158,10 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Engine:
-    """What was looked up of a service: signs in its log, its answer, the folder of its compile cache with the oldest entry, and when its unit
+    """What was looked up of a service: what its log says, its answer, the folder of its compile cache with the oldest entry, and when its unit
     was changed, both in seconds."""
 
-    log: Mapping[str, Mapping[str, Any]]
+    log: Explanation | None
     answer: str
     cache_path: str | None
     oldest: float | None
@@ -171,7 +171,14 @@ class Engine:
     def read(cls, said: Mapping[str, Any]) -> Engine:
         """Return one of C(doctor.services) of M(dgxspark.vllm.doctor_info)."""
         cache, answer = said.get("cache") or {}, (said.get("answer") or {}).get("text") or ""
-        return cls(said.get("log") or {}, answer, cache.get("path"), cache.get("oldest"), said.get("unit_changed"))
+        log = said.get("log")
+        return cls(
+            view(Explanation, log) if log else None,
+            answer,
+            cache.get("path"),
+            cache.get("oldest"),
+            said.get("unit_changed"),
+        )
 
 
 @dataclass(frozen=True)
@@ -388,17 +395,18 @@ def check_answers(report: HostReport) -> list[Finding]:
 def check_logs(report: HostReport) -> list[Finding]:
     """Logs of the kernel and of engines."""
     findings = signs(report.kernel_log, [sign for sign in KERNEL_SIGNS if sign.rule != FAN])
-    old = {service.name for service in report.services if _before(service, PINNED_BEFORE)}
     for name, engine in report.engines.items():
-        known = [sign for sign in ENGINE_SIGNS if sign.rule != PINNED or name in old]
-        findings += signs(engine.log, known, name)
+        log = engine.log
+        if log is None or not log.is_known:
+            continue
+        said = f" ({log.error.splitlines()[0][:200]})" if log.error else ""
+        severity = "warning" if log.stage == "serving" else "error"
+        findings.append(
+            _found(
+                "engine_log", severity, f"its log has a failure: {log.cause}{said}.", f"{log.fix}.", name, log.source
+            )
+        )
     return findings
-
-
-def _before(service: PlannedService, bound: str) -> bool:
-    """Whether a service is known to run a vLLM before C(bound)."""
-    found = versions.parse_version(service.vllm_version or "")
-    return found is not None and versions.at_most(found) < versions.version(bound)
 
 
 def check_heat(report: HostReport) -> list[Finding]:

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What means something in the logs of a host and of its engines, and the question that an engine is asked. Of what hosts are sent, for doctor_info.
+"""Signs in the log of a host's kernel, and the question that an engine is asked: what doctor_info needs on a host.
 
-What it means is said by C(doctor.py), on the controller.
+C(doctor.py) makes findings of them on the controller. Logs of engines are explained by C(_proof/explain.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ QUESTION = "Write three sentences about the sea."
 ANSWER_TOKENS = 64
 FAN = "doctor.fan"
 """A sign that says something of a host that is warm while nothing runs; see C(doctor.check_heat)."""
-PINNED, PINNED_BEFORE = "doctor.memory_pinned", "0.24.0"
-"""A sign that says something of vLLM before that version."""
 
 
 @dataclass(frozen=True)
@@ -92,67 +90,6 @@ KERNEL_SIGNS = (
     ),
 )
 """Of the kernel's log since the boot."""
-
-ENGINE_SIGNS = (
-    Sign(
-        "doctor.local_media",
-        "warning",
-        r"allowed[-_]local[-_]media[-_]path",
-        "a request named a picture or video by a path of the host, and was refused",
-        "Set allowed-local-media-path in args and mount the folder by docker_args, or have clients send URLs or data.",
-    ),
-    Sign(
-        "doctor.chat_template",
-        "warning",
-        r"jinja2\.exceptions\.|Error in applying chat template|chat template .*(?:failed|invalid)",
-        "the chat template could not be applied to a request",
-        "Mount a corrected template by files, with chat-template in args; the checkpoint's own may not know tools or roles.",
-    ),
-    Sign(
-        "doctor.cuda_memory",
-        "error",
-        r"CUDA error: out of memory|torch\.OutOfMemoryError|CUDA out of memory",
-        "the GPU had no memory left for the engine",
-        "Lower gpu-memory-utilization or max-num-seqs of it, and plan again with spark_plan_facts=auto.",
-    ),
-    Sign(
-        "doctor.ptx",
-        "error",
-        r"cudaErrorUnsupportedPtxVersion|unsupported toolchain",
-        "the image's CUDA is newer than the driver of the host",
-        "Take an image of the driver's CUDA (rule SPK308), or bring the host to the next DGX OS release.",
-    ),
-    Sign(
-        "doctor.no_space",
-        "error",
-        r"No space left on device",
-        "there was no room on a disk, or in /dev/shm",
-        "See the disks in this report; spark_shm_size is what the container has as /dev/shm.",
-    ),
-    Sign(
-        "doctor.rdma_memory",
-        "error",
-        r"ibv_reg_mr\S* failed|Call to ibv_reg_mr",
-        "NCCL could not register memory with the ConnectX-7",
-        "Set no memlock limit (--ulimit memlock=-1); a kernel 7.0 needs kho=off on its command line.",
-    ),
-    Sign(
-        PINNED,
-        "warning",
-        r"Failed core proc\(s\): \{\}",
-        "the engine's process ended while it started; by one report vLLM before 0.24.0 leaves memory taken then, until a reboot",
-        "Compare free -g with what the host had after its boot; reboot it if memory is missing, and use vLLM 0.24.0 or newer.",
-    ),
-    Sign(
-        "doctor.compile_cache",
-        "warning",
-        r"(?:torch_compile_cache|inductor|triton/cache|deep_gemm|flashinfer/\S*cached_ops)\S*.*"
-        r"(?:No such file|corrupt|Failed to load|EOFError|UnpicklingError|undefined symbol)",
-        "an entry of the compile cache could not be used",
-        "Stop the service, empty its folder below spark_cache_dir, start it; the first start compiles for minutes.",
-    ),
-)
-"""Of the last lines of an engine, or of its unit where no container runs."""
 
 
 def count_signs(lines: Sequence[str], known: Sequence[Sign]) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 from .._host import units
 from .._runtime import endpoint, start_stages
 from .._runtime.command import NoAnswer, Run, noted, says_missing
-from . import engine_logs
+from . import explain
 
 LOOK_SECONDS = 10.0
 """That one look at the unit or the container may take; there is another one after the next try."""
@@ -221,7 +221,7 @@ def wait(run: Run, asked: Question, check: bool = False) -> tuple[Answer, str]:
         answer,
         log=whole[-asked.log_lines :] if whole else [],
         log_stage=start_stages.stage_of(whole) if whole else None,
-        log_error=engine_logs.error_of(whole),
+        log_error=explain.error_of(whole),
     )
     return answer, failure_text(asked, answer, whole)
 
@@ -352,9 +352,9 @@ def failure_text(asked: Question, answer: Answer, whole: list[str]) -> str:
         text += f"; it says: {state['status_text']}." if state["status_text"] else "."
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
-    cause, fix = engine_logs.known(whole)
-    if cause:
-        text += f" Its log says why: {cause}. Fix: {fix}."
+    answer_of_log = explain.explain(whole)
+    if answer_of_log.is_known:
+        text += f" Its log says why: {answer_of_log.cause}. Fix: {answer_of_log.fix}. Source: {answer_of_log.source}."
     if answer.log_error:
         text += "\nIts own words:\n" + "\n".join(f"  {line}" for line in answer.log_error.splitlines())
     if answer.log:

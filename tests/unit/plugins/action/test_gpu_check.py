@@ -66,20 +66,31 @@ def test_the_container_is_given_the_gpu_as_engines_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rc", "says"),
+    ("rc", "says", "fix"),
     [
-        (125, REFUSED),
-        (125, "docker: Error response from daemon: unknown or invalid runtime name: nvidia"),
-        (125, "nvidia-container-cli: initialization error: nvml error: driver not loaded"),
-        (127, 'exec: "nvidia-smi": executable file not found in $PATH'),
-        (9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver"),
-        (1, ""),
+        (125, REFUSED, "nvidia-ctk runtime configure"),
+        (
+            125,
+            "docker: Error response from daemon: unknown or invalid runtime name: nvidia",
+            "nvidia-ctk runtime configure",
+        ),
+        (125, "nvidia-container-cli: initialization error: nvml error: driver not loaded", "modprobe nvidia"),
+        (127, 'exec: "nvidia-smi": executable file not found in $PATH', "nvidia-ctk runtime configure"),
+        (9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver", "modprobe nvidia"),
+        (255, "exec /usr/bin/nvidia-smi: exec format error", 'mode = "legacy"'),
+        (
+            125,
+            "docker: Error response from daemon: unresolvable CDI devices nvidia.com/gpu=all",
+            "nvidia-ctk cdi generate",
+        ),
+        (1, "Failed to initialize NVML: Unknown Error", "daemon-reload"),
+        (1, "", "nvidia-ctk runtime configure"),
     ],
 )
-def test_no_gpu_in_a_container_stops_the_host_with_the_fix(tmp_path: Path, rc: int, says: str) -> None:
+def test_no_gpu_in_a_container_stops_the_host_with_the_fix(tmp_path: Path, rc: int, says: str, fix: str) -> None:
     code, text, _calls = run(tmp_path, rc, says)
     assert code != 0 and "spark-1: no container gets the GPU, so nothing was started" in text
-    assert (says[-30:] or "exit code 1") in text and "nvidia-ctk runtime configure" in text
+    assert (says[-30:] or "exit code 1") in text and fix in text.replace("\\", "")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_reason_above_the_lines_that_are_shown_is_named(call: Any, closed_port
     result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60, log_lines=2)
     assert result["log"] == ["its traceback"] * 2
     assert "Its log says why: this vLLM has no kernel for a layer of this checkpoint" in result["msg"]
-    assert "Fix: serve a checkpoint that a recipe names" in result["msg"]
+    assert "Fix: use a checkpoint that a recipe names" in result["msg"]
 
 
 def test_the_stage_and_the_words_of_the_engine_are_shown_from_far_above(

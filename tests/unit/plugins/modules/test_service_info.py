@@ -166,3 +166,25 @@ def test_a_service_that_starts_is_as_far_as_its_log_says(
     gone = time.monotonic() - now
     assert 60 <= found["heavy"]["seconds"] <= 61 + gone
     assert 3600 - 30 + 40 - gone - 1 <= found["heavy"]["left_seconds"] <= 3600 - 30 + 40
+
+
+def test_units_that_failed_or_restart_are_explained_by_their_journal(fake_run: Any) -> None:
+    units = [
+        {"name": f"spark-{name}.service", "active_state": state, "n_restarts": restarts}
+        for name, state, restarts in (
+            ("full", "failed", 3),
+            ("loops", "activating", 2),
+            ("first", "activating", 0),
+            ("odd", "failed", 0),
+            ("up", "active", 1),
+        )
+    ]
+    for name in ("full", "loops"):
+        fake_run.on(f"--unit=spark-{name}.service", "OSError: [Errno 28] No space left on device\n")
+    fake_run.on("--unit=spark-odd.service", "x.FlangeError: loose\n")
+
+    def run(argv: list[str]) -> Any:
+        return fake_run([argv[-1]])
+
+    found = service_info.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
+    assert set(found) == {"full", "loops"} and "Fix: see which with df -h" in found["full"]

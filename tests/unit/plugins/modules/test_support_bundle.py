@@ -156,6 +156,18 @@ def test_what_is_in_it(host: Path, tree: Any, engine: Any, capsys: Any) -> None:
     assert result["files"] == len(manifest["files"])
 
 
+def test_a_journal_with_a_failure_is_explained(host: Path, tree: Any, capsys: Any) -> None:
+    (host / "bin" / "journalctl").write_text(
+        "#!/bin/sh\necho '2026-11-20T09:25:02+00:00 spark-1 docker[4711]: No space left on device'\n"
+    )
+    _result, files = collect(capsys, tree, services=[{"name": "heavy", "unit": "spark-heavy.service"}])
+    assert not any(name.startswith("explained/") for name in files)  # a line without an error is none
+    line = "2026-11-20T09:25:02+00:00 spark-1 docker[4711]: OSError: [Errno 28] No space left on device"
+    (host / "bin" / "journalctl").write_text(f"#!/bin/sh\necho '{line}'\n")
+    _result, files = collect(capsys, tree, services=[{"name": "heavy", "unit": "spark-heavy.service"}])
+    assert "Cause: the disk is full" in files["explained/spark-heavy.service.txt"]
+
+
 def test_the_size_is_bounded_and_what_is_missing_is_named(host: Path, tree: Any, capsys: Any) -> None:
     (host / "bin" / "journalctl").write_text("#!/bin/sh\nyes 'a line of the journal' | head -n 60000\n")
     result, files = collect(capsys, tree, max_mib=1, services=[{"name": "heavy", "unit": "spark-heavy.service"}])

@@ -69,6 +69,14 @@ def test_a_service_that_is_stuck_says_where_and_why() -> None:
     assert "spark-1/heavy: no token came" in text
 
 
+def test_a_service_that_failed_says_what_its_log_says() -> None:
+    unit = {**MEASURED["units"][0], "active_state": "failed"}
+    measured = {**MEASURED, "units": [unit], "causes": {"heavy": "the disk is full. Fix: see which with df -h"}}
+    answers = [{**ANSWERS[0], "ready": False, "stage": "health", "error": "refused"}]
+    (row,) = tables.status_rows("spark-1", PLANNED, measured, answers)
+    assert row.error == "refused; its log says why: the disk is full. Fix: see which with df -h"
+
+
 def test_a_service_that_loads_says_how_far_it_is() -> None:
     unit = {**MEASURED["units"][0], "active_state": "activating", "status_text": "load guard: caches dropped once"}
     found = {"stage": "load", "percent": 45, "seconds": 61, "left_seconds": 95}

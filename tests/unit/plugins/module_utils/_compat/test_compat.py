@@ -672,7 +672,8 @@ def fired(params: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_every_rule_has_both_cases() -> None:
-    assert sorted(CASES) == [rule.id for rule in LAUNCH_RULES]
+    # Reported failures have theirs in test_known_failures.py.
+    assert sorted(CASES) == [rule.id for rule in LAUNCH_RULES if rule.id[3] != "K"]
 
 
 def test_ids_are_unique_and_in_a_family() -> None:
@@ -684,12 +685,12 @@ def test_ids_are_unique_and_in_a_family() -> None:
 FILES = {
     **{"1": "rules_launch", "2": "rules_launch", "3": "rules_platform", "4": "rules_model", "5": "rules_kernels"},
     **{"6": "rules_decoding", "7": "rules_decoding", "8": "rules_nodes", "9": "rules_memory"},
-    **{"H": "rules_platform", "U": "rules_unit"},
+    **{"H": "rules_platform", "K": "rules_reported", "U": "rules_unit"},
 }
 
 
 def test_every_family_has_its_file() -> None:
-    found = {rule.id: rule.check.__module__.rpartition(".")[2] for rule in RULES}
+    found = {rule.id: getattr(rule.check, "func", rule.check).__module__.rpartition(".")[2] for rule in RULES}
     assert found == {rule.id: FILES[rule.id[3]] for rule in RULES}
 
 
@@ -778,7 +779,7 @@ def test_what_the_units_of_the_pair_get_wrong() -> None:
             NGC_1904, QWEN36_ARGV, QWEN36_COMPRESSED, env={"VLLM_FLASHINFER_MOE_BACKEND": "latency", "VLLM_USE_V1": "1"}
         )
     )
-    assert sorted(qwen) == ["SPK201", "SPK202", "SPK510", "SPK512", "SPK607"]
+    assert sorted(qwen) == ["SPK201", "SPK202", "SPK510", "SPK512", "SPK607", "SPKK04"]
     assert sorted(fired(launch(GEMMA_0505, GEMMA4_ARGV, GEMMA4))) == ["SPK512", "SPK704"]
 
 

@@ -132,7 +132,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], list[str]]
     f"{STACK}qwen36.service": (
         {**QWEN36_35B, "quantization_config": COMPRESSED},
         {"driver_version": "590.48.01"},
-        ["SPK201", "SPK202", "SPK510", "SPK512", "SPK607"],
+        ["SPK201", "SPK202", "SPK510", "SPK512", "SPK607", "SPKK04"],
         UNIT,
     ),
     f"{STACK}gemma4.service": (GEMMA4_26B, {}, ["SPK213", "SPK512", "SPK704"], UNIT),
@@ -140,7 +140,7 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], list[str]]
     f"{GUIDE}qwen36-35b.sh": (
         {**QWEN36_35B, "quantization_config": MODELOPT},
         NIGHTLY,
-        ["SPK302", "SPK512", "SPK607"],
+        ["SPK302", "SPK512", "SPK607", "SPKK04"],
         COMMAND,
     ),
     f"{GUIDE}qwen36-27b.sh": (
@@ -414,12 +414,12 @@ PAIR_ENV = {
 }
 PAIR_DOCKER = '--privileged --ulimit nofile=1048576:1048576 --ipc=host --gpus all --rm --network host --entrypoint=""'
 OFFICIAL: dict[str, tuple[str, dict[str, Any], dict[str, Any], list[str]]] = {
-    "Qwen3.6-35B": (RECIPE_35B, QWEN_NVFP4, {}, ["SPK512", "SPK607"]),
+    "Qwen3.6-35B": (RECIPE_35B, QWEN_NVFP4, {}, ["SPK512", "SPK607", "SPKK04"]),
     "Nemotron-3-Super": (
         RECIPE_SUPER,
         NEMOTRON_NANO,
         {"env": {"VLLM_FLOAT32_MATMUL_PRECISION": "high", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
-        ["SPK510", "SPK511"],
+        ["SPK510", "SPK511", "SPKK04"],
     ),
     "Qwen3.6-27B, node 0": (
         RECIPE_PAIR.format(rank=0),

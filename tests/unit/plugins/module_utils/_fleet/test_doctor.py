@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage, plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 
 UNIT = "spark-heavy.service"
 REF = "nvcr.io/nvidia/vllm:26.04-py3"
@@ -145,10 +145,13 @@ def idle() -> Callable[[dict[str, Any]], None]:
     return looked(gpu_load={"utilization": 0.0, "sm_mhz": 208.0, "power_w": 4.0})
 
 
-def pinned(given: dict[str, Any]) -> None:
-    given["looked"]["services"]["heavy"]["log"] = {
-        "doctor.memory_pinned": {"count": 1, "last": "Failed core proc(s): {}"}
-    }
+def log_of(text: str) -> Callable[[dict[str, Any]], None]:
+    answer = explain.explain(text.splitlines()).to_dict()
+    return lambda given: given["looked"]["services"]["heavy"].update(log=answer)
+
+
+FAILED_CORE = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory."
 
 
 REMOVED = {"doctor.fan": {"count": 1, "last": "Cable removal"}}
@@ -180,9 +183,12 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (both(looked(kernel_log=REMOVED, soc_c=None), idle()), {}),
     (both(looked(soc_c=61.0), idle()), {}),
     (looked(kernel_log=REMOVED, soc_c=88.0), {}),  # at work
-    (both(pinned, service(vllm_version="0.23.0")), {"memory_pinned": "warning"}),
-    (both(pinned, service(vllm_version="0.24.0")), {}),
-    (pinned, {}),
+    (log_of(f"{OUT_OF_MEMORY}\n{FAILED_CORE}"), {"engine_log": "error"}),
+    (log_of(f"INFO: Application startup complete.\n{OUT_OF_MEMORY}"), {"engine_log": "warning"}),
+    (log_of("INFO: Application startup complete."), {}),
+    (log_of(FAILED_CORE), {}),  # the cause is not in the log
+    (log_of(f"vLLM API server version 0.23.0\n{FAILED_CORE}"), {"engine_log": "error"}),
+    (log_of(f"vLLM API server version 0.24.0\n{FAILED_CORE}"), {}),
     (looked(gpu_error="No devices were found"), {"gpu_silent": "error"}),
     (looked(gpu_load={"utilization": 96.0, "sm_mhz": 513.0, "power_w": 31.0}), {"power_stuck": "error"}),
     (looked(gpu_load={"utilization": None, "sm_mhz": 513.0, "power_w": 31.0}), {}),
@@ -296,25 +302,13 @@ LINES = {
     "oom_killed": "Out of memory: Killed process 4711 (python3) total-vm:1kB",
     "disk_fault": "blk_update_request: I/O error, dev nvme0n1, sector 12",
     "heat": "thermal thermal_zone0: critical temperature reached",
-    "local_media": "ValueError: Cannot load local files without `--allowed-local-media-path`.",
-    "chat_template": "jinja2.exceptions.TemplateError: Conversation roles must alternate",
-    "cuda_memory": "torch.AcceleratorError: CUDA error: out of memory",
-    "ptx": "RuntimeError: cudaErrorUnsupportedPtxVersion",
-    "no_space": "OSError: [Errno 28] No space left on device",
-    "rdma_memory": "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
     "fan": "cx7-pcie-hotplug MTKP0001:00: Cable removal",
-    "memory_pinned": "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
-    "compile_cache": "FileNotFoundError: torch_compile_cache/ab/cd.so: No such file or directory",
 }
 
 
 @pytest.mark.parametrize("rule", LINES)
 def test_each_sign_is_seen_and_said_once(rule: str) -> None:
-    known = (
-        doctor_signs.KERNEL_SIGNS
-        if any(sign.rule == f"doctor.{rule}" for sign in doctor_signs.KERNEL_SIGNS)
-        else doctor_signs.ENGINE_SIGNS
-    )
+    known = doctor_signs.KERNEL_SIGNS
     counted = doctor_signs.count_signs(["quiet", LINES[rule], LINES[rule], "quiet"], known)
     assert {name: entry["count"] for name, entry in counted.items()} == {f"doctor.{rule}": 2}
     findings = doctor.signs(counted, known, "heavy")
@@ -323,22 +317,18 @@ def test_each_sign_is_seen_and_said_once(rule: str) -> None:
 
 
 def test_all_signs_are_tried() -> None:
-    assert {f"doctor.{rule}" for rule in LINES} == {
-        sign.rule for sign in (*doctor_signs.KERNEL_SIGNS, *doctor_signs.ENGINE_SIGNS)
-    }
+    assert {f"doctor.{rule}" for rule in LINES} == {sign.rule for sign in doctor_signs.KERNEL_SIGNS}
 
 
 @pytest.mark.parametrize(
     "line",
     [
         "pcieport 0000:00:00.0: AER: Correctable error message received",
-        "INFO 11-20 Using cache directory: /root/.cache/torch_compile_cache/abc",
-        "Loading safetensors checkpoint shards: 100%",
         "thermal_sys: Registered thermal governor 'step_wise'",
     ],
 )
 def test_ordinary_lines_are_no_signs(line: str) -> None:
-    assert doctor_signs.count_signs([line], (*doctor_signs.KERNEL_SIGNS, *doctor_signs.ENGINE_SIGNS)) == {}
+    assert doctor_signs.count_signs([line], doctor_signs.KERNEL_SIGNS) == {}
 
 
 @pytest.mark.parametrize(
@@ -361,12 +351,13 @@ def test_answers_that_repeat(text: str) -> None:
     assert doctor.repeats(text)
 
 
-def test_signs_of_a_log_come_with_their_service() -> None:
+def test_the_cause_in_a_log_comes_with_its_service_fix_and_source() -> None:
     given = healthy()
-    given["looked"]["services"]["heavy"]["log"] = {"doctor.no_space": {"count": 1, "last": "No space left on device"}}
-    findings = doctor.check(doctor.HostReport.read(**given))
-    assert [(finding.rule, finding.service) for finding in findings] == [("doctor.no_space", "heavy")]
-    assert re.search(r"\(No space left on device\)\.$", findings[0].message)
+    log_of("OSError: [Errno 28] No space left on device")(given)
+    (finding,) = doctor.check(doctor.HostReport.read(**given))
+    assert (finding.rule, finding.service, finding.severity) == ("doctor.engine_log", "heavy", "error")
+    assert finding.message.endswith("(OSError: [Errno 28] No space left on device).")
+    assert "df -h" in finding.fix and "disk_full" in finding.source
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Explain logs and print the explanations; documented in plugins/modules/explain.py."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import view
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
+from ansible_collections.dgxspark.vllm.plugins.modules.explain import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+
+display = Display()
+HEAD_BYTES = TAIL_BYTES = 2**20
+"""Of a longer file only its begin and its end are read: a start that failed stands at the end."""
+
+
+class ActionModule(ActionBase):
+    """Explain a file or a text on the controller, or have the module explain the logs of services on the host."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the explanations; print them as labelled lines."""
+        result = super().run(tmp, task_vars)
+        sources = ["src", "content", "services"]
+        _spec, args = self.validate_argument_spec(
+            documented(DOCUMENTATION), mutually_exclusive=[sources], required_one_of=[sources]
+        )
+        if args["services"] is not None:
+            answer = self._execute_module(task_vars=task_vars or {})
+            if answer.get("failed"):
+                return {**result, **answer}
+            try:
+                explanations = untrusted.received(answer.get("explanations") or [])
+            except untrusted.Untrusted as error:
+                raise AnsibleActionFail(f"explain: the answer of the host is invalid: {error}") from error
+            host = str((task_vars or {}).get("inventory_hostname") or "")
+        else:
+            text = read_log(args["src"]) if args["src"] else args["content"]
+            answer = explain.explain(text.splitlines()).to_dict()
+            explanations, host = [{"name": args["src"] or "", **answer}], ""
+        if args["show"]:
+            display.display("\n\n".join(page(explanation, host) for explanation in explanations))
+        result.update(changed=False, explanations=explanations)
+        return result
+
+
+def page(explanation: dict[str, str], host: str) -> str:
+    """Return the printed text of an explanation: the name of its log and the labelled lines."""
+    name = untrusted.printable("/".join(filter(None, (host, explanation["name"]))))
+    lines = view(explain.Explanation, explanation).lines()
+    return "\n".join([*([f"Log: {name}"] if name else []), *map(untrusted.printable, lines)])
+
+
+def read_log(src: str) -> str:
+    """Return the text of a log file, its begin and end if it is long. Raises AnsibleActionFail if it cannot be read."""
+    path = Path(src).expanduser()
+    if not path.is_file():
+        raise AnsibleActionFail(f"explain: explain_log names '{src}', which is no file on the controller")
+    try:
+        with path.open("rb") as stream:
+            size = path.stat().st_size
+            raw = stream.read(HEAD_BYTES + TAIL_BYTES if size <= HEAD_BYTES + TAIL_BYTES else HEAD_BYTES)
+            if size > HEAD_BYTES + TAIL_BYTES:
+                stream.seek(size - TAIL_BYTES)
+                raw += b"\n" + stream.read(TAIL_BYTES)
+    except OSError as error:
+        raise AnsibleActionFail(f"explain: '{src}' cannot be read: {error.strerror}") from error
+    # Redirections of PowerShell write UTF-16.
+    is_utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return raw.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")

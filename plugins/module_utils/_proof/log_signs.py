@@ -1,0 +1,745 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Kinds of failures by what engines, containers, Docker, NCCL and Ray print. Data only; C(explain.py) reads it.
+
+Failures of single versions are in C(_vllm/known_failures.py). A sign names the kind of an error and its fix for every version; its
+pattern goes by words that stay the same from version to version (vLLM 0.15 to 0.33), not by whole sentences.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+CONTAINER = "container"
+"""The stage before the engine prints anything: Docker, the container runtime, the entrypoint."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A kind of failure.
+
+    id: a stable word. pattern: searched in the last words of a program. cause, fix: format strings for the named groups of the pattern.
+    rule: rules or findings of the plan about the same failure. stage: C(CONTAINER) for failures before the engine starts.
+    generic: used only where no other sign and no row matches any of the last words. waits: a line that means something as the end of a log.
+    """
+
+    id: str
+    pattern: re.Pattern[str]
+    cause: str
+    fix: str
+    rule: str = ""
+    stage: str = ""
+    generic: bool = False
+    waits: bool = False
+
+
+def _sign(id: str, pattern: str, cause: str, fix: str, rule: str = "", **more: Any) -> Sign:
+    return Sign(id, re.compile(pattern, re.DOTALL), cause, fix, rule, **more)
+
+
+_CONTAINER: dict[str, Any] = {"stage": CONTAINER}
+_RESTART_DOCKER = "sudo systemctl restart docker"
+
+SIGNS: tuple[Sign, ...] = (
+    # --- the container and its GPU; one fix each
+    _sign(
+        "exec_format",
+        r"exec format error",
+        "the program in the container cannot be executed: the image is of another architecture, or the NVIDIA container runtime "
+        "(mode auto) puts files into the container that do not run there",
+        "check the architecture of the image, which has to be arm64 (docker image inspect IMAGE | grep Architecture); if it is right, "
+        f'set mode = "legacy" in /etc/nvidia-container-runtime/config.toml, or write a new CDI specification, then {_RESTART_DOCKER}',
+        **_CONTAINER,
+    ),
+    _sign(
+        "cdi_devices",
+        r"unresolvable CDI devices|failed to inject CDI devices|CDI device injection failed",
+        "Docker finds no CDI specification with the GPU, or an old one",
+        f"sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, then {_RESTART_DOCKER}; repeat it after each update of the driver",
+        **_CONTAINER,
+    ),
+    _sign(
+        "nvidia_runtime",
+        r"could not select device driver|unknown or invalid runtime name: nvidia|nvidia-container-runtime\S*: no such file|"
+        r"exec: \"nvidia-smi\": executable file not found",
+        "Docker does not give the GPU to containers: the NVIDIA container runtime is missing or not registered",
+        f"install nvidia-container-toolkit, then sudo nvidia-ctk runtime configure --runtime=docker and {_RESTART_DOCKER}",
+        "host.nvidia_runtime",
+        **_CONTAINER,
+    ),
+    _sign(
+        "secure_boot",
+        r"Key was rejected by service",
+        "Secure Boot refuses the driver's kernel module: its signing key is not enrolled",
+        "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, reboot and enroll the key at the console; or switch Secure Boot off",
+    ),
+    _sign(
+        "driver_mismatch",
+        r"(?i)driver/library version mismatch|NVRM: API mismatch",
+        "the driver's libraries are newer than its loaded kernel module: the driver was updated while it was in use",
+        "reboot the host",
+        "doctor.driver_mismatch",
+        **_CONTAINER,
+    ),
+    _sign(
+        "driver_not_loaded",
+        r"nvml error: driver not loaded|NVIDIA-SMI has failed because it couldn't communicate|libnvidia-ml\.so\.1: cannot open",
+        "the NVIDIA driver is not loaded on the host",
+        "run sudo modprobe nvidia and read its error and journalctl -k -b -g nvidia; after an update of the kernel install the driver's "
+        "modules for it, then reboot",
+        **_CONTAINER,
+    ),
+    _sign(
+        "driver_too_old",
+        r"compatibility mode is UNAVAILABLE|forward compatibility was attempted|unsupported display driver / cuda driver combination|"
+        r"cudaErrorUnsupportedPtxVersion|unsupported toolchain|CUDA driver version is insufficient|cudaErrorInsufficientDriver|"
+        r"cudaErrorCompatNotSupportedOnDevice|NVIDIA driver on your system is too old",
+        "the CUDA of the image is newer than the driver of the host can run",
+        "use an image of the driver's CUDA version, or bring the host to the next DGX OS release",
+        "SPK308",
+        **_CONTAINER,
+    ),
+    _sign(
+        "nvml_unknown",
+        r"Failed to initialize NVML: Unknown Error",
+        "the container lost its access to the GPU's devices, as after systemctl daemon-reload on the host with Docker's systemd cgroup driver",
+        "restart the container; to prevent it give the devices by CDI, or set native.cgroupdriver=cgroupfs in /etc/docker/daemon.json, so that "
+        "daemon-reload does not take them away",
+        **_CONTAINER,
+    ),
+    _sign(
+        "nvidia_hook",
+        r"nvidia-container-cli: |nvidia-container-runtime-hook|error running (?:\w+ )?hook",
+        "the hook that puts the GPU into containers failed",
+        "run sudo nvidia-container-cli -k -d /dev/tty info and read its error; update nvidia-container-toolkit to the version of DGX OS",
+        **_CONTAINER,
+    ),
+    _sign(
+        "cuda_unknown",
+        r"CUDA unknown error",
+        "CUDA could not open the GPU although it is there: the device files of nvidia-uvm are missing or stale, as after a suspend or an update",
+        "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; reboot if it is in use",
+        **_CONTAINER,
+    ),
+    _sign(
+        "no_gpu",
+        r"No CUDA GPUs are available|no CUDA-capable device is detected|Failed to infer device type|Found no NVIDIA driver on your system|"
+        r"Failed to initialize NVML|NVML Shared Library Not Found|cudaErrorNoDevice",
+        "the container has no GPU",
+        "start it with --gpus all (or --runtime nvidia), and leave CUDA_VISIBLE_DEVICES unset; nvidia-smi in the container has to show the GPU",
+        **_CONTAINER,
+    ),
+    # --- Docker
+    _sign(
+        "docker_socket",
+        r"permission denied while trying to connect to the [Dd]ocker|docker\.sock\S*: connect: permission denied",
+        "this account may not talk to Docker",
+        "sudo usermod -aG docker $USER, then log in again; or use sudo",
+        **_CONTAINER,
+    ),
+    _sign(
+        "docker_down",
+        r"Cannot connect to the Docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
+        "Docker does not run",
+        "sudo systemctl start docker; systemctl status docker says why it ended",
+        **_CONTAINER,
+    ),
+    _sign(
+        "docker_name",
+        r"container name \"/?(?P<name>[^\"]+)\" is already in use",
+        "a container named {name} exists already, running or stopped",
+        "docker rm -f {name}, or stop its unit if a service of this collection owns it",
+        **_CONTAINER,
+    ),
+    _sign(
+        "docker_image_used",
+        r"unable to remove repository reference|is using its referenced image|image is being used by (?:running|stopped) container",
+        "a container still uses the image",
+        "remove the container first (docker rm -f NAME), then docker rmi with the whole name and tag",
+        **_CONTAINER,
+    ),
+    _sign(
+        "image_architecture",
+        r"no matching manifest for linux/arm64|does not match the (?:detected host|specified) platform",
+        "the image has no build for arm64, which a Spark is",
+        "use an image that is built for linux/arm64",
+        "image.architecture",
+        **_CONTAINER,
+    ),
+    _sign(
+        "registry_limited",
+        r"toomanyrequests|pull rate limit",
+        "the registry limits how many images this address may pull",
+        "docker login with an account of the registry, or pull later",
+        **_CONTAINER,
+    ),
+    _sign(
+        "registry_login",
+        r"unauthorized: |no basic auth credentials|denied: requested access|pull access denied",
+        "the registry does not give the image to this account, or has no image of that name",
+        "check the name of the image; for NVIDIA's registry docker login nvcr.io with the user $oauthtoken and an NGC API key",
+        "doctor.registry_login",
+        **_CONTAINER,
+    ),
+    _sign(
+        "image_missing",
+        r"manifest unknown|manifest for \S+ not found|No such image|repository \S+ not found|repository does not exist",
+        "the registry has no image with that name and tag",
+        "check name and tag of the image; nightly tags are removed after some time",
+        **_CONTAINER,
+    ),
+    _sign(
+        "port_taken",
+        r"port is already allocated|[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]",
+        "another program listens on that port already",
+        "see which with sudo ss -ltnp, and stop it or use another port",
+        "host.port_taken",
+    ),
+    _sign(
+        "mount_source",
+        r"bind source path does not exist|invalid mount config|error mounting \"|Are you trying to mount a directory onto a file",
+        "a folder or file that is mounted into the container does not exist on the host, or is of the other kind",
+        "create it, or correct the path before the colon of -v (source of --mount)",
+        "container.mount",
+        **_CONTAINER,
+    ),
+    _sign(
+        "ray_missing",
+        r"\bray: (?:command )?not found|exec: \"ray\"|No module named 'ray'|Ray is not installed|does not support ray|Failed to import Ray",
+        "the image has no Ray",
+        "use --distributed-executor-backend mp with --nnodes and --node-rank (executor: mp), or an image with Ray",
+        "SPK802",
+    ),
+    _sign(
+        "command_missing",
+        r"executable file not found|exec: \"[^\"]+\": (?:stat|permission denied)|^\S*(?:ba)?sh: .*(?:command )?not found|\bvllm: not found",
+        "the command is not in the image",
+        "images of vllm/vllm-openai have vllm serve as entrypoint: pass the model and options alone; NGC images take the whole vllm serve; "
+        "to run something else set --entrypoint",
+        "SPK103",
+        **_CONTAINER,
+    ),
+    _sign(
+        "host_docker_internal",
+        r"Could not resolve host: host\.docker\.internal|host\.docker\.internal.*(?:not known|resolution)",
+        "host.docker.internal is a name of Docker Desktop; Docker on Linux does not define it",
+        "start the client's container with --add-host=host.docker.internal:host-gateway",
+    ),
+    # --- resources of the host
+    _sign(
+        "shared_memory",
+        r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
+        "the container's /dev/shm is too small; Docker gives 64 MiB by default",
+        "start it with --shm-size=16g (spark_shm_size), or with --ipc=host",
+        "SPKH06",
+    ),
+    _sign(
+        "disk_full",
+        r"No space left on device|\[Errno 28\]|Disk quota exceeded|[Nn]ot enough (?:free )?disk space",
+        "the disk is full",
+        "see which with df -h, and free space (clean.yml lists unused images and models)",
+        "host.disk",
+    ),
+    _sign(
+        "io_uring",
+        r"io_uring\w*.*(?:Operation not permitted|EPERM|failed)|Operation not permitted.*io_uring",
+        "Docker's default seccomp profile denies io_uring, which this load format or table reads with",
+        "use a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register (--security-opt seccomp=FILE)",
+        "SPKH08",
+    ),
+    _sign(
+        "ray_memory",
+        r"killed due to the node running low on memory",
+        "Ray killed a worker: its memory monitor counts the GPU's share of unified memory as used",
+        "set RAY_memory_monitor_refresh_ms=0 for ray start on every node",
+        "SPK821",
+    ),
+    _sign(
+        "ray_worker_died",
+        r"A worker died or was killed while executing|ActorDiedError|ActorUnavailableError|The actor died",
+        "a worker of Ray ended without an error message",
+        "read the worker's log (/tmp/ray/session_latest/logs/worker-*.err) and journalctl -k -b on its host",
+    ),
+    _sign(
+        "killed",
+        r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
+        "the engine was killed from outside, mostly because the host's memory was used up",
+        "journalctl -k -b -g 'Killed process' and journalctl -u spark-guard -p warning name who did it; plan with a larger reserve "
+        "(spark_reserve_gib) or a smaller gpu-memory-utilization",
+        "doctor.oom_killed",
+    ),
+    # --- options
+    _sign(
+        "serve_twice",
+        r"unrecognized arguments: serve\b",
+        "vllm serve stands in the command although it is the entrypoint of this image",
+        "pass the model and its options alone, or override the entrypoint with --entrypoint",
+        "SPK103",
+    ),
+    _sign(
+        "option_unknown",
+        r"unrecognized arguments: (?P<options>[^\n]{1,300})",
+        "the vLLM of this image has no such option: {options}. Another version or a fork has it, or its name is misspelt",
+        "take it out ({options}), or use the image it was written for; behind a moving tag pin the digest that worked",
+        "SPK101, SPK110",
+    ),
+    _sign(
+        "option_json",
+        r"argument (?P<option>\S+?)(?:/\S+)?: (?:Value .{1,300} cannot be converted to|.*(?:invalid loads|Invalid JSON))|JSON string .* cannot be parsed",
+        "the value of an option ({option}) is not the JSON that it has to be, mostly because a shell took the quotes away",
+        "put the whole JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method mtp)",
+        "SPK104",
+    ),
+    _sign(
+        "option_value",
+        r"argument (?P<option>--[\w-]+)\S*: invalid|argument (?P<option2>--[\w-]+)\S*: expected|"
+        r"Unknown attention backend: '(?P<value>[^']+)'|[Ii]nvalid (?:tool call|reasoning) parser|(?:[Tt]ool|[Rr]easoning) parser '?\S+? not found|"
+        r"Unknown quantization method|Invalid (?:quantization|load format)|[Uu]nknown load format|Load format \S+ is not supported|"
+        r"Input should be (?:'|a valid)|\[type=(?:literal_error|enum|int_parsing|float_parsing|bool_parsing)|Unknown (?:moe|linear|mamba) backend|"
+        r"ambiguous option|the following arguments are required|Unsupported speculative method|[Ii]nvalid tokenizer mode",
+        "an option has a value that the vLLM of this image does not know; the error lists the values it knows. If the launch worked before, "
+        "the image behind its tag has changed",
+        "set one of the listed values (moe-backend, attention-backend, quantization, tool-call-parser and others take names that change between "
+        "versions), or pin the image by the digest that worked",
+        "SPK104, SPK108, SPK404, SPK505, SPK509, SPK701",
+    ),
+    _sign(
+        "options_conflict",
+        r"cannot be used with --|can only be set when|must be greater than or equal to max_num_seqs|is smaller than max_model_len|"
+        r"num_speculative_tokens (?:must be|was) provided|prompt_lookup_min\S* must be|--enable-auto-tool-choice requires|"
+        r"incompatible with PYTORCH_CUDA_ALLOC_CONF|does not support LoRA|when expert parallelism is enabled|intermediate_size % tp_size",
+        "two options contradict each other, one needs another, or the model does not support one",
+        "change the options that the error names; plan.yml names the rule and the value",
+        "SPK612, SPK613, SPK703, SPK805, SPK809",
+    ),
+    _sign(
+        "context_too_long",
+        r"max_model_len \(?\d+\)? is greater than the derived max_model_len|User-specified max_model_len",
+        "max-model-len is longer than the model was made for",
+        "lower max-model-len to the derived maximum in the error, or configure YaRN in hf-overrides",
+        "SPK403",
+    ),
+    _sign(
+        "quantization_differs",
+        r"does not match the quantization method specified|quantization method .* conflicts",
+        "the option quantization names another method than the checkpoint has",
+        "take quantization out; vLLM reads the method from the checkpoint",
+        "SPK402",
+    ),
+    _sign(
+        "remote_code",
+        r"trust[_-]remote[_-]code|contains custom code which must be executed",
+        "the model brings its own Python code, which vLLM runs only when it is told to",
+        "add trust-remote-code after reading that code, with a pinned revision",
+    ),
+    _sign(
+        "model_unknown",
+        r"Transformers does not recognize this architecture|are not supported for now|has no vLLM implementation|"
+        r"Model architectures .{1,300} (?:failed to be inspected|are not supported)|[Mm]odel type \S+ .*not (?:recognized|supported)|Cannot find model module",
+        "this vLLM or its transformers package does not have the model's architecture",
+        "use an image with a newer vLLM; plan.yml names the first version that has the architecture",
+        "SPK401",
+    ),
+    _sign(
+        "parallel_size",
+        r"must be divisible by (?:the )?tensor parallel size|is not divisible by (?:the )?(?:tensor|number of|\d)|tp_size=\d+ must be divisible|"
+        r"(?:[Dd]ecode context parallel|decode-context-parallel-size|dcp_world_size|DCP )|World size \(?\d+\)? is larger than|"
+        r"tensor parallel size \d+ must be",
+        "the model cannot be split over that many GPUs",
+        "set tensor-parallel-size (or decode-context-parallel-size) to a divisor of what the error names, or to the number of Sparks",
+        "SPK801",
+    ),
+    # --- packages
+    _sign(
+        "audio_package",
+        r"vllm\[audio\]|No module named '(?:librosa|soundfile|av|scipy)'",
+        "the image lacks the packages that read audio",
+        "install vllm[audio] into the image (pip of the recipe or service)",
+        "SPK411",
+    ),
+    _sign(
+        "transformers_version",
+        r"AmbiguousGlobalPerLayerAttributeError|cannot import name '\w+' from 'transformers|module 'transformers\S*' has no attribute",
+        "this vLLM was written for an older transformers package than the one in its image",
+        "use an image with an older transformers or a newer vLLM, or pin transformers to the version that this vLLM asks for",
+    ),
+    _sign(
+        "package_version",
+        r"needs NumPy|compiled using NumPy 1|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
+        r"ImportError: .{1,200} is required|cannot import name '\w+' from '",
+        "a Python package in the image has another version than vLLM or one of its packages takes, as after pip install into it",
+        "undo the installation, or pin the package that the error names (numpy, xgrammar and others) to what vLLM requires",
+    ),
+    _sign(
+        "binary_mismatch",
+        r"undefined symbol|GLIBCXX_\S+' not found|GLIBC_\S+' not found|lib\S+\.so[.\d]*: cannot open shared object file|wrong ELF class",
+        "a compiled package in the image was built for another torch, CUDA or system library (ABI)",
+        "use the image without packages of your own, or install builds of the package for the image's torch and CUDA version",
+    ),
+    _sign(
+        "compiler_missing",
+        r"Could not find nvcc|nvcc: (?:command )?not found|Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|"
+        r"No such file or directory: '(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)'|Ninja is required|Python\.h: No such file",
+        "a library wants to compile kernels at the start, and the image has no compiler for it",
+        "use an image with the CUDA toolkit and gcc (NGC's, or vllm-openai's), or one with precompiled kernels",
+    ),
+    _sign(
+        "kernel_compiler",
+        r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
+        r"is not a recognized processor|sm_121\w* is not (?:defined|supported|recognized)",
+        "the compiler in the image does not know the GPU (sm_121), or failed on a kernel of FlashInfer, Triton or DeepGEMM",
+        "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to the ptxas of CUDA 13 in the image",
+        "image.ptxas_old",
+    ),
+    _sign(
+        "kernel_source_missing",
+        r"Failed to open: \S+\.cuh?\b|include_parser|No such file or directory: '\S+\.cuh?'",
+        "a kernel library (DeepGEMM) has no kernel source for this GPU (sm_121) and this layer",
+        "use another image or version of vLLM, as the recipe of the model names it",
+    ),
+    _sign(
+        "package_missing",
+        r"No module named '(?P<module>[\w.]+)'|[Pp]lease install (?P<package>[\w.\[\]-]+)",
+        "the image lacks a Python package: {module}{package}",
+        "install {module}{package} into the image (pip of the recipe or service), or leave the option out that needs it",
+    ),
+    # --- kernels
+    _sign(
+        "no_kernel_image",
+        r"no kernel image is available|named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
+        "the image, or a package in it, has no kernels for this GPU (sm_121)",
+        "use an image that is built for it, as a recipe names one; image_info lists the contents of an image",
+        "SPK301",
+    ),
+    _sign(
+        "cutlass_kernel",
+        r"FP4 gemm Runner|[Cc]utlass\b.{0,80}(?:Error Internal|failed|Failed)|Failed to run cutlass",
+        "a CUTLASS kernel for FP4 fails on sm_121 in this build",
+        "use an image with CUDA 13 and vLLM 0.20.0 or newer, or set moe-backend (linear-backend) to marlin",
+        "SPK301",
+    ),
+    _sign(
+        "deepgemm_kernel",
+        r"(?i)deep_?gemm\S*.*(?:assert|unknown|error|fail|unsupported)|Assertion error \(\S*deep",
+        "DeepGEMM has no kernel for this GPU (sm_121) or this layer",
+        'set the variable VLLM_USE_DEEP_GEMM to "0"',
+        "SPKK02",
+    ),
+    _sign(
+        "attention_backend",
+        r"No valid attention backend|Selected backend \S+ is not valid|FlashAttention only supports|attention sinks|"
+        r"Invalid attention backend|FLASHINFER_MLA_SPARSE\S* on SM1\d\d requires|only supports fp8 kv-cache|requires a BF16 main KV cache|"
+        r"fa2 prefill misreads|head_size \d+ is not supported",
+        "no attention kernel of this vLLM runs this model with these options (head size, KV cache type, sparse attention) on sm_121",
+        "leave attention-backend and kv-cache-dtype out, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
+        "SPK501, SPK506, SPK508, SPK517",
+    ),
+    _sign(
+        "kernel_refused",
+        r"does not support the deployment configuration|kernel does not support|is not supported for (?:unquantized|NvFp4|\S+) MoE|"
+        r"moe_backend='\w+' is not supported|is not supported on (?:this|current) (?:device|platform)|linear backend \S+ (?:is not|cannot)|"
+        r"No (?:NvFp4|FP8|Mxfp4|Fp8|MXFP4) MoE backend|only supported on",
+        "the named kernels do not run these weights on this GPU",
+        "leave moe-backend (linear-backend) out or set it to marlin; for an unquantised draft set moe_backend in speculative-config to triton",
+        "SPK503, SPK504",
+    ),
+    _sign(
+        "no_layer_kernel",
+        r"Failed to find a kernel that can implement",
+        "this vLLM has no kernel for a layer of this checkpoint on this GPU: its format, group size or shape, as with home-made quantisations",
+        "use a checkpoint that a recipe names, quantise with that layer left out, or use a newer image",
+    ),
+    _sign(
+        "kernel_fault",
+        r"illegal memory access|device-side assert|misaligned address|illegal instruction was encountered|unspecified launch failure|cudaErrorIllegal",
+        "a GPU kernel failed while it ran; kernels are reported late, so the traceback may name another place",
+        "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend or moe-backend, or another version of vLLM",
+    ),
+    _sign(
+        "compile_cache",
+        r"UnpicklingError|Ran out of input|compiler_interface\.py\", line \d+, in load\b|"
+        r"(?:torch_compile_cache|inductor|triton/cache|flashinfer/\S*cached_ops)\S*.*(?:No such file|corrupt|Failed to load|EOFError)",
+        "an entry of the compile cache cannot be read, as after an update or a start that was cut off",
+        "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the next start compiles for minutes",
+    ),
+    # --- memory
+    _sign(
+        "free_memory",
+        r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
+        "when the engine started, less memory was free than gpu-memory-utilization asks for; vLLM counts page cache as used",
+        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization; page cache is freed by "
+        "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
+        "memory.free_at_start",
+    ),
+    _sign(
+        "no_cache_memory",
+        r"No available memory for the cache blocks",
+        "weights and overheads leave nothing of gpu-memory-utilization for the KV cache",
+        "raise gpu-memory-utilization, or lower max-num-batched-tokens; plan.yml says what fits",
+        "memory.no_cache_memory",
+    ),
+    _sign(
+        "one_request",
+        # vLLM before 0.22 prints "models's".
+        r"To serve at least one request with the models?'s max seq len|max seq len .* is larger than the maximum number of tokens",
+        "one request of max-model-len tokens does not fit into the KV cache",
+        "lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8",
+        "memory.one_request",
+    ),
+    _sign(
+        "auto_fit",
+        r"Cannot auto-fit max_model_len",
+        "not even one token fits into the KV cache",
+        "raise gpu-memory-utilization",
+        "memory.auto_fit",
+    ),
+    _sign(
+        "memory_moved",
+        r"Error in memory profiling",
+        "another program gave memory back while the engine measured its own",
+        "start engines one after the other: nothing else may load or stop at the same time",
+    ),
+    _sign(
+        "mamba_block",
+        r"In Mamba cache align mode, block_size|mamba_cache_mode.{0,40}align.{0,200}max_num_batched_tokens|long_prefill_token_threshold.*block_size",
+        "a batch is smaller than one block of this hybrid model",
+        "raise max-num-batched-tokens to at least the block size in the error, or set enable-prefix-caching to false",
+        "memory.align_block",
+    ),
+    _sign(
+        "state_blocks",
+        r"exceeds available Mamba cache blocks",
+        "the KV cache has fewer blocks for recurrent state than max-num-seqs requests need",
+        "lower max-num-seqs to what the error names, or raise gpu-memory-utilization",
+        "memory.state_blocks",
+    ),
+    _sign(
+        "cache_layout",
+        r"No common block size for|page size (?:of the layer )?is not divisible|padded-spec per-token page|"
+        r"KV cache specs? to one unified type|same KV cache group must have the same window|[Hh]ybrid KV cache (?:manager|groups|layouts)|"
+        r"Mamba cache mode 'align' is currently not compatible|Mamba with speculative decoding is not supported|QSA ring capacity",
+        "vLLM cannot give the layers of this model KV cache blocks of one size with these options",
+        "leave block-size, kv-cache-dtype and speculative-config out one after the other; plan.yml tries that for you",
+        "memory.plan",
+    ),
+    _sign(
+        "warm_up_memory",
+        r"out of memory occurred when warming up sampler",
+        "memory ended at the last step of the start, when the sampler warmed up with max-num-seqs requests",
+        "lower max-num-seqs or gpu-memory-utilization",
+        "memory.node",
+    ),
+    _sign(
+        "cuda_memory",
+        r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA error: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
+        r"Cuda failure \S* ?'?out of memory",
+        "the GPU had no memory left for an allocation",
+        "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
+        "memory.node",
+    ),
+    # --- the model's files
+    _sign(
+        "vocabulary",
+        r"HarmonyError|TIKTOKEN|tiktoken.*(?:download|resolve|retries)|downloading or loading vocab file",
+        "the vocabulary of gpt-oss is downloaded at the start, separately from the model, and the download failed",
+        "put o200k_base.tiktoken and cl100k_base.tiktoken into a folder, mount it, and set TIKTOKEN_ENCODINGS_BASE to it",
+    ),
+    _sign(
+        "model_path",
+        r"HFValidationError|Repo id must be in the form|Invalid repository ID or local directory",
+        "the model is named by a path that does not exist in the container, so that vLLM takes it for a name on the hub",
+        "mount the folder of the model into the container (-v HOST:CONTAINER:ro) and name the path of the container",
+        "model.missing",
+    ),
+    _sign(
+        "model_access",
+        r"GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error|403 Client Error|Invalid (?:username or password|credentials)",
+        "the hub refuses the model: the token is missing or wrong, or its account has not accepted the licence",
+        "accept the licence on the model's page, and give a token that may read it (spark_hf_token_file, or HF_TOKEN)",
+        "doctor.hub_token",
+    ),
+    _sign(
+        "model_not_found",
+        r"RepositoryNotFoundError|RevisionNotFoundError|\bEntryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier",
+        "the hub has no model, revision or file of that name, or it is private and no token was given",
+        "check the spelling of the name and the revision; give a token for a private model",
+        "model.missing",
+    ),
+    _sign(
+        "download_limited",
+        r"429 Client Error|Too Many Requests",
+        "the hub limits how often this address may ask",
+        "give a token (its limits are higher), and set HF_HUB_OFFLINE=1 once the model is on the disk",
+    ),
+    _sign(
+        "offline_cache",
+        r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled|offline mode is enabled",
+        "downloads are switched off, and the model is not complete in the cache that the container sees",
+        "mount the cache that holds the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
+        "model.missing",
+    ),
+    _sign(
+        "no_network",
+        r"We couldn't connect to|Name or service not known|Temporary failure in name resolution|NameResolutionError|Network is unreachable|"
+        r"Max retries exceeded with url|getaddrinfo failed|huggingface\.co.*(?:timed out|refused)",
+        "the host or the container has no network to the hub",
+        "check the network and the name server of the host and the container, and a proxy; or bring the model by models and set HF_HUB_OFFLINE=1",
+    ),
+    _sign(
+        "weights_damaged",
+        r"SafetensorError|HeaderTooLarge|InvalidHeaderDeserialization|incomplete metadata|file not fully covered|Consistency check failed|"
+        r"invalid load key|version https://git-lfs",
+        "a file of the weights is damaged or was not downloaded to its end",
+        "remove that file and download the model again; site.yml checks sizes and checksums",
+    ),
+    _sign(
+        "weights_missing",
+        r"Cannot find any model weights|does not appear to have a file named|no safetensors|No (?:such )?.*config\.json|Can't load tokenizer|"
+        r"Couldn't instantiate the backend tokenizer|FileNotFoundError.*\.(?:safetensors|json|model)\b",
+        "the folder of the model is incomplete: files of the weights, the config or the tokenizer are missing",
+        "download the whole model again; for a tokenizer of another repository set tokenizer",
+    ),
+    _sign(
+        "weights_unmapped",
+        r"KeyError: '[\w.]*(?:weight|scale|bias|experts|proj|layers)[\w.]*'|There is no module or parameter named|"
+        r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|loaded_weight\.shape|Unexpected key",
+        "the checkpoint has tensors that this vLLM does not know where to load, or lacks some it expects",
+        "use a newer vLLM, or a checkpoint that a recipe names for this version",
+    ),
+    _sign(
+        "file_permission",
+        r"PermissionError: |\[Errno 13\] Permission denied",
+        "the engine may not read or write a file of its caches or models",
+        "make the account of the container the owner of the folder that the error names, or mount another one",
+    ),
+    # --- several hosts
+    _sign(
+        "rdma_memory",
+        r"ibv_reg_mr\S*",
+        "NCCL could not register memory with the ConnectX-7",
+        "set no memlock limit (--ulimit memlock=-1); a kernel 7.0 needs kho=off on its command line",
+        "host.kernel_handover",
+    ),
+    _sign(
+        "rdma_gid",
+        r"ibv_modify_qp failed with (?:61|22)\b",
+        "the GID index that NCCL uses does not exist on the port any more, as after a change of addresses",
+        "take NCCL_IB_GID_INDEX out, or set it to the RoCE v2 index of the address (show_gids)",
+        "fabric.no_gid",
+    ),
+    _sign(
+        "rdma_path",
+        r"ibv_modify_qp failed with \d+|IBV_WC_RETRY_EXC_ERR|Got completion from peer .* with (?:status|error) 12|local WC.* error 12",
+        "RDMA packets do not reach the other host",
+        "check the cable and which port it is in, addresses and an MTU of 9000 on both ends, and ufw on both twins of a port; fabric_check measures it",
+        "fabric.ping",
+    ),
+    _sign(
+        "nccl_interface",
+        r"no socket interface found|NET/IB : No device found|IB device \S+ not found|Unable to find (?:address|interface)|"
+        r"Bootstrap : (?:no|invalid)",
+        "NCCL finds no network interface or RDMA device of the given name on this host",
+        "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to the names of this host (they differ by port), and give the container /dev/infiniband and the host's network",
+        "fabric.no_connectx",
+    ),
+    _sign(
+        "nccl_version",
+        r"NCCL version mismatch|[Mm]ismatched NCCL|message truncated",
+        "the ranks run different versions of NCCL",
+        "use the same image on all hosts",
+        "cluster.image",
+    ),
+    _sign(
+        "nccl_timeout",
+        r"Watchdog caught collective operation timeout|collective operation timeout",
+        "one rank waited for the others in a collective of NCCL until its timeout: another rank ended or hangs",
+        "read the log of the other ranks first; if all are alive use NCCL 2.29.3 or newer, whose older builds for arm64 hang",
+        "SPK827",
+    ),
+    _sign(
+        "head_unreachable",
+        r"client socket has (?:failed to connect|timed out)|DistStoreError|Gloo connectFullMesh failed|failed to connect to \[?\S+:2950\d",
+        "this rank does not reach the head node",
+        "check master-addr and master-port, that the head's engine has started, and the firewall between the hosts (port 29501)",
+        "cluster.unreached",
+    ),
+    _sign(
+        "ray_resources",
+        r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
+        r"Cannot provide a placement group|waiting for .* placement group",
+        "Ray does not have the GPUs that the engine asks for: a node joined with another address, or another engine holds its GPU",
+        "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the address that the engine uses, and stop what else runs in Ray",
+    ),
+    _sign(
+        "ray_connect",
+        r"Failed to connect to GCS|Could not find any running Ray instance|Failed to connect to Ray|GCS may have been killed|ray\.exceptions\.RaySystemError",
+        "the head of Ray does not answer",
+        "start ray on the head node first; its port (6379) has to be open to the other nodes",
+    ),
+    # --- requests
+    _sign(
+        "tool_choice",
+        r"tool choice requires --enable-auto-tool-choice",
+        "a client sends tools, and the engine was started without the options for them: each such request is answered with HTTP 400",
+        "add --enable-auto-tool-choice and a --tool-call-parser of the model (enable-auto-tool-choice and tool-call-parser in args)",
+        "SPK706",
+    ),
+    _sign(
+        "request_too_long",
+        r"maximum context length is \d+|is longer than the maximum model length",
+        "a request is longer than max-model-len",
+        "shorten the request or its max_tokens, or raise max-model-len",
+    ),
+    _sign(
+        "model_name",
+        r"The model `[^`]*` does not exist",
+        "a client asks for a model by a name that this engine does not serve",
+        "use the name that /v1/models lists, or add the client's name to served-model-name (aliases of the service)",
+    ),
+    _sign(
+        "local_media",
+        r"allowed[-_]local[-_]media[-_]path",
+        "a request names a picture or video by a path of the host, and was refused",
+        "set allowed-local-media-path in args and mount the folder by docker_args, or have clients send URLs or data",
+    ),
+    _sign(
+        "chat_template",
+        r"jinja2\.exceptions\.|Error in applying chat template|chat template .*(?:failed|invalid)|no chat template",
+        "the chat template could not be applied to a request",
+        "mount a corrected template by files, with chat-template in args; the checkpoint's own may not know tools or roles",
+    ),
+    # --- generic errors, which name no cause
+    _sign(
+        "engine_timeout",
+        r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
+        "the engine did not answer its own API server in time: a rank or a kernel hangs",
+        "read the logs of all ranks; the watchdog restarts an engine that hangs",
+        generic=True,
+    ),
+    _sign(
+        "nccl_error",
+        r"NCCL error|DistBackendError|ncclSystemError|ncclInternalError|ncclRemoteError|unhandled system error",
+        "the communication between the ranks failed, and NCCL gives no reason here",
+        "start once with NCCL_DEBUG=INFO, and read the lines with NCCL WARN on all hosts",
+        generic=True,
+    ),
+    _sign(
+        "docker_other",
+        r"Error response from daemon|^docker: ",
+        "Docker refused to start the container",
+        "correct what Docker names",
+        stage=CONTAINER,
+        generic=True,
+    ),
+    _sign(
+        "ranks_wait",
+        r"No available shared memory broadcast block found",
+        "the ranks wait for each other. That is usual for minutes while one loads, compiles or autotunes; without end one of them hangs",
+        "compare GPU load on all hosts and read the other ranks' logs; a rank at 20 W with NCCL older than 2.29.3 (arm64 builds) is a known hang",
+        "SPK827",
+        waits=True,
+    ),
+)

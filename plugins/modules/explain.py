@@ -1,0 +1,170 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Explain logs of engines: stage, last words, cause and fix."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: explain
+short_description: Explain the log of a vLLM engine
+version_added: 0.1.0
+description:
+  - Says how far the newest start in a log came, what the engine printed last, what that means and what to do. With O(src) or O(content)
+    it needs no host; with O(services) it reads the journals of units on the host, or the logs of containers.
+  - The causes are the rows and signs of C(docs/known_failures.md). A cause that is in none of them is called unknown.
+  - Secrets and control characters are taken out of the texts. Of a long file the first and the last MiB are read.
+options:
+  src:
+    description: Log file on the controller, of docker, docker compose, kubectl, journalctl or a shell.
+    type: path
+  content:
+    description: Text of a log.
+    type: str
+  services:
+    description: Services of the host, as the filter P(dgxspark.vllm.service_view#filter) returns them.
+    type: list
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      unit:
+        description: Its unit.
+        type: str
+        required: true
+      container:
+        description: Its container, whose log is read if the unit has no journal.
+        type: str
+        required: true
+      probe:
+        description: How it is asked; only C(api_key_file) is read, to take the key out of texts.
+        type: dict
+        default: {}
+  lines:
+    description: Last lines of each journal.
+    type: int
+    default: 2000
+  show:
+    description: Print the explanations as labelled lines.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.doctor
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Explain a file
+  dgxspark.vllm.explain:
+    src: vllm.log
+  delegate_to: localhost
+
+- name: Explain the logs of the services
+  dgxspark.vllm.explain:
+    services: "{{ spark_plan.services | dgxspark.vllm.service_view('explain') }}"
+  become: true
+"""
+
+RETURN = r"""
+explanations:
+  description: One entry for each log.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the service, or the path of the file; empty for O(content).
+      type: str
+      sample: heavy
+    id:
+      description: Row or sign of C(docs/known_failures.md), V(unknown), or V(none) if the log has no failure.
+      type: str
+      sample: one_request
+    stage:
+      description: Stage that the start reached, V(container) before the engine prints anything.
+      type: str
+      sample: kv_cache
+    error:
+      description: Last words of the program, empty without any.
+      type: str
+      sample: "ValueError: To serve at least one request with the model's max seq len (262144), ..."
+    cause:
+      description: What it means.
+      type: str
+      sample: one request of max-model-len tokens does not fit into the KV cache
+    fix:
+      description: What to do, empty if none is known.
+      type: str
+      sample: lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8
+    source:
+      description: The row or sign, its source, and the rule of the plan about the same thing.
+      type: str
+      sample: 'sign one_request of known_failures.md; in the plan: memory.one_request'
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.redaction import Redactor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, readiness
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
+
+LOG_SECONDS = 30.0  # that journalctl or docker may take
+
+
+def main() -> None:
+    """Explain the logs of services of this host; the action plugin explains files and prints."""
+    module = AnsibleModule(
+        argument_spec={
+            "src": {"type": "path"},
+            "content": {"type": "str"},
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "unit": {"type": "str", "required": True},
+                    "container": {"type": "str", "required": True},
+                    "probe": {"type": "dict", "default": {}},
+                },
+            },
+            "lines": {"type": "int", "default": 2000},
+            "show": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    run = reader(LOG_SECONDS)
+    services = module.params["services"] or []
+    module.exit_json(
+        changed=False, explanations=[explain_service(run, service, module.params["lines"]) for service in services]
+    )
+
+
+def explain_service(run: Any, service: dict[str, Any], lines: int) -> dict[str, str]:
+    """Explain the journal of a service's unit, or the log of its container.
+
+    :param run: runs journalctl and docker
+    :param service: name, unit, container, probe
+    :param lines: most lines
+    :returns: the explanation with the name of the service
+    """
+    try:
+        key = endpoint.read_api_key(service["probe"].get("api_key_file"))
+    except endpoint.Problem:
+        key = ""
+    log = readiness.read_log(run, service["unit"], service["container"], lines)
+    answer = explain.explain(log, Redactor([key] if key else []))
+    return {"name": service["name"], **answer.to_dict()}
+
+
+if __name__ == "__main__":
+    main()

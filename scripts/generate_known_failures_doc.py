@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write docs/known_failures.md from the reported failures and the signs of logs. Run with PYTHONPATH=collections; --check only compares."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS, Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.known_failures import ROWS, SEVERITY
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "known_failures.md"
+INTRODUCTION = """\
+# Known failures
+
+<!-- Written by scripts/generate_known_failures_doc.py from _vllm/known_failures.py and _proof/log_signs.py. -->
+
+What `explain.yml`, `site.yml`, `doctor.yml`, `status.yml` and support bundles can say about the log of a vLLM engine that failed, whether this
+collection started it or not:
+
+```sh
+ansible-playbook -i localhost, dgxspark.vllm.explain -e explain_log=vllm.log    # docker logs NAME > vllm.log 2>&1
+ansible-playbook -i my-sparks dgxspark.vllm.explain -e services=heavy
+```
+
+It prints `Stage:`, `Error:` (the engine's own last words), `Cause:`, `Fix:` and `Source:`. A cause that is in neither of the tables below is called
+unknown. Secrets are taken out; of a long file the first and the last MiB are read.
+
+## Reported failures
+
+Failures of single versions, models or combinations of options. The plan judges a launch by the rows that say so, `ignore` and
+`spark_ignore_rules` take their ids, and a launch that has the cure already is not warned of.
+"""
+
+
+def main() -> int:
+    """Write the page, or compare it; returns the exit code."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
+            print(
+                f"{PAGE.name} is not what scripts/generate_known_failures_doc.py writes; run it and commit the result."
+            )
+            return 1
+        return 0
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    """Return the whole page."""
+    lines = [INTRODUCTION, "| id | verdict | vLLM | title |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| [{row['id']}](#{row['id'].lower()}) | {row['verdict']} | {versions(row)} | {row['title']} |" for row in ROWS
+    ]
+    lines.append("")
+    for row in ROWS:
+        lines += section(row)
+    lines += ["## Signs in logs", "", "Kinds of failures, for every version.", ""]
+    lines += ["| sign | cause | fix | in the plan |", "| --- | --- | --- | --- |"]
+    lines += [sign_row(sign) for sign in SIGNS]
+    return "\n".join(lines) + "\n"
+
+
+def versions(row: Mapping[str, Any]) -> str:
+    """Return the range of versions of a row in words."""
+    first, before = row.get("first"), row.get("before")
+    if first and before:
+        return f"{first} to before {before}"
+    return f"from {first}" if first else f"before {before}" if before else "all"
+
+
+def section(row: Mapping[str, Any]) -> list[str]:
+    """Return the part of the page about a row."""
+    severity = row.get("severity", SEVERITY[row["verdict"]])
+    plan = f"Plan: {severity}" if "when" in row else "Plan: not judged"
+    lines = [
+        f"### {row['id']}",
+        "",
+        f"**{row['title']}**",
+        "",
+        text(row["message"]),
+        "",
+        f"- Fix: {text(row['fix'])}",
+        f"- {plan}",
+    ]
+    if row.get("symptom"):
+        lines.append(f"- In a log: `{row['symptom']}`")
+    return [*lines, f"- Source: {row['source']} (read {row['date']})", ""]
+
+
+def text(value: str) -> str:
+    """Return a text of a row with its placeholder as the page shows it."""
+    return value.replace("{version}", "`<version>`").replace("<function=", "`<function=`")
+
+
+def sign_row(sign: Sign) -> str:
+    """Return the line of a sign in its table."""
+    cause, fix = (re.sub(r"\{\w+\}", "NAME", value).replace("|", "\\|") for value in (sign.cause, sign.fix))
+    rules = re.sub(r"\bSPK[0-9HU]\d\d\b", lambda rule: f"[{rule[0]}](rules.md#{rule[0].lower()})", sign.rule)
+    rules = re.sub(r"\bSPKK\d\d\b", lambda row: f"[{row[0]}](#{row[0].lower()})", rules)
+    rules = re.sub(
+        r"\b[a-z_]+\.[a-z_]+\b(?![)#])", lambda name: name[0] if name[0] == "rules.md" else f"`{name[0]}`", rules
+    )
+    return f"| `{sign.id}` | {cause} | {fix} | {rules} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
