@@ -217,6 +217,7 @@ READS_JSON = {
     "plugins/plugin_utils/values.py": "what it has just written",
     "roles/fleet_monitor/files/spark_status_page.py": "its own settings",
     "roles/gateway/files/container/hooks.py": "runs in an image, with files of its own",
+    "roles/gateway/files/spark_gateway.py": "its own files, of which it names the key that is wrong",
     "roles/gateway/files/container/serve.py": "runs in an image, with files of its own",
 }
 
