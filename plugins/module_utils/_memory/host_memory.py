@@ -315,7 +315,8 @@ def _grammar_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
 def _processes(launch: HostLaunch) -> Iterator[HostBuffer]:
     """Yield Ray, and the processes beyond one API server and one engine core, which C(outside_gib) includes."""
     parallel, ray = launch.ranks > 1, launch.args.get("distributed-executor-backend") == "ray"
-    further = max(0, launch.api_servers_here - 1)
+    # Several API servers have a parent process of the same size; a single one is the parent itself (run_multi_api_server, run_server).
+    further = launch.api_servers_here if launch.api_servers_here > 1 else 0
     if launch.api_servers_here:
         # With several ranks the worker is a separate process; replicas have a coordinator.
         further += int(parallel) + int(launch.replicas > 1)

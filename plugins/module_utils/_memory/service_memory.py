@@ -1581,6 +1581,12 @@ def _release_of(item: ServiceInput) -> Release:
         return Release("", max(COMPARED_MINORS), False)
 
 
+def _changes_plan(args: Config) -> bool:
+    """Tell whether options change the KV cache in ways that only the image knows."""
+    keys = (*_UNPLANNED_ARGS, "decode-context-parallel-size")
+    return any(args.get(key) is True or (args.get(key) or 1) != 1 for key in keys)
+
+
 def _by_image(item: ServiceInput, args: Config) -> Engine:
     """An engine as the vLLM of its image planned it.
 
@@ -1591,9 +1597,7 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
         raise Refusal("image_plan", "the image was not asked")
     if _split(args).replicas > 1:
         raise Refusal("image_plan", "an image plans one replica alone, and not what experts of several take")
-    others = (*_UNPLANNED_ARGS, "decode-context-parallel-size")
-    counted = not any(args.get(key) is True or (args.get(key) or 1) != 1 for key in others)
-    plan = answered.kv_plan(answer, item.vllm_version, counted)
+    plan = answered.kv_plan(answer, item.vllm_version, not _changes_plan(args))
     length = args.get("max-model-len")
     if length is not None and length > plan.longest:
         raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")

@@ -30,7 +30,8 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "load_share": (0.0, 2.1, 2.4),
     "kept_share": (0.0, 0.5, 1.0),  # A against C: the part of all this that stays allocated after the start
     "outside_gib": (1.2, 1.7, 2.4),  # A: CUDA context and host memory outside the requested memory
-    # I: host memory of a process of vLLM 0.32.0 that imports torch and serves, and of Ray (its object store is capped at 1 GiB)
+    # I: vLLM 0.32.0 for CPUs with two API servers: 0.40 GiB private, 0.44 to 0.45 with its share of shared pages, 0.60 resident for the parent
+    # and for each API server; Ray on two nodes: 0.26 to 0.76 GiB, and its object store of 1 GiB
     "process_gib": (0.4, 0.6, 1.0),
     "ray_gib": (0.26, 0.46, 1.76),
     "snapshot_gib": (0.0, 2.65, 2.7),  # E: gone between the host's MemAvailable and vLLM's first look at it
