@@ -138,7 +138,7 @@ MORE_ATTACKS: dict[str, tuple[int, str, int, int]] = {
         20, f"{CHAT}{GOOD}content-length: {63 * MIB}\r\n\r\n", 63 * MIB - 100, 600,
     ),
     "bodies of 1 MiB without their end, with a key": (
-        1000, f"{CHAT}{GOOD}content-length: {MIB}\r\n\r\n", MIB - 1000, 600,
+        1000, f"{CHAT}{GOOD}content-length: {MIB}\r\n\r\n", MIB - 1000, 800,
     ),
 }  # fmt: skip
 

@@ -505,11 +505,7 @@ class Connection(H11Protocol):
 
 
 class Rejected(Exception):
-    """A request that LiteLLM does not get: HTTP status, reason for the metrics, text for the client."""
-
-    def __init__(self, status: int, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.status, self.reason, self.text = status, reason, text
+    """A request that LiteLLM does not get. Its arguments: HTTP status, reason for the metrics, text for the client."""
 
 
 class Bodies:
@@ -606,6 +602,7 @@ class AccessControl:
         record = Record()
         body = b""
         has_slot = False
+        refusal: tuple[Any, ...] = ()
         try:
             record.caller = self.judge(scope)
             self.check_length(scope)
@@ -626,12 +623,13 @@ class AccessControl:
             finally:
                 RECORD.reset(token)
         except Rejected as rejected:
-            REJECTED.labels(rejected.reason).inc()
-            await self.answer(receive, send, rejected, record)
+            refusal = rejected.args  # without the exception, whose traceback holds the body
         finally:
             self.running -= has_slot
             self.bodies.release(record)
             record.take(None)
+        if refusal:
+            await self.answer(receive, send, record, *refusal)
 
     def judge(self, scope: Message) -> Mapping[str, Any]:
         """Return who sends a request, by its head alone.
@@ -687,20 +685,20 @@ class AccessControl:
         query = b"&".join(part for part in scope["query_string"].split(b"&") if not part.startswith(b"key="))
         return {**scope, "headers": headers, "query_string": query}
 
-    async def answer(self, receive: Receive, send: Send, rejected: Rejected, record: Record) -> None:
+    async def answer(self, receive: Receive, send: Send, record: Record, status: int, reason: str, text: str) -> None:
         """Answer a rejected request, read the rest of its body for a while, and close its connection."""
-        error = {"message": rejected.text, "type": rejected.reason, "param": None, "code": str(rejected.status)}
-        body = json.dumps({"error": error}).encode()
+        REJECTED.labels(reason).inc()
+        body = json.dumps({"error": {"message": text, "type": reason, "param": None, "code": str(status)}}).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        if rejected.status == 401:
+        if status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        if rejected.status == 429:
+        if status == 429:
             headers.append((b"retry-after", b"2"))
-        await send({"type": "http.response.start", "status": rejected.status, "headers": headers})
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body, "more_body": True})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BODY_SECONDS if record.caller else LINGER_SECONDS):
