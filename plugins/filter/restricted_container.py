@@ -14,7 +14,7 @@ name: restricted_container
 short_description: Options of docker run that bound what a server beside the engines may do
 version_added: 0.1.0
 description:
-  - Returns the options that every container of this collection gets. No capabilities, no new privileges, a bound on processes.
+  - Returns the options that every container of this collection gets. No capabilities, no new privileges, a limit on processes, no core dumps.
 options:
   _input:
     description: The port that the server listens on, on the host's network. One below 1024 takes a capability.

@@ -29,6 +29,9 @@ UNIT = "spark-gateway.service"
 
 MOST = 10**7
 """Largest value of a number: seconds, requests, MiB."""
+MIB = 2**20
+BODIES_SHARE = 1 / 12
+"""Share of C(memory_gib) for the bodies of all requests; LiteLLM needs several times the size of a body to work on it."""
 
 KEYS: dict[str, Key] = {
     "port": Key(int, 4000, "TCP port; 4000 is NoMachine's on some DGX systems", least=1, most=65535),
@@ -727,7 +730,10 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
             },
             "queue_seconds": settings["queue_seconds"],
             "max_parallel": settings["max_parallel"],
-            "body_limit": settings["body_limit_mib"] * 1024 * 1024,
+            "body_limit": settings["body_limit_mib"] * MIB,
+            "bodies_limit": max(
+                int(settings["memory_gib"] * 1024 * MIB * BODIES_SHARE), 2 * settings["body_limit_mib"] * MIB
+            ),
             "health_interval": settings["health_interval"],
             "health_timeout": settings["health_timeout"],
             "log_level": settings["log_level"],

@@ -11,9 +11,11 @@ Standard library alone: sources run a byte copy.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import secrets
+import select
 import socket
 import sys
 import time
@@ -29,9 +31,9 @@ PIECE = 256 * 1024
 MOST_LINE = 8192
 """Bytes of a line: a path and two numbers."""
 WAIT_SECONDS = 20.0
-"""That the source waits for the connection it was asked for."""
-WORD_SECONDS = 5.0
-"""Within which a connection has to say the word."""
+"""How long the source waits for the connection it was asked for, and for its word."""
+MOST_STRANGERS = 16
+"""Connections that may be without a whole word at once; one more closes the oldest."""
 IDLE_SECONDS = 120.0
 """Without a byte, after which either end gives up, as rsync is told to."""
 CONNECT_SECONDS = 5.0
@@ -55,7 +57,6 @@ def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
         say(f"{server.getsockname()[1]} {word}\n")
         connection = _accept(server, word)
     with connection, connection.makefile("rb") as asked:
-        connection.settimeout(IDLE_SECONDS)
         while line := asked.readline(MOST_LINE):
             begin, count, store = line.decode().rstrip("\n").split(" ", 2)
             try:
@@ -73,21 +74,41 @@ def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
 
 
 def _accept(server: socket.socket, word: str) -> socket.socket:
-    """Return the first connection that says the word."""
-    until = time.monotonic() + WAIT_SECONDS
-    while (left := until - time.monotonic()) > 0:
-        server.settimeout(left)
-        connection, _peer = server.accept()
-        connection.settimeout(WORD_SECONDS)
-        try:
-            with connection.makefile("rb") as said:
-                given = said.readline(MOST_LINE).strip()
-        except OSError:
-            given = b""
-        if hmac.compare_digest(given, word.encode()):
-            connection.sendall(b"\n")
-            return connection
-        connection.close()
+    """Return the first connection that says the word, however many others say nothing or something else.
+
+    :raises TimeoutError: where that takes longer than WAIT_SECONDS
+    """
+    expected, until = f"{word}\n".encode(), time.monotonic() + WAIT_SECONDS
+    strangers: dict[socket.socket, bytes] = {}  # what each has said so far; the oldest first
+    server.setblocking(False)
+    try:
+        while (left := until - time.monotonic()) > 0:
+            for ready in select.select([server, *strangers], [], [], left)[0]:
+                if ready is server:
+                    with contextlib.suppress(OSError):  # it has gone meanwhile
+                        connection = server.accept()[0]
+                        connection.setblocking(False)
+                        strangers[connection] = b""
+                elif ready in strangers:
+                    piece = b""
+                    with contextlib.suppress(OSError):
+                        piece = ready.recv(len(expected) - len(strangers[ready]))
+                    strangers[ready] += piece
+                    if hmac.compare_digest(strangers[ready], expected):
+                        del strangers[ready]
+                        ready.settimeout(IDLE_SECONDS)
+                        ready.sendall(b"\n")
+                        return ready
+                    if not piece or len(strangers[ready]) == len(expected):
+                        del strangers[ready]
+                        ready.close()
+            while len(strangers) > MOST_STRANGERS:
+                oldest = next(iter(strangers))
+                del strangers[oldest]
+                oldest.close()
+    finally:
+        for stranger in strangers:
+            stranger.close()
     raise TimeoutError("nobody came for the files")
 
 
@@ -111,11 +132,11 @@ class Receiver:
             raise NoWay(f"port {words[0]} of {address} is not reached: {error}") from error
         try:
             self._connection.sendall(f"{words[1]}\n".encode())
-            answer = self._line()
+            answer = self._connection.recv(1)
         except OSError as error:
             self._connection.close()
             raise NoWay(f"port {words[0]} of {address} does not answer: {error}") from error
-        if answer != "\n":
+        if answer != b"\n":
             self._connection.close()
             raise NoWay(f"port {words[0]} of {address} is not the source")
         self._connection.settimeout(IDLE_SECONDS)

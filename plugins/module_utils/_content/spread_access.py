@@ -135,6 +135,7 @@ def server_argv(lifetime: int, sshd: str, folder: str = RUN_DIR) -> list[str]:
         *("systemd-run", "--quiet", "--collect", f"--unit={SERVER_UNIT}"),
         "--description=Nodes take images and models from here",
         f"--property=RuntimeMaxSec={lifetime}",
+        "--property=LimitCORE=0",  # a core dump holds keys
         f"--property=ExecStopPost=/bin/rm -rf {folder}",
         *(sshd, "-D", "-e", "-f", f"{folder}/sshd_config"),
     ]
@@ -154,6 +155,7 @@ def worker_argv(python: str, folder: str, job: str, state: str, lifetime: int) -
         *("systemd-run", "--quiet", "--collect", f"--unit={WORKER_UNIT}"),
         "--description=Images and models come from another node",
         f"--property=RuntimeMaxSec={lifetime}",
+        "--property=LimitCORE=0",  # a core dump holds keys
         *("--property=Nice=5", f"--setenv=SPREAD_RUN_DIR={RUN_DIR}"),
         *(python, f"{folder}/spread_worker.py", job, state),
     ]

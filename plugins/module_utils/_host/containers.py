@@ -37,7 +37,12 @@ def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     pids: the most processes and threads in it. capabilities: those that it needs all the same, without C(CAP_).
     """
     added = [word for name in capabilities for word in ("--cap-add", name)]
-    return [*("--cap-drop", "ALL"), *added, "--security-opt", "no-new-privileges", "--pids-limit", str(pids)]
+    return [
+        *("--cap-drop", "ALL"),
+        *added,
+        *("--security-opt", "no-new-privileges", "--pids-limit", str(pids)),
+        *("--ulimit", "core=0"),  # a core dump holds keys
+    ]
 
 
 def for_port(port: int) -> tuple[str, ...]:
@@ -68,6 +73,7 @@ def given_back(words: Sequence[object], expected: Sequence[str] = (), read_only:
             or (name == "--security-opt" and _loosens(text))
             or (name == "--pids-limit" and text.lstrip("-").isdigit() and int(text) <= 0)
             or (name in ("--pid", "--userns", "--cgroupns", "--uts") and text == "host")
+            or (name == "--ulimit" and text.startswith("core=") and text.strip("0:") != "core=")
         )
         if more:
             found.append(name if value is None else f"{name} {value}")
@@ -102,7 +108,7 @@ def findings(
                 "container.weaker",
                 "warning",
                 f"{', '.join(found)} in {where} {'gives' if len(found) == 1 else 'give'} the container more of the host than it has by "
-                "default: no capabilities, no new privileges, a bound on processes, weights for reading alone.",
+                "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights.",
                 f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules.",
                 service,
             )

@@ -104,7 +104,7 @@ KEPT = {
     "--workdir",
 }
 # What the role or the plan gives every engine; see spark_ulimits and plan.
-OWN_ULIMITS = ("memlock=-1", "memlock=-1:-1", "stack=67108864", "stack=67108864:67108864")
+OWN_ULIMITS = ("core=0", "core=0:0", "memlock=-1", "memlock=-1:-1", "stack=67108864", "stack=67108864:67108864")
 OWN_ENV = {
     "HF_HOME",
     "HF_HUB_CACHE",
@@ -602,7 +602,7 @@ class _Import:
             elif option == "--network" and value == "host":
                 continue  # as here
             elif option == "--ulimit" and value in OWN_ULIMITS:
-                self.leave(written, "spark_ulimits sets it for every engine")
+                self.leave(written, "every engine has it")
             elif option == "--network":
                 self.leave(
                     written, "engines use the host's network here; others on that one reach it by the host's address"

@@ -27,6 +27,10 @@ STATE = "on_demand"
 """State of a planned service that is started by requests; nothing else starts it."""
 UNIT = "spark-on-demand.service"
 """Unit of the program that holds the ports of these services and starts their engines."""
+PROXY_GIB = 0.25
+"""Memory limit of that unit; the program bounds what it holds of requests."""
+PROXY = {"name": "on-demand", "memory_gib": PROXY_GIB, "unit": UNIT, "idle": False}
+"""That program among what takes memory beside the engines."""
 MOST_OF_A_SET = 8
 """Services of one set. Each of the 2^n combinations is planned."""
 MOST_TOLD = 4
@@ -75,6 +79,18 @@ def servers(beside: Sequence[Mapping[str, Any]]) -> list[Server]:
         for each in beside
         if "on_demand" in each
     ]
+
+
+def with_proxy(beside: Sequence[Mapping[str, Any]], services: Sequence[PlacedService]) -> list[Mapping[str, Any]]:
+    """Return what takes memory beside the engines, the program on demand included where the host has it.
+
+    :param beside: of C(addons.sidecars), or what this function returned before
+    :param services: of the host
+    """
+    others = [each for each in beside if each["name"] != PROXY["name"]]
+    engines = [each for each in services if each.state == STATE and not each.rank]
+    is_needed = engines or any(each.get("on_demand") for each in others)
+    return [*others, PROXY] if is_needed else others
 
 
 def check(where: str, services: Sequence[Member]) -> list[str]:

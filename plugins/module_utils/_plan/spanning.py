@@ -66,7 +66,7 @@ def plan_cluster(
         for rank, name in enumerate(each.cluster.hosts):
             span, environment = clustering.span_of(each.cluster, each.position, rank, each.executor, own)
             ranks[name].append(_rank(each.service, span, environment, rank, each.needs_ray))
-    hosts = {name: replace(host, services=[*host.services, *ranks[name]]) for name, host in hosts.items()}
+    hosts = {name: _with_ranks(host, ranks[name]) for name, host in hosts.items()}
     if services and not refused:
         wrong += [
             f"cluster {cluster.name}: no service spans {name}. Name it in 'hosts' of one, give it spark_services, or take it out of the group."
@@ -104,6 +104,13 @@ def plan_cluster(
         ],
     }
     return whole, hosts
+
+
+def _with_ranks(host: Host, ranks: Sequence[PlacedService]) -> Host:
+    """Return a host of a cluster with its ranks, beside the services of its own."""
+    services = [*host.services, *ranks]
+    beside = on_demand.with_proxy(host.settings["beside"], services)
+    return replace(host, services=services, settings={**host.settings, "beside": beside})
 
 
 def _rank(

@@ -16,6 +16,7 @@ from typing import Any
 
 from .._common.plain_data import CONTROL, NO_TEXT
 from .._runtime import hostmem, ranks
+from .on_demand import PROXY_GIB
 from .on_demand import STATE as ON_DEMAND
 from .planned import File, PlannedService, RankSettings, plain
 
@@ -97,6 +98,7 @@ VERIFY = "systemd-analyze verify %s"
 MANAGED = "#\n# Managed by Ansible: dgxspark.vllm\n#\n"
 PAGE = "Documentation=https://github.com/dgxspark/ansible-vllm"
 INSTALL = ("", "[Install]", "WantedBy=multi-user.target")
+SERVICE = ("[Service]", "# A core dump holds keys.", "LimitCORE=0")
 HELPER = f"/usr/bin/python3 {LIBEXEC}/spark_unit.py"
 HEALTH = f"{LIBEXEC}/spark_health.py"
 SPEECH_ETC = "/etc/dgxspark/speech"
@@ -420,7 +422,7 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
             f"RequiresMountsFor={paths(hf_home, item.cache_dir)}",
             *bounds,
             "",
-            "[Service]",
+            *SERVICE,
             "Type=exec",
             f"User={specifiers(user)}",
             "SupplementaryGroups=docker",
@@ -632,7 +634,7 @@ def demand_unit(sockets: Sequence[str]) -> str:
             "After=docker.service",
             "StartLimitIntervalSec=0",
             "",
-            "[Service]",
+            *SERVICE,
             "Type=notify",
             "NotifyAccess=main",
             "SyslogIdentifier=spark-on-demand",
@@ -645,6 +647,8 @@ def demand_unit(sockets: Sequence[str]) -> str:
             f"TimeoutStopSec={DEMAND_DRAIN_SECONDS + 30}",
             "# Requests of a whole team, each with a connection to its engine.",
             "LimitNOFILE=65536",
+            "# The plan counts it.",
+            f"MemoryMax={round(PROXY_GIB * 1024)}M",
             "OOMScoreAdjust=-500",
             "# systemd takes orders from root alone; of root's rights it needs none.",
             "CapabilityBoundingSet=",
@@ -737,7 +741,7 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
             "# The supervisor has a bound of its own, which failures of the other host do not use up.",
             "StartLimitIntervalSec=0",
             "",
-            "[Service]",
+            *SERVICE,
             "# Active means: the model has answered. The supervisor says so on every host of the model, and what it waits for meanwhile.",
             "Type=notify",
             "NotifyAccess=main",
@@ -834,7 +838,7 @@ def _server_unit(
             *head,
             *(ON_DEMAND_BOUNDS if on_demand else bounds),
             "",
-            "[Service]",
+            *SERVICE,
             "Type=exec",
             f"User={specifiers(user)}",
             "SupplementaryGroups=docker",
@@ -959,7 +963,7 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
             "After=docker.service",
             "StartLimitIntervalSec=0",
             "",
-            "[Service]",
+            *SERVICE,
             "Type=notify",
             "NotifyAccess=main",
             "SyslogIdentifier=spark-watchdog",
@@ -1010,7 +1014,7 @@ def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
             "After=docker.service",
             "StartLimitIntervalSec=0",
             "",
-            "[Service]",
+            *SERVICE,
             "Type=notify",
             "NotifyAccess=main",
             "SyslogIdentifier=spark-guard",

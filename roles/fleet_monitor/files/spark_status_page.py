@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import hashlib
+import io
 import json
 import re
 import socket
 import socketserver
 import sys
-import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -27,8 +28,9 @@ from typing import Any
 
 PATHS = ("/", "/index.html")
 MOST_BYTES = 16 * 1024 * 1024  # of the page; that of a hundred hosts has less than 1 MiB
-AT_ONCE = 24  # readers; more are turned away
-SECONDS = 10.0  # that a reader may be silent
+AT_ONCE = 24  # readers; one more closes the connection of the oldest
+MOST_HEAD = 16 * 1024  # bytes of the head of a request
+SECONDS = 10.0  # for the whole head of a request, and for the whole answer
 # Replaces the page by its newest, as long as somebody sees it and wants that: what is open stays open, and the focus where it is.
 SCRIPT = """
 const wanted = document.getElementById('keep-up'), said = document.getElementById('kept-up');
@@ -107,11 +109,34 @@ def message(text: str) -> bytes:
     ).encode()
 
 
+def read_head(connection: socket.socket) -> bytes:
+    """Return what a reader sends up to the end of a head.
+
+    :raises OSError: where that takes longer than SECONDS or more than MOST_HEAD bytes, or the reader goes
+    """
+    until, head = time.monotonic() + SECONDS, b""
+    while b"\r\n\r\n" not in head and b"\n\n" not in head:
+        connection.settimeout(max(until - time.monotonic(), 0.001))
+        piece = connection.recv(MOST_HEAD + 1 - len(head))
+        if not piece or len(head) + len(piece) > MOST_HEAD:
+            raise ConnectionError
+        head += piece
+    connection.settimeout(SECONDS)
+    return head
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers one reader."""
 
     timeout = SECONDS
     server: Server
+
+    def handle(self) -> None:
+        """Read one head, whole and in time, and answer it."""
+        head = read_head(self.connection)
+        self.rfile.close()
+        self.rfile = io.BytesIO(head)
+        self.handle_one_request()
 
     def do_GET(self) -> None:
         """Answer with the page."""
@@ -153,14 +178,16 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         found = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
         self.page, self.stale_seconds = path, stale_seconds
-        self.free = threading.BoundedSemaphore(AT_ONCE)
+        self.readers: dict[socket.socket, None] = {}  # the oldest first
         super().__init__((listen, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, or not at all where all are taken."""
-        if not self.free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Answer in a thread of its own; where too many are under way, end the oldest one."""
+        for oldest in list(self.readers)[: len(self.readers) + 1 - AT_ONCE]:
+            self.readers.pop(oldest, None)
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end of the connection
+        self.readers[request] = None
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -168,7 +195,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.free.release()
+            self.readers.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep quiet about readers that go away or send nonsense."""

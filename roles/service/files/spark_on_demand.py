@@ -58,6 +58,8 @@ LEAVE_SECONDS = 300.0
 LATE_SECONDS = 30.0  # between two attempts to end a start that takes too long
 MOST_WAITING = 1000
 MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
+MOST_BUFFERED = 64 * 2**20  # of all requests together; the unit's MemoryMax leaves room for what else the program needs
+MOST_CLIENTS = 8192  # connections; the unit's LimitNOFILE has two for each
 KEPT_STARTS = 5
 STAGE_LOOKS, MOST_TOLD = (
     2.5,
@@ -69,6 +71,7 @@ BACKLOG = 1024
 DOWN = "down: "  # begins the status of a rank that failed, or lost another one
 
 HEAD, WAITING, CONNECTING, RELAYING, ENDING = "head", "waiting", "connecting", "relaying", "ending"
+ARRIVING = (HEAD, WAITING, CONNECTING)
 
 
 say = journal("spark-on-demand")
@@ -238,6 +241,7 @@ class Client(asyncio.Protocol):
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.speaker: asyncio.TimerHandle | None = None
+        self.buffered = 0  # bytes of the buffer that the hub counts
         self.counted = self.told = self.paused = False
         self.reads_body = False  # to see whether it wants a stream
         self.stream = False  # that was begun here
@@ -250,24 +254,27 @@ class Client(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         mind_the_dead(transport.get_extra_info("socket"))
-        self.hub.clients.add(self)
+        self.hub.admit(self)
         self.alarm(HEAD_SECONDS, self.too_slow)
 
     def data_received(self, data: bytes) -> None:
         if self.phase == RELAYING and self.engine is not None:
             self.engine.transport.write(data)
-        elif self.phase == HEAD:
+        elif self.phase in ARRIVING:
             self.buffer += data
-            self.read()
-        elif self.phase in (WAITING, CONNECTING):
-            self.buffer += data
-            self.more()
+            self.count()
+            self.hub.make_room()
+            if self.phase == HEAD:
+                self.read()
+            elif self.phase in ARRIVING:
+                self.more()
 
     def eof_received(self) -> bool:
         return False  # as engines take it: a client that says no more is gone
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.hub.clients.discard(self)
+        self.hub.clients.pop(self, None)
+        self.drop_buffer()
         self.leave()
         self.phase = ENDING
         if self.task is not None:
@@ -293,6 +300,15 @@ class Client(asyncio.Protocol):
             self.timer.cancel()
         self.timer = self.hub.loop.call_later(seconds, what)
 
+    def count(self) -> None:
+        """Tell the hub how many bytes are in the buffer."""
+        self.hub.buffered += len(self.buffer) - self.buffered
+        self.buffered = len(self.buffer)
+
+    def drop_buffer(self) -> None:
+        self.buffer = bytearray()
+        self.count()
+
     def too_slow(self) -> None:
         if self.buffer:
             self.fail(408, "the head of the request did not come in time")
@@ -310,6 +326,7 @@ class Client(asyncio.Protocol):
             return
         self.head = head
         del self.buffer[: head.size]
+        self.count()
         if self.timer is not None:
             self.timer.cancel()
         slot = self.slot
@@ -468,7 +485,7 @@ class Client(asyncio.Protocol):
         # Its answer to Expect would stand in a stream that was begun here.
         without = ("expect",) if self.told or self.head.length == len(self.buffer) else ()
         engine.transport.write(on_demand.forwarded(self.head, without) + bytes(self.buffer))
-        self.buffer = bytearray()
+        self.drop_buffer()
         self.paused = False
         self.transport.resume_reading()
 
@@ -492,7 +509,7 @@ class Client(asyncio.Protocol):
         if status == 200 and chunked:
             self.relayed = True
             self.transport.write(bytes(self.buffer[size:]))
-            self.buffer = bytearray()
+            self.drop_buffer()
         elif len(self.buffer) > MOST_HELD:
             self.ended()
 
@@ -539,6 +556,7 @@ class Client(asyncio.Protocol):
     def end(self) -> None:
         """Nothing more is sent. What the client still sends is read for a while, else the kernel would take its answer back."""
         self.leave()
+        self.drop_buffer()
         self.phase = ENDING
         if self.engine is not None:
             self.engine.transport.abort()
@@ -607,7 +625,9 @@ class Hub:
         self.slots = {name: Slot(service, past_starts(kept, name)) for name, service in services.items()}
         for slot in self.slots.values():
             slot.last_start = self.last_start(slot)
-        self.poll, self.clients = poll, set[Client]()
+        self.poll = poll
+        self.clients: dict[Client, None] = {}  # the oldest first
+        self.buffered = 0  # bytes of all requests that arrive or wait
         self.known, self.closing = False, False
         self.offset = time.time() - time.monotonic()
         self.looked = self.saved = 0.0
@@ -616,6 +636,22 @@ class Hub:
     def poke(self) -> None:
         """Have a look taken soon."""
         self.event.set()
+
+    def admit(self, client: Client) -> None:
+        """Take a new connection; where there are too many, the one that has waited longest for its head goes."""
+        if len(self.clients) >= MOST_CLIENTS:
+            oldest = next((each for each in self.clients if each.phase == HEAD), client)
+            oldest.transport.abort()
+        self.clients[client] = None
+
+    def make_room(self) -> None:
+        """Send the largest requests that wait away, while all of them together take too much memory."""
+        while self.buffered > MOST_BUFFERED:
+            arriving = [each for each in self.clients if each.phase in ARRIVING]
+            largest = max(arriving, key=lambda each: len(each.buffer))
+            name = largest.slot.service.name
+            text = f"too many large requests wait on the host of {name}"
+            largest.fail(503, text, largest.slot.retry(self.loop.time()))
 
     def waited_for(self) -> bool:
         """Whether somebody waits for an engine."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import contextvars
 import hashlib
 import hmac
@@ -21,26 +22,31 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import h11
 import httpx
 import litellm
 from fastapi import HTTPException, Request
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import LitellmUserRoles, ProxyException, UserAPIKeyAuth
 from prometheus_client import Counter, Gauge
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 SERVED = re.compile(
-    r"/(?:v1/)?(?:chat/completions|completions|embeddings|responses|messages|messages/count_tokens|models|models/.+"
+    r"/(?:v1/)?(?:chat/completions|completions|embeddings|responses|messages|messages/count_tokens|models|models/[A-Za-z0-9._:/@+-]+"
     r"|audio/transcriptions|audio/translations|audio/speech|rerank|model/info)"
     r"|/v2/rerank|/health/(?:liveliness|liveness|readiness)|/metrics/?"
 )
 """Everything else of LiteLLM is management of a database that the gateway does not have."""
 OPEN = ("/health/liveliness", "/health/liveness", "/health/readiness")
+METRICS = ("/metrics", "/metrics/")
+HOST = re.compile(rb"[A-Za-z0-9._~-]*(?::[0-9]*)?|\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")
+"""LiteLLM reads paths from a URL that Starlette puts together with this header, which must not hold a path."""
 KEY_HEADERS = (
     b"authorization",
     b"x-api-key",
@@ -49,6 +55,19 @@ KEY_HEADERS = (
     b"x-goog-api-key",
     b"ocp-apim-subscription-key",
 )
+HEAD_SECONDS = 15.0
+"""Time for the whole head of a request."""
+MOST_HEADLESS = 4096
+"""Connections that may wait for their head at once."""
+BODY_SECONDS = 60.0
+"""Time for a whole request body; 64 MiB then need 9 Mbit/s."""
+SMALL_BODY = 1024 * 1024
+"""Bytes. Nearly all prompts are smaller; images and sound are not."""
+MOST_VALUES = 1_000_000
+"""Of the JSON of one body, counted by its signs: a list that is empty takes 3 bytes there and over 60 in Python."""
+LINGER_SECONDS = 2.0
+"""How long the body of a client without a key is still read once it is rejected; that of one with a key for BODY_SECONDS. A connection
+that is closed with unread bytes is reset, and the client may lose the answer."""
 POLL_SECONDS = 0.25
 TELL_SECONDS = 0.5
 RECHECK_SECONDS = 5.0
@@ -64,6 +83,7 @@ CHOSEN = Counter(
 )
 CHECKS = Counter("dgxspark_gateway_checks", "Checks of a backend by a request of one token.", ["backend", "outcome"])
 REJECTED = Counter("dgxspark_gateway_rejected", "Requests that did not come as far as LiteLLM.", ["reason"])
+BODY_BYTES = Gauge("dgxspark_gateway_body_bytes", "Bytes of request bodies in memory.")
 GENERATION = Gauge(
     "dgxspark_gateway_generation", "How many configurations were taken over since the start, with this one."
 )
@@ -78,9 +98,10 @@ class Record:
         self.tried: set[str] = set()
         self.gone = False
         self.gave_up = False
-        self.has_key = False
         self.again = ""  # seconds after which its backend wants to be asked again
-        self.caller: dict[str, Any] | None = None
+        self.caller: Mapping[str, Any] | None = None
+        self.body_bytes = 0  # in memory
+        self.is_whole = False  # the body has arrived
 
     def take(self, backend: str | None) -> None:
         """The request is now at this backend, and no longer at the one before."""
@@ -187,8 +208,9 @@ async def tell() -> None:
 # ---------------------------------------------------------------- keys
 
 
-def denied(message: str, code: int = 401) -> ProxyException:
-    return ProxyException(message=message, type="auth_error", param="api_key", code=code)
+def is_open(path: str) -> bool:
+    """Whether a path needs no key."""
+    return path in OPEN or (path in METRICS and state.settings["open_metrics"])
 
 
 def who(key: bytes) -> dict[str, Any] | None:
@@ -202,33 +224,33 @@ def who(key: bytes) -> dict[str, Any] | None:
     return found
 
 
+def key_of(scope: Message) -> bytes:
+    """The key that a request brings along; empty without one."""
+    keys = (value for name, value in scope["headers"] if name in KEY_HEADERS)
+    return next(
+        (key for key in (value.removeprefix(b"Bearer ").removeprefix(b"bearer ").strip() for value in keys) if key), b""
+    )
+
+
 async def authorise(request: Request, api_key: str) -> UserAPIKeyAuth:
     """Tell LiteLLM who is calling; it then holds the caller to the models that are named here.
 
-    C(api_key) is no key: C(AccessControl) has looked at that, and left its owner's name in its place.
+    C(AccessControl) has judged the request by its path and its key; C(api_key) is the label that it left in place of the key.
     """
-    path = request.url.path.rstrip("/")
-    if path in OPEN or (path == "/metrics" and state.settings["open_metrics"]):
-        return UserAPIKeyAuth(api_key="open", key_alias="open", user_role=LitellmUserRoles.INTERNAL_USER_VIEW_ONLY)
-    if state.settings["open"]:
-        return UserAPIKeyAuth(api_key="anyone", key_alias="anyone", user_role=LitellmUserRoles.PROXY_ADMIN)
     record = RECORD.get()
-    if record is None or not record.has_key:
-        raise denied("No key. Send one as 'Authorization: Bearer KEY'.")
-    entry = record.caller
-    if entry is None:
-        raise denied("This gateway does not know that key.")
-    role, name = entry["role"], entry["name"]
-    if role != "master" and ((role == "metrics") != (path == "/metrics") or path.endswith("/model/info")):
-        raise denied(f"The key of {name} is not for {path}.", 403)
+    caller = record.caller if record is not None else None
+    if caller is None:
+        raise ProxyException(message="No key.", type="auth_error", param="api_key", code=401)
+    role, name = caller["role"], caller["name"]
     if role == "client":
         return UserAPIKeyAuth(
             api_key=f"client-{name}",
             key_alias=name,
-            models=list(entry["aliases"]),
+            models=list(caller["aliases"]),
             user_role=LitellmUserRoles.INTERNAL_USER,
         )
-    return UserAPIKeyAuth(api_key=role, key_alias=role, user_role=LitellmUserRoles.PROXY_ADMIN)
+    user_role = LitellmUserRoles.INTERNAL_USER_VIEW_ONLY if role == "open" else LitellmUserRoles.PROXY_ADMIN
+    return UserAPIKeyAuth(api_key=role, key_alias=role, user_role=user_role)
 
 
 # ---------------------------------------------------------------- which backend
@@ -445,86 +467,248 @@ async def check(backend: str, entry: Mapping[str, Any]) -> None:
 # ---------------------------------------------------------------- access
 
 
+class Connection(H11Protocol):
+    """A connection that is closed when the head of a request does not arrive in time.
+
+    Where too many connections wait for a head, the one that has waited longest is closed.
+    """
+
+    headless: ClassVar[dict[Connection, asyncio.TimerHandle]] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.forget_head()
+        super().connection_lost(exc)
+
+    def watch_head(self) -> None:
+        """Start the time for a head that has not come yet; end it for one that has."""
+        if self.conn.their_state is not h11.IDLE:
+            self.forget_head()
+        elif self not in self.headless:
+            self.headless[self] = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+            if len(self.headless) > MOST_HEADLESS:
+                longest = next(iter(self.headless))
+                longest.forget_head()
+                longest.transport.abort()
+
+    def forget_head(self) -> None:
+        timer = self.headless.pop(self, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class Rejected(Exception):
+    """A request that LiteLLM does not get. Its arguments: HTTP status, reason for the metrics, text for the client."""
+
+
+class Bodies:
+    """The request bodies in memory, with one limit for the bytes of all of them.
+
+    A body counts from its first byte until its request ends. Large bodies leave a quarter of the memory to small ones. Where bytes of a
+    large one do not fit, the newest large one that is still arriving is rejected, so that the others come to their end; where bytes of a
+    small one do not fit, the largest small one, so that whoever sends slowly does not shut others out.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.held = limit, 0
+        self.arriving: dict[Record, asyncio.Timeout] = {}
+
+    async def read(self, receive: Receive, record: Record, most: int) -> bytes:
+        """Return a whole body, nothing when the client went before its end.
+
+        :param receive: of the request
+        :param record: of the request
+        :param most: bytes that it may have
+        :raises Rejected: where it is too large, takes too long, or gives way to others
+        """
+        pieces = []
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as self.arriving[record]:
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return b""
+                    if record not in self.arriving:
+                        raise TimeoutError
+                    piece = message.get("body") or b""
+                    if record.body_bytes + len(piece) > most:
+                        raise Rejected(413, "body", f"The request has more than {most} bytes, which the gateway takes.")
+                    self.make_room(record, len(piece))
+                    pieces.append(piece)
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            if record in self.arriving:
+                raise Rejected(408, "slow", f"The request did not arrive within {BODY_SECONDS:.0f} s.") from None
+            raise Rejected(429, "bodies", "The gateway has no memory left for a request of this size.") from None
+        finally:
+            self.arriving.pop(record, None)
+        record.is_whole = True
+        body = b"".join(pieces)
+        if len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+            raise Rejected(413, "body", f"The request has more than {MOST_VALUES} values.")
+        return body
+
+    def make_room(self, record: Record, size: int) -> None:
+        """Count further bytes of an arriving body, and reject bodies until they fit."""
+        is_large = record.body_bytes + size > SMALL_BODY
+        limit = self.limit * 3 // 4 if is_large else self.limit
+        while self.held + size > limit:
+            rivals = [one for one in self.arriving if one is record or (one.body_bytes > SMALL_BODY) == is_large]
+            victim = rivals[-1] if is_large else max(rivals, key=lambda one: one.body_bytes)
+            self.arriving.pop(victim).reschedule(asyncio.get_running_loop().time())
+            self.release(victim)
+            if victim is record:
+                raise TimeoutError
+        record.body_bytes += size
+        self.held += size
+        BODY_BYTES.set(self.held)
+
+    def release(self, record: Record) -> None:
+        """Forget the bytes of a body."""
+        self.held -= record.body_bytes
+        record.body_bytes = 0
+        BODY_BYTES.set(self.held)
+
+
 class AccessControl:
-    """Lets in what the gateway serves, knows which request is where, and says goodbye while the process leaves."""
+    """Lets in what the gateway serves, knows which request is where, and says goodbye while the process leaves.
+
+    A request is judged by its head alone. Only then is its body read, and only a whole request counts against C(max_parallel).
+    """
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.running = 0
+        self.running = 0  # requests that LiteLLM has
         self.leaving = False
+        self.bodies = Bodies(int(state.settings["bodies_limit"]))
         controls.append(self)
+
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self.running or self.bodies.arriving)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        refusal = self.refuse(scope)
-        if refusal is not None:
-            REJECTED.labels(refusal[1]).inc()
-            await self.answer(send, *refusal)
-            return
         record = Record()
-        scope = self.name_caller(scope, record)
-        token = RECORD.set(record)
-        self.running += 1
+        body = b""
+        has_slot = False
+        refusal: tuple[Any, ...] = ()
         try:
-            await self.app(scope, self.hear(receive, record), self.speak(send, record))
+            record.caller = self.judge(scope)
+            self.check_length(scope)
+            needs_slot = scope["path"] not in OPEN + METRICS
+            if needs_slot:
+                self.check_slot()
+                body = await self.bodies.read(receive, record, int(state.settings["body_limit"]))
+                if not record.is_whole:
+                    return
+                self.check_slot()
+                self.running += 1
+                has_slot = True
+            token = RECORD.set(record)
+            try:
+                hear = self.hear(receive, record, body)
+                body = b""  # LiteLLM alone holds it from here on
+                await self.app(self.name_caller(scope, record.caller), hear, self.speak(send, record, not needs_slot))
+            finally:
+                RECORD.reset(token)
+        except Rejected as rejected:
+            refusal = rejected.args  # without the exception, whose traceback holds the body
         finally:
-            self.running -= 1
+            self.running -= has_slot
+            self.bodies.release(record)
             record.take(None)
-            RECORD.reset(token)
+        if refusal:
+            await self.answer(receive, send, record, *refusal)
 
-    def name_caller(self, scope: Message, record: Record) -> Message:
-        """Take the key out of a request and put its owner's name there: what LiteLLM never sees it cannot log or count by."""
-        given, rest = b"", []
-        for name, value in scope["headers"]:
-            if name in KEY_HEADERS:
-                given = given or value.removeprefix(b"Bearer ").removeprefix(b"bearer ").strip()
-            else:
-                rest.append((name, value))
-        if given:
-            record.has_key, record.caller = True, who(given)
-            label = f"{record.caller['role']}-{record.caller['name']}" if record.caller else "unknown"
-            rest.append((b"authorization", b"Bearer " + label.encode()))
-        # A key in the address would be in every log on the way.
-        query = b"&".join(part for part in scope["query_string"].split(b"&") if not part.startswith(b"key="))
-        return {**scope, "headers": rest, "query_string": query}
+    def judge(self, scope: Message) -> Mapping[str, Any]:
+        """Return who sends a request, by its head alone.
 
-    def refuse(self, scope: Message) -> tuple[int, str, str] | None:
-        """What is wrong with a request before its body is read: status, reason, text."""
+        :raises Rejected: where the gateway does not serve the path, or not for this key
+        """
         path = scope["path"]
         if not SERVED.fullmatch(path):
-            return 404, "path", f"This gateway does not serve {path}."
-        if path in OPEN or path.startswith("/metrics"):
-            return None
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+            raise Rejected(404, "path", f"This gateway does not serve {path}.")
+        if not HOST.fullmatch(dict(scope["headers"]).get(b"host", b"")):
+            raise Rejected(400, "host", "The Host header is no name or address.")
+        return self.caller(scope)
+
+    def check_length(self, scope: Message) -> None:
+        """Raise C(Rejected) for a request whose head announces a body that is too large, or that its path does not take."""
+        path, headers = scope["path"], dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        if path in OPEN + METRICS and (length != b"0" or b"transfer-encoding" in headers):
+            raise Rejected(400, "body", f"A request of {path} has no body.")
         limit = int(state.settings["body_limit"])
         if length.isdigit() and int(length) > limit:
-            return 413, "body", f"The request has {int(length)} bytes, the gateway takes {limit}."
-        if self.running >= int(state.settings["max_parallel"]):
-            return 429, "parallel", f"The gateway has {self.running} requests under way, which is its bound."
-        return None
+            raise Rejected(413, "body", f"The request has {int(length)} bytes, the gateway takes {limit}.")
 
-    async def answer(self, send: Send, status: int, reason: str, text: str) -> None:
+    def caller(self, scope: Message) -> Mapping[str, Any]:
+        """Return who sends a request: a key's owner where the path needs a key. Raises C(Rejected) without such a key."""
+        path = scope["path"]
+        if is_open(path):
+            return {"role": "open", "name": "open"}
+        if state.settings["open"]:
+            return {"role": "anyone", "name": "anyone"}
+        key = key_of(scope)
+        if not key:
+            raise Rejected(401, "key", "No key. Send one as 'Authorization: Bearer KEY'.")
+        caller = who(key)
+        if caller is None:
+            raise Rejected(401, "key", "This gateway does not know that key.")
+        role, name = caller["role"], caller["name"]
+        if role != "master" and ((role == "metrics") != (path in METRICS) or path.endswith("/model/info")):
+            raise Rejected(403, "key", f"The key of {name} is not for {path}.")
+        return caller
+
+    def check_slot(self) -> None:
+        """Raise C(Rejected) while LiteLLM has as many requests as it may have at once."""
+        if self.running >= int(state.settings["max_parallel"]):
+            text = f"The gateway has {self.running} requests under way, which is its limit."
+            raise Rejected(429, "parallel", text)
+
+    def name_caller(self, scope: Message, caller: Mapping[str, Any]) -> Message:
+        """Take the key out of a request and put its owner's name there: what LiteLLM never sees it cannot log or count by."""
+        headers = [(name, value) for name, value in scope["headers"] if name not in KEY_HEADERS]
+        headers.append((b"authorization", f"Bearer {caller['role']}-{caller['name']}".encode()))
+        # A key in the address would be in every log on the way.
+        query = b"&".join(part for part in scope["query_string"].split(b"&") if not part.startswith(b"key="))
+        return {**scope, "headers": headers, "query_string": query}
+
+    async def answer(self, receive: Receive, send: Send, record: Record, status: int, reason: str, text: str) -> None:
+        """Answer a rejected request, read the rest of its body for a while, and close its connection."""
+        REJECTED.labels(reason).inc()
         body = json.dumps({"error": {"message": text, "type": reason, "param": None, "code": str(status)}}).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
+        if status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         if status == 429:
             headers.append((b"retry-after", b"2"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_SECONDS if record.caller else LINGER_SECONDS):
+                while not record.is_whole:
+                    record.is_whole = not (await receive()).get("more_body")
+        await send({"type": "http.response.body"})
 
-    def hear(self, receive: Receive, record: Record) -> Receive:
-        """Pass the body on, bounded; then notice when the client goes, also while its request waits."""
-        limit = int(state.settings["body_limit"])
-        size = 0
-        watch: asyncio.Task[Message] | None = None
+    def hear(self, receive: Receive, record: Record, body: bytes) -> Receive:
+        """Hand the body over; then notice when the client goes, also while its request waits."""
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def until_gone() -> Message:
             while True:
@@ -533,24 +717,20 @@ class AccessControl:
                     record.gone = True
                     return message
 
+        gone = asyncio.create_task(until_gone())
+
         async def passed() -> Message:
-            nonlocal size, watch
-            if watch is not None:
-                return await asyncio.shield(watch)
-            message = await receive()
-            size += len(message.get("body") or b"")
-            if message["type"] == "http.disconnect" or size > limit:
-                # A body without a length that goes on for ever: as if the client had gone.
-                record.gone = True
-                return {"type": "http.disconnect"}
-            if not message.get("more_body"):
-                watch = asyncio.create_task(until_gone())
-            return message
+            return messages.pop() if messages else await asyncio.shield(gone)
 
         return passed
 
-    def speak(self, send: Send, record: Record) -> Send:
-        """Pass the answer on; the last one of a connection to a process that leaves says so, a refusal says when to come again."""
+    def speak(self, send: Send, record: Record, closes: bool) -> Send:
+        """Pass the answer on; the last one of a connection says so, a refusal says when to come again.
+
+        :param send: of the request
+        :param record: of the request
+        :param closes: whether this is the last answer of the connection, as it is anyway while the process leaves
+        """
 
         async def passed(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == 503 and record.again:
@@ -558,7 +738,7 @@ class AccessControl:
                     (name, value) for name, value in message.get("headers", []) if name.lower() != b"retry-after"
                 ]
                 message = {**message, "headers": [*headers, (b"retry-after", record.again.encode())]}
-            if message["type"] == "http.response.start" and self.leaving:
+            if message["type"] == "http.response.start" and (closes or self.leaving):
                 headers = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"connection"]
                 message = {**message, "headers": [*headers, (b"connection", b"close")]}
             await send(message)

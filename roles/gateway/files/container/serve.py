@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 import secrets
 import select
 import signal
@@ -257,6 +258,9 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
     os.environ["CONFIG_FILE_PATH"] = str(config / "litellm.yaml")
     os.environ.setdefault("HOME", "/tmp")
     put_secrets(keys, settings)
+    # Docker may start containers with room for 1024 open files; each request takes two.
+    most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
 
     import asyncio
 
@@ -281,13 +285,15 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
                 server.close()
             access.leaving = True
             since = time.monotonic()
-            while self.server_state.connections and (access.running or time.monotonic() - since < LINGER_SECONDS):
+            while self.server_state.connections and (access.is_busy() or time.monotonic() - since < LINGER_SECONDS):
                 await asyncio.sleep(0.1)
             await super().shutdown(sockets=sockets)
 
     server = Server(
         uvicorn.Config(
             access,
+            http=hooks.Connection,
+            ws="none",
             lifespan="on",
             log_level="warning",
             access_log=False,

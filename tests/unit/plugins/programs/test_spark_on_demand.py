@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -500,19 +503,73 @@ def test_a_server_that_ends_with_an_error_when_it_is_stopped_has_not_failed(host
     assert host.told["a"]["reason"] == "" and len(host.calls("reset-failed")) == 2
 
 
+def peak_mib(host: Host) -> int:
+    """The largest resident size of the program."""
+    assert host.process is not None
+    status = Path(f"/proc/{host.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def test_large_bodies_that_wait_share_one_limit(hosts: Hosts) -> None:
+    """150 bodies of 8 MiB, which are read to see whether they want a stream; a small request waits beside them and is served."""
+    host = hosts(while_loading="comments", poll=0.2)
+    host.options("a", load=8)
+    host.start()
+    until(lambda: host.told)
+    before = peak_mib(host)
+    body = b'{"model": "org/a", "text": "' + b"x" * (8 * 2**20 - 30) + b'"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+    def send(_number: int) -> bytes:
+        answer = b""
+        with socket.create_connection(("127.0.0.1", host.sockets["a"].getsockname()[1]), timeout=120) as sock:
+            with contextlib.suppress(OSError):
+                sock.sendall(head + body)
+            with contextlib.suppress(OSError):
+                while piece := sock.recv(65536):
+                    answer += piece
+        return answer
+
+    with ThreadPoolExecutor(150) as large, ThreadPoolExecutor(10) as small:
+        answers = large.map(send, range(150))
+        until(lambda: host.told["a"]["waiting"] >= 4)
+        assert [status for status, _text in small.map(lambda _number: host.ask("a"), range(20))] == [200] * 20
+        statuses = Counter(answer[9:12] for answer in answers)
+    peak = peak_mib(host)
+    print(f"150 bodies of 8 MiB: {dict(statuses)}, resident {before} -> {peak} MiB")
+    assert statuses[b"200"] and statuses[b"503"] and set(statuses) <= {b"200", b"503", b""}
+    assert peak - before < 160
+    assert host.ask("a")[0] == 200
+
+
+@pytest.mark.nightly
+def test_connections_without_a_head_make_way(hosts: Hosts) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 8192  # as the program has it
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * most), hard))
+    host = hosts().start()
+    until(lambda: host.told)
+    slow = []
+    try:
+        for _number in range(most + 200):
+            slow.append(socket.create_connection(("127.0.0.1", host.sockets["a"].getsockname()[1]), timeout=60))
+            slow[-1].sendall(b"POST ")
+        print(f"{most} connections: resident {peak_mib(host)} MiB")
+        assert host.ask("a")[0] == 200
+        assert peak_mib(host) < 200
+        assert slow[0].recv(1) == b""  # the oldest
+    finally:
+        for each in slow:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_a_large_upload_is_passed_on_without_being_kept(hosts: Hosts) -> None:
     host = hosts(kind="asr")
     host.options("a", load=0.5)
     host.start()
-    assert host.process is not None
-
-    def most() -> int:
-        """What the program has held at most, MiB."""
-        status = Path(f"/proc/{host.process.pid}/status").read_text() if host.process else ""
-        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
-
     until(lambda: host.told)
-    before = most()
+    before = peak_mib(host)
     for length in ({}, {"Content-Length": str(96 * 2**20)}):
         connection = host.connect("a")
         headers = {"Content-Type": "multipart/form-data; boundary=x", **length}
@@ -525,7 +582,7 @@ def test_a_large_upload_is_passed_on_without_being_kept(hosts: Hosts) -> None:
         )
         assert json.loads(connection.getresponse().read()) == {"text": "", "bytes": 96 * 2**20}
         connection.close()
-    assert most() - before < 32 and len(host.calls("start")) == 1
+    assert peak_mib(host) - before < 32 and len(host.calls("start")) == 1
 
 
 def test_bodies_of_all_kinds(hosts: Hosts) -> None:

@@ -978,6 +978,7 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
         cache_dir="/var/cache/dgxspark/big",
     )
     lines = unit_files.rank_unit(item, settings, "/srv/huggingface").splitlines()
+    assert "LimitCORE=0" in lines  # a core dump holds keys
     assert f"RestartPreventExitStatus={ranks.EXIT_FOR_GOOD}" in lines and "Restart=always" in lines
     assert "Environment=SPARK_FINGERPRINT=f0" in lines and "After=spark-small.service" in lines
     assert "Description=vLLM big, rank 0 of 2 of pair_a, on port 8000 (dgxspark.vllm)" in lines

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import json
@@ -126,6 +127,39 @@ def test_readers_that_say_nothing_do_not_keep_the_page_from_others(served: Serve
     finally:
         for each in silent:
             each.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n"])
+def test_readers_that_send_no_whole_head_make_way_for_others(served: Served, said: bytes) -> None:
+    """More than it answers at once, which go on sending a byte now and then."""
+    served.page.write_text(PAGE)
+    slow = [socket.create_connection(("127.0.0.1", served.port), 30) for _number in range(40)]
+    try:
+        for _round in range(3):
+            for each in slow:
+                with contextlib.suppress(OSError):
+                    each.sendall(said + b"x")
+            assert served.ask()[0] == 200
+    finally:
+        for each in slow:
+            each.close()
+
+
+def test_a_head_has_to_come_in_time_and_to_end(served: Served) -> None:
+    served.page.write_text(PAGE)
+    with socket.create_connection(("127.0.0.1", served.port), 30) as large, contextlib.suppress(OSError):
+        large.sendall(b"GET / HTTP/1.1\r\nx: " + b"x" * 20_000)
+        assert large.recv(1) == b""
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", served.port), 30) as slow, contextlib.suppress(OSError):
+        while time.monotonic() - began < 60:
+            slow.sendall(b"x")
+            time.sleep(0.5)
+    assert 9 < time.monotonic() - began < 30
+    with socket.create_connection(("127.0.0.1", served.port), 30) as half:
+        half.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        half.shutdown(socket.SHUT_WR)
+        assert half.recv(9) == b"HTTP/1.0 "
 
 
 def test_settings_that_cannot_be_used(tmp_path: Path) -> None:

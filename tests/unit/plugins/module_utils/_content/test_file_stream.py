@@ -106,16 +106,52 @@ def test_nothing_else_of_the_host_is_sent(source: Callable[[], str], hub: Path, 
 
 @pytest.mark.parametrize("said", [b"", b"\n", b"0" * 64 + b"\n", b"x" * 20_000])
 def test_who_does_not_know_the_word_gets_nothing_and_who_does_comes_after(
-    source: Callable[[], str], monkeypatch: pytest.MonkeyPatch, said: bytes
+    source: Callable[[], str], said: bytes
 ) -> None:
-    monkeypatch.setattr(file_stream, "WORD_SECONDS", 0.2)
     told = source()
     with socket.create_connection(("127.0.0.1", int(told.split()[0])), 10) as stranger:
         stranger.sendall(said)
-        stranger.settimeout(10)
+        assert take(told) == CONTENT
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
-    assert take(told) == CONTENT
+
+
+def test_strangers_do_not_keep_the_peer_out_however_many_they_are(source: Callable[[], str]) -> None:
+    told = source()
+    port, word = told.split()
+    with contextlib.ExitStack() as strangers:
+        for number in range(3 * file_stream.MOST_STRANGERS):
+            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", int(port)), 10))
+            with contextlib.suppress(OSError):
+                stranger.sendall(word[: number % 60].encode())
+        assert take(told) == CONTENT
+
+
+def test_a_stranger_that_drips_does_not_hold_the_source_beyond_its_time(
+    hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_stream, "WAIT_SECONDS", 1.0)
+    told: queue.Queue[str] = queue.Queue()
+    over = threading.Event()
+
+    def drip() -> None:
+        port = int(told.get(timeout=30).split()[0])
+        with socket.create_connection(("127.0.0.1", port), 10) as stranger, contextlib.suppress(OSError):
+            for _second in range(50):
+                stranger.sendall(b"x")
+                if over.wait(0.2):
+                    break
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(TimeoutError, match="nobody came"):
+            file_stream.serve(hub, "127.0.0.1", told.put)
+        assert time.monotonic() - began < 5
+    finally:
+        over.set()
+        thread.join(30)
 
 
 def test_a_source_that_nobody_comes_to_ends(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

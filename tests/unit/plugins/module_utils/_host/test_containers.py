@@ -66,6 +66,7 @@ def is_restricted(run: DockerRun, capabilities: tuple[str, ...] = ()) -> bool:
         run.values("--cap-drop") == ["ALL"]
         and run.values("--cap-add") == list(capabilities)
         and run.values("--security-opt") == ["no-new-privileges"]
+        and "core=0" in run.values("--ulimit")
         and len(limits) == 1
         and limits[0] > 0
     )
@@ -123,6 +124,8 @@ def test_every_container_of_the_collection_is_restricted() -> None:
         (["--security-opt", "no-new-privileges:false"], "no-new-privileges:false in"),
         (["--pids-limit", "-1"], "--pids-limit -1 in"),
         (["--pid", "host"], "--pid host in"),
+        (["--ulimit", "core=-1"], "--ulimit core=-1 in"),
+        (["--ulimit=core=0:1000000"], "--ulimit core=0:1000000 in"),
         (["-v", "/var/run/docker.sock:/var/run/docker.sock:ro"], "a mount of /var/run/docker.sock at"),
         (["-v", f"/srv/huggingface:{HOME}"], f"a mount of /srv/huggingface at {HOME}, writable"),
         (["--mount", "type=bind,src=/etc,dst=/host/etc"], "a mount of /etc at /host/etc, writable"),
@@ -147,6 +150,8 @@ def test_what_gives_a_container_more_is_said(words: list[str], said: str) -> Non
         ["--privileged=false"],
         ["--security-opt", "seccomp=/etc/docker/seccomp.json"],
         ["--pids-limit", "4096"],
+        ["--ulimit", "core=0:0"],
+        ["--ulimit", "nofile=1048576:1048576"],
         ["-v", "/data/adapters:/adapters"],
         ["-v", "/etc/localtime:/etc/localtime:ro"],
         ["--mount", "type=bind,src=/etc/ssl,dst=/etc/ssl,readonly"],

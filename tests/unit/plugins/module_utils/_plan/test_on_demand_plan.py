@@ -46,6 +46,19 @@ def three(keep: int | None = None) -> list[dict[str, Any]]:
     return [service(name, 8001 + place, **of_set(0.4, keep)) for place, name in enumerate(("a", "b", "c"))]
 
 
+def test_the_program_that_answers_for_cold_engines_has_its_memory() -> None:
+    def rows(planned: dict[str, Any]) -> list[str]:
+        return [row["service"] for row in planned["memory_map"]]
+
+    planned = plan_of(service("a", 8001, on_demand={}))
+    assert rows(planned).count("on-demand") == 1
+    assert planned["settings"]["reserve_gib"] == plan_of()["settings"]["reserve_gib"] + on_demand.PROXY_GIB
+    assert f"MemoryMax={on_demand.PROXY_GIB * 1024:.0f}M" in unit_files.demand_unit([])
+    stopped = service("a", 8001, on_demand={}, state="stopped")
+    for others in ([service("a", 8001)], [stopped], []):
+        assert "on-demand" not in rows(plan_of(*others))
+
+
 def test_the_engine_is_behind_its_port() -> None:
     planned = plan_of(service("a", 8001, on_demand={}))["services"][0]
     assert (planned["state"], planned["port"], planned["url"]) == ("on_demand", 8001, "http://127.0.0.1:8001")
@@ -284,7 +297,7 @@ def test_speech_servers_may_be_a_set_of_their_own() -> None:
     assert [server["on_demand"]["combinations"] for server in servers] == [[["ears"], ["mouth"]]] * 2
     assert picture.label_notes([], host["sets"]) == ["set s: beside each other run at most ears or mouth"]
     # The larger one of them is planned for, once; what is not there before the first engine is not in the reserve.
-    assert host["settings"]["reserve_gib"] == pytest.approx(5.2)
+    assert host["settings"]["reserve_gib"] == pytest.approx(5.2 + on_demand.PROXY_GIB)
     assert [each["gib"] for each in host["memory_map"] if each["service"] in ("ears", "mouth")] == [30.0]
     assert made["guard"]["files"] and '"ears": {' in next(
         file["content"] for file in made["guard"]["files"] if file["path"] == "/etc/dgxspark/guard/settings.json"

@@ -305,6 +305,26 @@ def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() ->
         assert units == {Path(name).name for name in named if Path(name).parent == Path(unit_files.SYSTEM)}
 
 
+def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
+    """Units that hold none and run once, such as that of the GPU's clocks, are those without it."""
+    planned, addons = hostile_plan(SEED)
+    rendered = unit_files.render(planned, addons)
+    units = {
+        file["path"]: file["content"]
+        for part in rendered.values()
+        for file in part["files"]
+        if file["path"].endswith(".service")
+    }
+    units |= {str(path): path.read_text() for path in ROOT.glob("roles/*/templates/*.service.j2")}
+    units["spark-on-demand.service"] = unit_files.demand_unit([])
+    assert len(units) > 15
+    without = {Path(path).name for path, text in units.items() if "\nLimitCORE=0\n" not in text}
+    assert without <= {
+        *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service"),
+        *("spark-gpu-exporter.service.j2", "spark-node-exporter.service.j2", "spark-status-page.service.j2"),
+    }, without
+
+
 def test_protection_that_is_not_wanted_is_removed() -> None:
     def made(**planned: int) -> tuple[dict[str, str], list[str]]:
         found = unit_files.protection(planned)
