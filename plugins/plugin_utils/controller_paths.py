@@ -239,6 +239,8 @@ class Sources:
     """
 
     def __init__(self, sources: Sequence[str], ignored: Callable[[str], bool], extensions: Sequence[str]) -> None:
+        self.given = list(sources)
+        self.missing = [whole(source) for source in sources if "," not in source and not Path(source).exists()]
         self.folders = [whole(source) for source in sources if "," not in source and Path(source).is_dir()]
         self._files = [whole(source) for source in sources if "," not in source and Path(source).is_file()]
         self._ignored = ignored
@@ -267,6 +269,11 @@ class Sources:
             and not any(part.startswith(".") or part.endswith("~") for part in parts)
             and Path(parts[-1]).suffix in self._extensions
         )
+
+    def inventory_files(self) -> Iterator[str]:
+        """Yield each file of hosts: sources that are files, and those below folders."""
+        yield from self._files
+        yield from self.files()
 
     def files(self) -> Iterator[str]:
         """Yield each file that Ansible has read as an inventory because it lies below a source that is a folder."""
