@@ -29,11 +29,11 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "doctor": {
         "error": """
             answer_repeats cuda_memory disk disk_fault driver_mismatch gpu_fault gpu_memory_refused gpu_silent guard_off
-            hub_token memory_low no_answer no_space oom_killed pcie_fault power_stuck ptx rdma_memory unit_absent unit_failed
+            hub_token initrd memory_low module_key no_answer no_space oom_killed pcie_fault power_stuck ptx rdma_memory unit_absent unit_failed
             unit_stopped unreachable
         """,
         "warning": """
-            chat_template clock clock_free compile_cache disk docker_disabled earlyoom fan gpu_process guard_acted guard_short
+            chat_template clock clock_free compile_cache disk docker_disabled docker_proxy driver_mixed earlyoom fan gpu_process guard_acted guard_short
             heat hub_token image_moved local_media memory_low memory_pinned no_receipt not_asked reboot receipt_broken receipt_image
             registry_login service_left shm_left swap unit_disabled unit_restarts went_off
         """,
@@ -142,8 +142,8 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "start": {"warning": "compiled_again load_slower", "info": "graphs load_format took waited"},
     "update": {
-        "error": "driver_branch driver_closed driver_firmware kernel kernel_option package removes",
-        "warning": "driver_pair driver_unknown firmware_unknown",
+        "error": "driver_branch driver_closed driver_firmware driver_mixed initrd kernel kernel_option package removes",
+        "warning": "driver_mixed driver_pair driver_unknown firmware_unknown",
     },
     "guard": {"warning": "floor unknown_service"},
     "watchdog": {"warning": "unknown_service", "info": "max_restarts"},

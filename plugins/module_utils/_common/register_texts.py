@@ -872,6 +872,22 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "kernel log: kernel module and libraries of the driver have different versions",
             "reboot: the driver was updated while it was in use",
         ),
+        "doctor.module_key": (
+            "log since boot: Secure Boot refused a kernel module whose key is not enrolled (`Key was rejected by service`), so no GPU is found",
+            "install the signed modules of DGX OS, or enroll the key of modules built on the host (`mokutil --import`), or switch Secure Boot off",
+        ),
+        "doctor.driver_mixed": (
+            "packages of another driver branch than the loaded one are installed: after a boot, kernel module and libraries differ",
+            "remove them, or install the whole driver of one branch, before the next reboot",
+        ),
+        "doctor.initrd": (
+            "a kernel in `/boot` has no `initrd.img`: a boot into it does not find the root file system",
+            "`update-initramfs -c -k KERNEL; update-grub`, with room in `/boot`",
+        ),
+        "doctor.docker_proxy": (
+            "root's Docker client has `proxies` in `~/.docker/config.json`, and `docker run` sets them in every container",
+            "remove them there; pulls use the proxies of the Docker daemon, and a service that needs a proxy has it in `env`",
+        ),
         "doctor.pcie_fault": (
             "kernel log: the bus of the ConnectX-7 had a fatal error",
             "reboot; if it happens again, update the firmware and power off for a minute",
@@ -1159,6 +1175,16 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "a driver while firmware is pending and `spark_update_firmware` is false; 580.173 or later on the firmware of DGX OS "
             "7.5.0, with no newer one offered: no GPU until the firmware follows",
             '`spark_update_firmware: true`; or the DGX Dashboard, which updates both; or `spark_update_hold: ["nvidia-*", "libnvidia-*"]`',
+        ),
+        "update.driver_mixed": (
+            "packages of another driver branch than the loaded one, without that branch's driver: libraries and kernel module differ after a "
+            "boot. A warning if they are installed already",
+            'hold them back: `spark_update_hold: ["*nvidia-*-595*"]`, or remove them',
+        ),
+        "update.initrd": (
+            "a kernel in `/boot` without `initrd.img`: a boot into it does not find the root file system. Checked again after the packages "
+            "are updated, before the reboot",
+            "`update-initramfs -c -k KERNEL; update-grub`, with room in `/boot`",
         ),
         "update.driver_pair": (
             "driver 595.84 with kernel 6.17.0-1032, whichever of the two is updated: the hosts of one owner froze. A warning, since they "
