@@ -275,6 +275,15 @@ class Sources:
         yield from self._files
         yield from self.files()
 
+    def variable_files(self) -> Iterator[str]:
+        """Yield each file with variables of groups and hosts that lies beside or below a source."""
+        for source in dict.fromkeys([*self.folders, *(str(Path(file).parent) for file in self._files)]):
+            for kind in ("group_vars", "host_vars"):
+                for folder, names, files in os.walk(f"{source}/{kind}", followlinks=True):
+                    names.sort()
+                    paths = [f"{folder}/{name}" for name in sorted(files)]
+                    yield from (path for path in paths if self._holds_variables(_below(path, source)))
+
     def files(self) -> Iterator[str]:
         """Yield each file that Ansible has read as an inventory because it lies below a source that is a folder."""
         for source in self.folders:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -39,7 +39,9 @@ def find_problems(groups: Mapping[str, Sequence[str]], sources: Sources) -> list
     """
     problems = [_missing(path) for path in sources.missing if not path.startswith(_SYSTEM_DEFAULT)]
     for path in sources.inventory_files():
-        problems += _file_problems(path)
+        problems += _file_problems(path, _hosts_problems)
+    for path in sources.variable_files():
+        problems += _file_problems(path, _key_problems)
     if problems or groups.get(GROUP):
         return problems
     return [_without_sparks(groups, sources)]
@@ -77,8 +79,12 @@ def _has_content(path: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith(("#", ";", "---")) for line in lines)
 
 
-def _file_problems(path: str) -> list[str]:
-    """Return the mistakes of one file of hosts; a script or the configuration of an inventory plugin has none here."""
+def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[int, str]]]) -> list[str]:
+    """Return the mistakes of one file; a script or the configuration of an inventory plugin has none here.
+
+    :param path: of the file
+    :param find: yields the line and the text of each mistake in valid YAML
+    """
     shown = printable(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -86,7 +92,8 @@ def _file_problems(path: str) -> list[str]:
         return [] if os.access(path, os.X_OK) else [f"the inventory '{shown}' is not UTF-8 text: {error.reason}."]
     except OSError as error:
         return [f"the inventory '{shown}' cannot be read: {error.strerror or error}; see its owner and mode."]
-    if not path.endswith(YAML_SUFFIXES) or text.startswith("$ANSIBLE_VAULT"):
+    of_hosts = find is _hosts_problems
+    if text.startswith("$ANSIBLE_VAULT") or (of_hosts and not path.endswith(YAML_SUFFIXES)):
         return []
     try:
         root = yaml.compose(text, Loader=_LOADER)
@@ -102,13 +109,13 @@ def _file_problems(path: str) -> list[str]:
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
-        return [f"the inventory '{shown}' holds no groups; the shortest one is {SHORTEST}"]
-    if any(key.value == "plugin" for key, _value in root.value):
+        return [f"the inventory '{shown}' holds no groups; the shortest one is {SHORTEST}"] if of_hosts else []
+    if of_hosts and any(key.value == "plugin" for key, _value in root.value):
         return []
-    return [f"the inventory '{shown}', line {line}: {text}." for line, text in _mapping_problems(root)]
+    return [f"the inventory '{shown}', line {line}: {text}." for line, text in find(root)]
 
 
-def _mapping_problems(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
+def _hosts_problems(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
     """Yield line and text of each mistake, by keys and by groups."""
     yield from _key_problems(root)
     for key, body in root.value:

@@ -71,7 +71,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "file": {"error": "missing"},
     "firewall": {"error": "address ray", "warning": "everybody off shuts_out", "info": "address"},
     "fleet_monitor": {
-        "error": "nothing page_port",
+        "error": "nothing",
         "warning": "notify page_open plain unknown unreachable",
         "info": "own_host",
     },
@@ -85,7 +85,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "host": {
         "error": """
-            container_foreign disk docker gpu kernel_handover nft not_known nvidia_runtime port_taken unit_foreign weights_closed
+            container_foreign disk docker gpu kernel_handover nft not_known nvidia_runtime port_taken port_used unit_foreign weights_closed
         """,
         "warning": "driver driver_pair fragmented kernel kernel_handover machine not_known",
     },
@@ -133,8 +133,8 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "inside kv_cache_tokens max_concurrency outside residency system weights",
         "info": "inside kv_cache_tokens max_concurrency outside system weights",
     },
-    "secret": {"error": "missing unusable", "info": "missing"},
-    "service": {"error": "open", "warning": "paths", "info": "local paths"},
+    "secret": {"error": "missing unusable", "warning": "missing", "info": "missing"},
+    "service": {"error": "open", "warning": "local paths", "info": "local paths"},
     "speech": {
         "error": "name port port_taken",
         "warning": "gpu moving_tag open unreachable",

@@ -215,6 +215,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "another program has the port of the service; it is never stopped for you",
             "stop it, or give the service another port",
         ),
+        "host.port_used": (
+            "the port of a service or add-on service is that of SSH (22), of the DGX Dashboard (11000) or of another server of the plan",
+            "give it another port",
+        ),
         "host.unit_foreign": (
             "an unmanaged unit has the name of the service's unit; it is never removed for you",
             "remove or rename it, or rename the service",
@@ -583,8 +587,9 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "admit few hosts; let clients use the gateway",
         ),
         "service.local": (
-            "an engine with a key listens on loopback, because no other host needs it",
-            "`spark_allow_from`",
+            "an engine with a key listens on loopback, because no other host needs it; a warning if `spark_allow_from` names hosts and the engine "
+            "has no key",
+            "`spark_allow_from`; an `api_key_file`",
         ),
         "firewall.address": (
             "the address of a host to admit is not known; only information if it can still be resolved before anything is changed",
@@ -1458,10 +1463,6 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "fleet_monitor.page_open": (
             "the status page, which asks for no password, listens beyond loopback without a firewall",
             "remove `page_listen`, with access through SSH",
-        ),
-        "fleet_monitor.page_port": (
-            "the port of the status page is another server's",
-            "take another port",
         ),
         "fleet_monitor.own_host": (
             "the monitor watches the host that it runs on",

@@ -571,9 +571,9 @@ def check_platform(report: HostReport) -> list[Finding]:
     if report.no_initrd:
         text = f"/boot has no initrd.img for kernel {', '.join(report.no_initrd)}: a boot into it does not find the root file system."
         findings.append(_found("initrd", "error", text, host_update.initrd_fix(report.no_initrd)))
-    for branch, names in report.driver_packages.items():
-        text = f"packages of driver branch {branch} are installed, and another branch is loaded: {', '.join(names)}."
-        fix = f"Remove them (apt purge {' '.join(names)}), or install the whole driver of one branch, before the next reboot."
+    for branch, packages in report.driver_packages.items():
+        text = f"packages of driver branch {branch} are installed, and another branch is loaded: {', '.join(packages)}."
+        fix = f"Remove them (apt purge {' '.join(packages)}), or install the whole driver of one branch, before the next reboot."
         findings.append(_found("driver_mixed", "warning", text, fix))
     if report.docker_proxies:
         text = (
