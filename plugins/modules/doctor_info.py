@@ -102,7 +102,7 @@ doctor:
   sample:
     clock: {now: 1790000000.2, synchronized: true}
     disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
-    docker_proxies: [HTTPS_PROXY]
+    docker_proxies: {/home/me/.docker/config.json: [HTTPS_PROXY]}
     driver_packages: {'595': [libnvidia-compute-595]}
     gpu_error: ''
     gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
@@ -128,8 +128,10 @@ doctor:
 
 import json
 import os
+import pwd
 import re
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -212,7 +214,7 @@ def main() -> None:
     found = {
         "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
         "disks": gb10.read_disks(dict.fromkeys(paths)),
-        "docker_proxies": docker_proxies(Path("/root/.docker/config.json")),
+        "docker_proxies": docker_proxies(one["unit"] for one in params["services"]),
         "driver_packages": noted(unknown, {}, driver_packages, run, params["root"]),
         "gpu_error": error,
         "gpu_load": load,
@@ -409,11 +411,30 @@ def registries(config: Path) -> list[str]:
     return sorted(re.sub(r"^https?://|/.*$", "", name) for name in found)
 
 
-def docker_proxies(config: Path) -> list[str]:
-    """Name the variables that C(docker run) of root sets in every container; their values may hold passwords and are not read.
+def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
+    """Return the variables that C(docker run) of units sets in every container, by the file that has them; values may hold passwords.
 
-    Docker's client adds those of its configuration that the command does not set (cli/config/configfile, ParseProxyConfig).
+    Docker's client reads the configuration of the account that runs it, and adds the proxies that the command does not set
+    (docker/cli, cli/config/configfile, ParseProxyConfig).
+
+    :param units: names
     """
+    texts = (gb10.read_text("/", f"etc/systemd/system/{unit}") for unit in units)
+    users = {(re.findall(r"^User=(\S+)$", text, re.MULTILINE) or ["root"])[-1] for text in texts if text}
+    found = {}
+    for user in sorted(users):
+        try:
+            config = Path(pwd.getpwnam(user).pw_dir, ".docker/config.json")
+        except KeyError:
+            continue
+        names = proxies_of(config)
+        if names:
+            found[str(config)] = names
+    return found
+
+
+def proxies_of(config: Path) -> list[str]:
+    """Name the variables that Docker's client makes of its configuration; none of a file that is missing or malformed."""
     try:
         hosts = json.loads(config.read_text(encoding="utf-8")).get("proxies") or {}
         keys = {key for proxies in hosts.values() for key, value in proxies.items() if value}

@@ -247,3 +247,35 @@ def test_a_large_inventory_is_checked_quickly(tmp_path: Path) -> None:
     own = seconds(lambda: inventory_check.find_problems({"sparks": ["x"]}, sources))
     ansible = seconds(lambda: InventoryManager(DataLoader(), [str(tmp_path)]))
     assert own < ansible
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["site"], ["stop", "-e", "services=all"], ["status"]], ids=lambda words: str(words[0])
+)
+def test_a_missing_sudo_password_is_named_with_its_cure(tmp_path: Path, words: list[str]) -> None:
+    """Its ssh runs here what it is given, as root of no host: sudo asks for a password before anything is done."""
+    programs = {
+        "ssh": 'for word; do last=$word; done\nexec sh -c "$last"\n',
+        "sudo": "echo 'sudo: a password is required' >&2\nexit 1\n",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "hosts.yml").write_text(GOOD)
+    given = {
+        "ansible_ssh_executable": str(tmp_path / "ssh"),
+        "ansible_remote_tmp": str(tmp_path / "remote"),
+        "ansible_user": "me",
+    }
+    ran = ansible_playbook(
+        f"dgxspark.vllm.{words[0]}", *words[1:], "-i", tmp_path / "hosts.yml", "-e", json.dumps(given),
+        cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    output = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode == 2 and "Missing sudo password; add -K, which asks for the sudo password once" in output, (
+        output
+    )

@@ -890,7 +890,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "`update-initramfs -c -k KERNEL; update-grub`, with room in `/boot`",
         ),
         "doctor.docker_proxy": (
-            "root's Docker client has `proxies` in `~/.docker/config.json`, and `docker run` sets them in every container",
+            "the account that runs the units has `proxies` in `~/.docker/config.json`, and `docker run` sets them in every container",
             "remove them there; pulls use the proxies of the Docker daemon, and a service that needs a proxy has it in `env`",
         ),
         "doctor.pcie_fault": (

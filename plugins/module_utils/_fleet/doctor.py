@@ -199,7 +199,7 @@ class HostReport:
     began: float | None
     ended: float | None
     disks: Mapping[str, Mapping[str, float]]
-    docker_proxies: Sequence[str]
+    docker_proxies: Mapping[str, Sequence[str]]
     driver_packages: Mapping[str, Sequence[str]]
     gpu_error: str
     gpu_load: GpuLoad
@@ -254,7 +254,7 @@ class HostReport:
             began=asked.get("began"),
             ended=asked.get("ended"),
             disks=looked.get("disks") or {},
-            docker_proxies=looked.get("docker_proxies") or [],
+            docker_proxies=looked.get("docker_proxies") or {},
             driver_packages=looked.get("driver_packages") or {},
             gpu_error=looked.get("gpu_error") or "",
             gpu_load=view(GpuLoad, looked.get("gpu_load") or {}),
@@ -575,10 +575,10 @@ def check_platform(report: HostReport) -> list[Finding]:
         text = f"packages of driver branch {branch} are installed, and another branch is loaded: {', '.join(packages)}."
         fix = f"Remove them (apt purge {' '.join(packages)}), or install the whole driver of one branch, before the next reboot."
         findings.append(_found("driver_mixed", "warning", text, fix))
-    if report.docker_proxies:
+    for path, variables in report.docker_proxies.items():
         text = (
-            f"/root/.docker/config.json has proxies: docker run sets {', '.join(report.docker_proxies)} in every container. Requests of an "
-            "engine to other hosts, of Ray (gRPC) too, then go by the proxy."
+            f"{path} has proxies: docker run of the units sets {', '.join(variables)} in every container. Requests of an engine to "
+            "other hosts, of Ray (gRPC) too, then go by the proxy."
         )
         fix = (
             "Remove 'proxies' there; pulls use the daemon's own (systemctl edit docker: Environment=HTTPS_PROXY=...). A service that needs "

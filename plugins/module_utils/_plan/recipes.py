@@ -156,8 +156,8 @@ def resolve_service(
             found = None
         recipe = found or {}
     elif not given.get("model"):
-        problems.add("'recipe' is missing (or 'model', 'image' and 'config' of a model without a recipe).")
-    if given.get("recipe") is None or recipe:
+        problems.add("'recipe' is missing: docs/models.md lists them; a model without a recipe has 'model', 'image' and 'config'.")
+    if recipe or (given.get("recipe") is None and given.get("model")):
         if not (given.get("image") or base.get("image") or recipe.get("images")):
             why = recipe.get("no_image")
             problems.add(

@@ -191,7 +191,7 @@ def test_what_nvidia_smi_says_when_it_finds_nothing() -> None:
 
 def test_proxies_of_dockers_client_are_named_without_their_values(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    assert doctor_info.docker_proxies(config) == []
+    assert doctor_info.proxies_of(config) == []
     for text in (
         "{",
         "[]",
@@ -201,13 +201,42 @@ def test_proxies_of_dockers_client_are_named_without_their_values(tmp_path: Path
         '{"proxies": [1]}',
     ):
         config.write_text(text)
-        assert doctor_info.docker_proxies(config) == [], text
+        assert doctor_info.proxies_of(config) == [], text
     proxies = {
         "default": {"httpProxy": "http://me:secret@proxy:3128", "noProxy": "localhost"},
         "unix:///x": {"allProxy": "socks5://p"},
     }
     config.write_text(json.dumps({"auths": {}, "proxies": proxies}))
-    assert doctor_info.docker_proxies(config) == ["ALL_PROXY", "HTTP_PROXY", "NO_PROXY"]
+    assert doctor_info.proxies_of(config) == ["ALL_PROXY", "HTTP_PROXY", "NO_PROXY"]
+
+
+def test_the_account_of_a_unit_has_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units run as dgxspark, which has no home; with service_user they may run as somebody who has."""
+    units = {
+        "etc/systemd/system/spark-a.service": "[Service]\nUser=me\n",
+        "etc/systemd/system/spark-b.service": "[Service]\n",
+    }
+    homes = {"me": tmp_path / "me", "root": tmp_path / "root"}
+
+    def account(name: str) -> Any:
+        if name not in homes:
+            raise KeyError(name)
+        return type("Account", (), {"pw_dir": str(homes[name])})
+
+    monkeypatch.setattr(doctor_info.gb10, "read_text", lambda _root, path: units.get(path))
+    monkeypatch.setattr(doctor_info.pwd, "getpwnam", account)
+    for home in homes.values():
+        (home / ".docker").mkdir(parents=True)
+        (home / ".docker/config.json").write_text('{"proxies": {"default": {"httpsProxy": "http://p:1"}}}')
+    mine, roots = (str(homes[name] / ".docker/config.json") for name in ("me", "root"))
+    assert doctor_info.docker_proxies(["spark-a.service"]) == {mine: ["HTTPS_PROXY"]}
+    assert doctor_info.docker_proxies(["spark-a.service", "spark-b.service"]) == {
+        mine: ["HTTPS_PROXY"],
+        roots: ["HTTPS_PROXY"],
+    }
+    assert doctor_info.docker_proxies(["spark-gone.service"]) == {}
+    units["etc/systemd/system/spark-a.service"] = "[Service]\nUser=nobody-here\n"
+    assert doctor_info.docker_proxies(["spark-a.service"]) == {}
 
 
 def test_what_the_next_boot_lacks(programs: Path, tree: Any, capsys: Any) -> None:

@@ -68,7 +68,7 @@ def rules(plan: dict[str, Any], host: str, severity: str | None = None) -> set[s
 
 def test_a_malformed_service_of_a_host_is_named_beside_what_its_cluster_leaves_open() -> None:
     told = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": 8002}]}})
-    assert "host s1, spark_services[0] (own): 'image' is missing." in told
+    assert "host s1, spark_services[0] (own): 'recipe' is missing: docs/models.md lists them" in told
 
 
 def test_a_port_of_a_malformed_service_is_taken_all_the_same() -> None:

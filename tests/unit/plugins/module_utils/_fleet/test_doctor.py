@@ -188,7 +188,7 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (looked(gpu_error="NVIDIA-SMI has failed", kernel_log={"doctor.module_key": {"count": 1, "last": "x"}}), {"module_key": "error"}),
     (looked(no_initrd=["6.17.0-1032-nvidia"]), {"initrd": "error"}),
     (looked(driver_packages={"595": ["libnvidia-compute-595", "nvidia-dkms-595"]}), {"driver_mixed": "warning"}),
-    (looked(docker_proxies=["HTTP_PROXY"]), {"docker_proxy": "warning"}),
+    (looked(docker_proxies={"/home/me/.docker/config.json": ["HTTP_PROXY"]}), {"docker_proxy": "warning"}),
     (looked(gpu_load={"utilization": 96.0, "sm_mhz": 513.0, "power_w": 31.0}), {"power_stuck": "error"}),
     (looked(gpu_load={"utilization": None, "sm_mhz": 513.0, "power_w": 31.0}), {}),
     (looked(reboot_required=True), {"reboot": "warning"}),
