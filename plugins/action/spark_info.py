@@ -14,12 +14,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery imp
 
 
 class ActionModule(ActionBase):
-    """Run the module of the same name, and say what to do where sudo asks for a password: Ansible names only the password."""
+    """Run the module of the same name, and add the fix if sudo asks for a password: Ansible names only the missing password."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the module says."""
+        """Return the result of the module."""
         result = super().run(tmp, task_vars)
         try:
             return {**result, **self._execute_module(task_vars=task_vars or {})}

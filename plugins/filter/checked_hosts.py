@@ -10,7 +10,7 @@ name: checked_hosts
 short_description: The hosts of a play, if the inventory, the tags and the extra variables of the run are usable
 version_added: 0.1.0
 description:
-  - Returns the pattern that it is given. If the input of the run is wrong, prints what is wrong, a sentence each, and ends
+  - Returns its input. If the input of the run is wrong, prints a sentence for each mistake, and ends
     C(ansible-playbook) with exit code 1. Ansible alone skips such input with a warning and exit code 0.
   - "Wrong are: an inventory that is missing, unreadable, not valid YAML or mis-indented; keys of a file that stand twice; no hosts in
     the group C(sparks); tags (C(--tags)) that no task of the collection's playbook has; an ansible-core older than 2.19."
@@ -96,13 +96,13 @@ def checked_hosts(
     needs_sparks: bool | None = None,
     missing: Sequence[str] = (),
 ) -> str:
-    """Return the pattern, or print what is wrong with the input of the run and end it.
+    """Return the pattern, or print the mistakes in the input of the run and end it.
 
     :param pattern: of the hosts of a play
     :param groups: of the inventory, with their hosts
     :param sources: of the inventory, as Ansible was given them
     :param playbook: whose arguments are checked too, by its name without C(.yml)
-    :param needs_sparks: whether the inventory has to have Sparks; None if all plays do but those of localhost
+    :param needs_sparks: whether the inventory needs Sparks; None: yes, except for plays of localhost
     :param missing: variables that the playbook cannot do without and that have no value
     :returns: the pattern
     """
@@ -116,7 +116,7 @@ def checked_hosts(
 def find_problems(
     groups: Mapping[str, Sequence[str]], sources: Sequence[str] | None, playbook: str, needs_sparks: bool
 ) -> list[str]:
-    """Return what is wrong with the input of the run, a sentence each.
+    """Return the mistakes in the input of the run, a sentence each.
 
     :param groups: of the inventory, with their hosts
     :param sources: of the inventory, as Ansible was given them
@@ -135,7 +135,7 @@ def find_problems(
     if keys:  # the other messages could name such a host
         return [keys]
     options = context.CLIARGS
-    # Ansible has read the extra variables by now, with what a vault needs, and returns them again without reading a file.
+    # Ansible has read the extra variables and their vaults before, and caches them.
     problems = arguments.check(load_extra_vars(DataLoader()), playbook)
     playbooks = options.get("args") or ()
     problems += playbook_tags.find_problems(options.get("tags") or (), playbooks)

@@ -58,19 +58,17 @@ def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> st
     named = ", ".join(f"'{printable(path)}'" for path in sources.given)
     if GROUP in groups:
         return f"the group '{GROUP}' of the inventory {named} has no hosts; list the DGX Sparks there: {SHORTEST}"
-    others = sorted(name for name in groups if name not in ("all", "ungrouped"))
-    if not others and not groups.get("all") and any(map(_has_content, sources.inventory_files())):
+    group_names = sorted(name for name in groups if name not in ("all", "ungrouped"))
+    if not group_names and not groups.get("all") and any(map(_has_content, sources.inventory_files())):
         return f"the inventory {named} could not be read; Ansible's warning above has the reason."
-    if not others and not groups.get("all"):
+    if not group_names and not groups.get("all"):
         return f"the inventory {named} is empty; list the DGX Sparks in the group '{GROUP}': {SHORTEST}"
-    if not others:
+    if not group_names:
         return f"the inventory {named} has no group '{GROUP}'; put the DGX Sparks into it: {SHORTEST}"
-    known = ", ".join(f"'{printable(name)}'" for name in others[:5])
-    near = validation.nearest_word(GROUP, others) or (others[0] if len(others) == 1 else "")
+    shown_names = ", ".join(f"'{printable(name)}'" for name in group_names[:5])
+    near = validation.nearest_word(GROUP, group_names) or (group_names[0] if len(group_names) == 1 else "")
     rename = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
-    return (
-        f"the inventory {named} has no group '{GROUP}' but {known}{' and more' if len(others) > 5 else ''}; {rename}."
-    )
+    return f"the inventory {named} has no group '{GROUP}' but {shown_names}{' and more' if len(group_names) > 5 else ''}; {rename}."
 
 
 def _has_content(path: str) -> bool:

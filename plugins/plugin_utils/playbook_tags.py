@@ -30,18 +30,18 @@ def find_problems(tags: Sequence[str], playbooks: Sequence[str]) -> list[str]:
     :param playbooks: as C(ansible-playbook) was given them
     """
     names = [playbook_name(playbook) for playbook in playbooks]
-    given = sorted(set(tags) - ANSIBLES_OWN)
-    if not given or not all(names):
+    wanted_tags = sorted(set(tags) - ANSIBLES_OWN)
+    if not wanted_tags or not all(names):
         return []
-    known = {tag for name in names for tag in playbook_tags(PLAYBOOKS / f"{name}.yml")} - ANSIBLES_OWN
-    unknown = [tag for tag in given if tag not in known]
+    known_tags = {tag for name in names for tag in playbook_tags(PLAYBOOKS / f"{name}.yml")} - ANSIBLES_OWN
+    unknown = [tag for tag in wanted_tags if tag not in known_tags]
     if not unknown:
         return []
     quoted = ", ".join(f"'{printable(tag)}'" for tag in unknown)
-    there = f"has {', '.join(sorted(known))}" if known else "has no tags; leave --tags out"
-    near = validation.nearest_word(unknown[0], known)
+    choice = f"has {', '.join(sorted(known_tags))}" if known_tags else "has no tags; leave --tags out"
+    near = validation.nearest_word(unknown[0], known_tags)
     hint = f"; did you mean '{near}'?" if near else ";"
-    return [f"--tags: unknown {quoted}{hint} {', '.join(names)} {there}."]
+    return [f"--tags: unknown {quoted}{hint} {', '.join(names)} {choice}."]
 
 
 def playbook_name(playbook: str) -> str:
@@ -64,8 +64,8 @@ def playbook_tags(path: Path) -> set[str]:
             continue
         seen.add(file)
         for entry in plays_and_tasks(yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)):
-            own = entry.get("tags") or []
-            tags.update([own] if isinstance(own, str) else own)
+            entry_tags = entry.get("tags") or []
+            tags.update([entry_tags] if isinstance(entry_tags, str) else entry_tags)
             if _IMPORT in entry:
                 pending.append(PLAYBOOKS / f"{playbook_name(entry[_IMPORT])}.yml")
             for included in filter(None, map(entry.get, _TASK_FILES)):

@@ -28,7 +28,7 @@ EACH_CHANGE = {"plan", "restart", "site", "status", "stop"}
 SPARK = "spark-1: {ansible_host: 192.0.2.1, spark_services: [{name: a, recipe: qwen3-4b-instruct-2507, port: 8001}]}"
 GOOD = f"sparks: {{hosts: {{{SPARK}}}}}\n"
 
-# Per mistake: the inventory (None: no -i), further words, what the one sentence has to hold.
+# Per mistake: the inventory (None: no -i), further arguments, a part of the sentence.
 MISTAKES: dict[str, tuple[str | None, list[str], str]] = {
     "none": (None, [], "no inventory was given; name one with -i, such as -i my-sparks"),
     "missing": ("", [], "hosts.yml' does not exist; correct the path after -i"),
@@ -69,8 +69,8 @@ def test_every_playbook_refuses_wrong_input(tmp_path: Path, playbook: str, mista
     code, output = run(tmp_path, playbook, *([] if text is None else ["-i", inventory]), *words)
     assert code == 1, output
     assert output.count("[ERROR]") == 1 and output.count("no host was contacted: ") == 1
-    said = output.partition("no host was contacted: ")[2]
-    assert sentence in said and "PLAY [" not in output and "Origin:" not in said
+    message = output.partition("no host was contacted: ")[2]
+    assert sentence in message and "PLAY [" not in output and "Origin:" not in message
 
 
 @pytest.mark.slow
@@ -160,8 +160,8 @@ def test_an_old_ansible_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     oldest = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["requires_ansible"]
     assert oldest == f">={'.'.join(map(str, checked_hosts.OLDEST_CORE))}.0"
     monkeypatch.setattr(checked_hosts, "__version__", "2.18.19")
-    (said,) = checked_hosts.find_problems({"sparks": ["a"]}, None, "", True)
-    assert said.startswith("ansible-core 2.18.19 is too old, this collection needs 2.19 or newer")
+    (message,) = checked_hosts.find_problems({"sparks": ["a"]}, None, "", True)
+    assert message.startswith("ansible-core 2.18.19 is too old, this collection needs 2.19 or newer")
     for version in ("2.19.0", "2.22.0rc1", "3.0.0"):
         monkeypatch.setattr(checked_hosts, "__version__", version)
         assert checked_hosts.find_problems({"sparks": ["a"]}, None, "", True) == []
@@ -219,14 +219,14 @@ def test_what_only_ansible_reads_is_left_to_it(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "loop.yml").symlink_to(tmp_path / "loop.yml")
-    (said,) = inventory_check.find_problems({}, inventory_sources([str(tmp_path)]))
-    assert said.startswith(f"the inventory '{tmp_path}/loop.yml' cannot be read: Too many levels of symbolic links")
+    (message,) = inventory_check.find_problems({}, inventory_sources([str(tmp_path)]))
+    assert message.startswith(f"the inventory '{tmp_path}/loop.yml' cannot be read: Too many levels of symbolic links")
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text('"spa\\x1b[31mrks": [1]\nsparks: {hosts: {a: 7}}\n')
-    said = inventory_check.find_problems({}, inventory_sources([str(tmp_path)]))
-    assert len(said) == 2 and "\x1b" not in json.dumps(said) and "\\x1b[31m" in said[0]
+    message = inventory_check.find_problems({}, inventory_sources([str(tmp_path)]))
+    assert len(message) == 2 and "\x1b" not in json.dumps(message) and "\\x1b[31m" in message[0]
 
 
 def test_a_large_inventory_is_checked_quickly(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_large_inventory_is_checked_quickly(tmp_path: Path) -> None:
     "words", [["site"], ["stop", "-e", "services=all"], ["status"]], ids=lambda words: str(words[0])
 )
 def test_a_missing_sudo_password_is_named_with_its_cure(tmp_path: Path, words: list[str]) -> None:
-    """Its ssh runs here what it is given, as root of no host: sudo asks for a password before anything is done."""
+    """The test's ssh runs commands on this machine, and its sudo asks for a password."""
     programs = {
         "ssh": 'for word; do last=$word; done\nexec sh -c "$last"\n',
         "sudo": "echo 'sudo: a password is required' >&2\nexit 1\n",
@@ -266,13 +266,13 @@ def test_a_missing_sudo_password_is_named_with_its_cure(tmp_path: Path, words: l
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "hosts.yml").write_text(GOOD)
-    given = {
+    variables = {
         "ansible_ssh_executable": str(tmp_path / "ssh"),
         "ansible_remote_tmp": str(tmp_path / "remote"),
         "ansible_user": "me",
     }
     ran = ansible_playbook(
-        f"dgxspark.vllm.{words[0]}", *words[1:], "-i", tmp_path / "hosts.yml", "-e", json.dumps(given),
+        f"dgxspark.vllm.{words[0]}", *words[1:], "-i", tmp_path / "hosts.yml", "-e", json.dumps(variables),
         cwd=tmp_path, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )  # fmt: skip
     output = " ".join((ran.stdout + ran.stderr).split())

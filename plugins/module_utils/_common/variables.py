@@ -363,7 +363,8 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         "discover_hosts": Key(
             (str, list),
             [],
-            "addresses, names, `USER@NAME`, `NAME:PORT`, ranges `192.168.1.10-20` and networks `192.168.1.0/28`; `localhost` is the controller",
+            "addresses, names of DNS or of `~/.ssh/config`, `USER@NAME`, `NAME:PORT`, ranges `192.168.1.10-20` and networks "
+            "`192.168.1.0/28`; `localhost` is the controller",
         ),
         "discover_search": Key(
             bool, True, "whether mDNS and the neighbours on QSFP ports of the controller are asked too"
