@@ -12,6 +12,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import with_advice
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import why_unreachable
 
 # What Ansible adds to the answer of a module; nobody reads it in the answer of an answer.
@@ -43,7 +44,7 @@ class ActionModule(ActionBase):
                 why = untrusted.printable(why_unreachable(str(error)))
                 break
             except AnsibleError as error:
-                found = {"failed": True, "msg": str(error)}
+                found = {"failed": True, "msg": with_advice(str(error))}
             if found.get("unreachable"):
                 why = untrusted.printable(why_unreachable(str(found.get("msg") or "")))
                 break

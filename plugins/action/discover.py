@@ -36,6 +36,8 @@ AT_ONCE = 64
 MDNS = ["avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp"]
 """How NVIDIA's playbooks for several Sparks find them, too."""
 MDNS_SECONDS = 10.0
+SSH_CONFIG_SECONDS = 10.0
+"""Reading its configuration takes ssh milliseconds, unless that asks a program (Match exec)."""
 
 
 class ActionModule(ActionBase):
@@ -164,7 +166,7 @@ def read_machines(found: Mapping[str, Any], args: Mapping[str, Any], hostvars: A
 
 def target_of(entry: Mapping[str, Any]) -> Target:
     """Return the target that C(find) returned as a mapping."""
-    return Target(str(entry["address"]), str(entry["by"]), str(entry.get("user") or ""), int(entry.get("port") or 22))
+    return Target(str(entry["address"]), str(entry["by"]), str(entry.get("user") or ""), int(entry.get("port") or 0))
 
 
 def find(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,12 +250,27 @@ def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
         thread.join(max(deadline - time.monotonic(), 0))
 
 
+def ssh_way(target: Target) -> discovery.SshWay:
+    """Return where ssh connects to for a machine that a person named: HostName, Port and ProxyJump of C(~/.ssh/config) hold for it."""
+    if target.by != discovery.GIVEN:
+        return discovery.read_ssh_way(target, "")
+    port = ["-p", str(target.port)] if target.port else []
+    answer = command.run(["ssh", "-G", *port, f"{target.user}@{target.address}".lstrip("@")], SSH_CONFIG_SECONDS)
+    return discovery.read_ssh_way(target, answer.out if answer.state == command.FINISHED and answer.rc == 0 else "")
+
+
 def greeting_of(target: Target, timeout: float) -> tuple[str, str]:
-    """Return the greeting of one ssh server and an empty text, or an empty one and why there is none."""
+    """Return the greeting of one ssh server and an empty text, or an empty one and why there is none.
+
+    A machine behind another host has no greeting here and no reason: ssh itself says whether it can be logged in to.
+    """
+    way = ssh_way(target)
+    if way.jumps:
+        return "", ""
     give_up = time.monotonic() + timeout
     said = b""
     try:
-        with socket.create_connection((target.address, target.port), timeout=timeout) as connection:
+        with socket.create_connection((way.host, way.port), timeout=timeout) as connection:
             while b"\n" not in said and len(said) < 1024:
                 connection.settimeout(max(give_up - time.monotonic(), 0.01))
                 more = connection.recv(256)
@@ -265,8 +282,6 @@ def greeting_of(target: Target, timeout: float) -> tuple[str, str]:
     except TimeoutError:
         return "", f"did not answer in {timeout:g} s"
     except OSError as error:
-        return "", f"port {target.port}: {error.strerror or error}"
+        return "", f"port {way.port}: {error.strerror or error}"
     greeting = discovery.GREETING.search(said.decode("ascii", "replace"))
-    return (
-        (greeting[0], "") if greeting else ("", f"port {target.port} is open, and what answers there is no ssh server")
-    )
+    return (greeting[0], "") if greeting else ("", f"port {way.port} is open, and what answers there is no ssh server")

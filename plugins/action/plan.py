@@ -44,6 +44,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import (
     address_of,
     check_files,
     digest,
+    listed_twice,
     own_keys,
     read_others,
     read_variables,
@@ -201,6 +202,7 @@ class ActionModule(ActionBase):
         messages: list[str] = []
         if not names:
             messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
+        messages += listed_twice(names, task_vars.get("hostvars") or {})
         hosts: dict[str, dict[str, Any]] = {}
         fleet = controller_paths.fleet_folder(task_vars, args["group"])
         for name in names:

@@ -1,21 +1,25 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop a playbook that is given what it does not know, or keys among its hosts, before Ansible prints the name of any host."""
+"""Refuse wrong input of a playbook before Ansible prints anything: inventory, tags, extra variables, the version of ansible-core."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: checked_hosts
-short_description: The hosts of a play, where its arguments are right and no key is among the hosts of the inventory
+short_description: The hosts of a play, if the inventory, the tags and the extra variables of the run are usable
 version_added: 0.1.0
 description:
-  - Returns the pattern that it is given, and fails where a host of the inventory has a name that looks like a key, or that is the
-    content of a file for keys. Ansible reads each file of an inventory folder as a list of hosts, so a key that lies there is one.
-  - Fails as well where an extra variable (C(-e)) named C(spark_...), or one that looks like an argument of the playbook, is unknown,
-    or has a value that it cannot have. All of them are named at once, with the nearest name or what is allowed.
-  - The C(hosts) of a play are worked out before Ansible prints anything of it. That is why this stands there, and why the message has
-    the beginning of such a name only.
+  - Returns its input. If the input of the run is wrong, prints a sentence for each mistake, and ends
+    C(ansible-playbook) with exit code 1. Ansible alone skips such input with a warning and exit code 0.
+  - "Wrong are: an inventory that is missing, unreadable, not valid YAML or mis-indented; keys of a file that stand twice; no hosts in
+    the group C(sparks); tags (C(--tags)) that no task of the collection's playbook has; an ansible-core older than 2.19."
+  - A host whose name looks like a key, or is the content of a file for keys, is refused as well. Ansible reads each file of an
+    inventory folder as a list of hosts, so a key that lies there is one.
+  - An extra variable (C(-e)) is refused if it is named C(spark_...), or looks like an argument of the playbook, and is unknown or has a
+    value that it cannot have.
+  - The C(hosts) of a play are evaluated before Ansible prints anything of it. That is why this stands there, and why the message has
+    only the beginning of a name that looks like a key.
 options:
   _input:
     description: Hosts of the play, as in C(hosts).
@@ -34,6 +38,14 @@ options:
     description: Name of the playbook, where it has arguments that are no variables of the inventory.
     type: str
     default: ""
+  needs_sparks:
+    description: Whether the run needs an inventory with Sparks. If omitted, all plays do but those of C(localhost).
+    type: bool
+  missing:
+    description: Names of variables that the playbook cannot do without and that have no value.
+    type: list
+    elements: str
+    default: []
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
@@ -50,37 +62,94 @@ _value:
   type: str
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from ansible.errors import AnsibleFilterError
+from ansible import context
 from ansible.parsing.dataloader import DataLoader
+from ansible.release import __version__
+from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import arguments, host_names
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
+    arguments,
+    host_names,
+    inventory_check,
+    playbook_tags,
+)
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+
+REFUSED = 1
+"""Exit code; docs/exit_codes.md."""
+OLDEST_CORE = (2, 19)
+"""As C(requires_ansible) of meta/runtime.yml says, of which ansible-core makes a warning only."""
+_LISTINGS = ("syntax", "listtags", "listtasks", "listhosts")
+"""Options with which C(ansible-playbook) runs nothing."""
 
 
 def checked_hosts(
-    pattern: str, groups: Mapping[str, Sequence[str]], sources: Sequence[str] | None, playbook: str = ""
+    pattern: str,
+    groups: Mapping[str, Sequence[str]],
+    sources: Sequence[str] | None,
+    playbook: str = "",
+    needs_sparks: bool | None = None,
+    missing: Sequence[str] = (),
 ) -> str:
-    """Return the pattern; fail where the inventory has hosts that are none, or the playbook is given what it cannot take.
+    """Return the pattern, or print the mistakes in the input of the run and end it.
 
     :param pattern: of the hosts of a play
     :param groups: of the inventory, with their hosts
     :param sources: of the inventory, as Ansible was given them
     :param playbook: whose arguments are checked too, by its name without C(.yml)
+    :param needs_sparks: whether the inventory needs Sparks; None: yes, except for plays of localhost
+    :param missing: variables that the playbook cannot do without and that have no value
     :returns: the pattern
-    :raises AnsibleFilterError: with all that is wrong
     """
-    wrong = host_names.check(groups, inventory_sources(sources))
-    if wrong:
-        raise AnsibleFilterError(f"no host was contacted: {wrong}")
-    # Ansible has read them by now, with what a vault needs, and gives them again without looking at a file.
-    messages = arguments.check(load_extra_vars(DataLoader()), playbook)
-    if messages:
-        raise AnsibleFilterError("no host was contacted: " + " ".join(messages))
+    needed = pattern != "localhost" if needs_sparks is None else needs_sparks
+    problems = find_problems(groups, sources, playbook, needed) or [arguments.REQUIRED[name] for name in missing]
+    if problems:
+        refuse(problems)
     return pattern
+
+
+def find_problems(
+    groups: Mapping[str, Sequence[str]], sources: Sequence[str] | None, playbook: str, needs_sparks: bool
+) -> list[str]:
+    """Return the mistakes in the input of the run, a sentence each.
+
+    :param groups: of the inventory, with their hosts
+    :param sources: of the inventory, as Ansible was given them
+    :param playbook: whose arguments are checked too, by its name without C(.yml)
+    :param needs_sparks: whether the inventory has to have Sparks
+    :returns: sentences, none if all is right
+    """
+    core = tuple(int(part) for part in re.findall(r"\d+", __version__)[:2])
+    if core < OLDEST_CORE:
+        return [
+            f"ansible-core {__version__} is too old, this collection needs {'.'.join(map(str, OLDEST_CORE))} or newer: "
+            "pip install --upgrade ansible-core"
+        ]
+    read = inventory_sources(sources)
+    keys = host_names.check(groups, read)
+    if keys:  # the other messages could name such a host
+        return [keys]
+    options = context.CLIARGS
+    # Ansible has read the extra variables and their vaults before, and caches them.
+    problems = arguments.check(load_extra_vars(DataLoader()), playbook)
+    playbooks = options.get("args") or ()
+    problems += playbook_tags.find_problems(options.get("tags") or (), playbooks)
+    # quickstart.yml deploys the inventory that it wrote; in check mode it writes none.
+    unwritten = options.get("check") and "quickstart" in map(playbook_tags.playbook_name, playbooks)
+    if needs_sparks and not unwritten and not any(options.get(option) for option in _LISTINGS):
+        problems += inventory_check.find_problems(groups, read)
+    return problems
+
+
+def refuse(problems: Sequence[str]) -> NoReturn:
+    """Print the problems and end the run. An exception would be printed with the line of the playbook, which is not at fault."""
+    Display().error(f"no host was contacted: {' '.join(problems)}", wrap_text=False)
+    raise SystemExit(REFUSED)
 
 
 class FilterModule:

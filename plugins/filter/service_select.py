@@ -29,7 +29,7 @@ options:
     elements: str
     required: true
   names:
-    description: Names, as a list or as a text with commas; all services of the play's hosts when empty.
+    description: Names, as a list or as a text with commas; all services of the play's hosts when empty or V(all).
     type: raw
     default: ''
   required_as:
@@ -74,12 +74,12 @@ def service_select(
 
     :param planned: the hosts of a plan
     :param play: the hosts of the run
-    :param names: services, with commas or as a list; all of these hosts when empty
+    :param names: services, with commas or as a list; all of these hosts when empty or C(all)
     :param required_as: variable that has to name some, for the message
     :param addons: of the plan, whose speech servers on demand may be named, too
     :returns: C({hosts, problems})
     """
-    wanted = verbs.names_of(names)
+    wanted = [name for name in verbs.names_of(names) if name != "all"]
     beside = {
         host: [each["name"] for each in (own.get("speech") or {}).get("services", ()) if each.get("on_demand")]
         for host, own in (addons or {}).items()

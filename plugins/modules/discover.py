@@ -106,13 +106,13 @@ candidates:
   returned: success
   type: list
   elements: dict
-  sample: [{address: 192.168.1.11, by: range, user: '', port: 22, local: false}]
+  sample: [{address: 192.168.1.11, by: range, user: '', port: 0, local: false}]
 silent:
   description: For O(action=find), machines that are not known, each with the reason.
   returned: success
   type: list
   elements: dict
-  sample: [{address: 192.168.1.12, by: named, user: '', port: 22, why: did not answer in 3 s}]
+  sample: [{address: 192.168.1.12, by: named, user: '', port: 0, why: did not answer in 3 s}]
 sparks:
   description: For O(action=write), the Sparks with their names, variables as they are in the inventory, and what they said.
   returned: success

@@ -102,11 +102,14 @@ doctor:
   sample:
     clock: {now: 1790000000.2, synchronized: true}
     disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
+    docker_proxies: {/home/me/.docker/config.json: [HTTPS_PROXY]}
+    driver_packages: {'595': [libnvidia-compute-595]}
     gpu_error: ''
     gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
     helpers: {docker.service: {active: true, enabled: true}}
     kernel_log: {}
     last_boot: {ended: 1789990000.0, shut_down: true}
+    no_initrd: [6.17.0-1032-nvidia]
     reboot_required: false
     reboot_packages: []
     receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
@@ -124,8 +127,10 @@ doctor:
 """
 
 import os
+import pwd
 import re
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -135,7 +140,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, host_update, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, start_stages, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -150,6 +155,14 @@ LOOK_SECONDS = 15.0  # that a program may take
 HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
 LOAD_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu,clocks.sm,power.draw", "--format=csv,noheader,nounits"]
 KERNEL_LINES = 20000
+PROXIES = {
+    "allProxy": "ALL_PROXY",
+    "ftpProxy": "FTP_PROXY",
+    "httpProxy": "HTTP_PROXY",
+    "httpsProxy": "HTTPS_PROXY",
+    "noProxy": "NO_PROXY",
+}
+"""Keys of C(proxies) in Docker's configuration, and the variables that its client makes of them, also in lower case."""
 LAST_LINES = 40  # what follows a shutdown's last message is few
 SHUTDOWN = re.compile(
     r"systemd-shutdown\[|systemd-journald\[\d+\]: Journal stopped|Reached target (?:\S+ - )?System (?:Power Off|Reboot|Halt)"
@@ -201,11 +214,14 @@ def main() -> None:
     found = {
         "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
         "disks": gb10.read_disks(dict.fromkeys(paths)),
+        "docker_proxies": docker_proxies(one["unit"] for one in params["services"]),
+        "driver_packages": noted(unknown, {}, driver_packages, run, params["root"]),
         "gpu_error": error,
         "gpu_load": load,
         "helpers": noted(unknown, {}, helpers, run),
         "kernel_log": noted(unknown, {}, kernel_log, run),
         "last_boot": noted(unknown, {}, last_boot, run),
+        "no_initrd": no_initrd(Path(params["root"], "boot")),
         **reboot(),
         "receipts": read_receipts(Path(params["receipts"])),
         "registries": registries(Path("/root/.docker/config.json")),
@@ -324,15 +340,19 @@ def helpers(run: Any) -> dict[str, dict[str, Any]]:
 
 
 def kernel_log(run: Any) -> dict[str, Any]:
-    """Signs in the log of the kernel since the boot."""
+    """Signs in the log since the boot of the kernel and of the programs that load its modules."""
     command = [
         "journalctl",
-        "--dmesg",
         "--boot",
         "--no-pager",
         "--quiet",
         "--output=short-iso",
         f"--lines={KERNEL_LINES}",
+        "_TRANSPORT=kernel",
+        "+",
+        "_COMM=modprobe",
+        "+",
+        "_SYSTEMD_UNIT=systemd-modules-load.service",
     ]
     rc, out, err = run(command)
     answered("journalctl", rc, err)
@@ -389,6 +409,56 @@ def registries(config: Path) -> list[str]:
     except (OSError, ValueError, AttributeError):
         return []
     return sorted(re.sub(r"^https?://|/.*$", "", name) for name in found)
+
+
+def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
+    """Return the variables that C(docker run) of units sets in every container, by the file that has them; values may hold passwords.
+
+    Docker's client reads the configuration of the account that runs it, and adds the proxies that the command does not set
+    (docker/cli, cli/config/configfile, ParseProxyConfig).
+
+    :param units: names
+    """
+    texts = (gb10.read_text("/", f"etc/systemd/system/{unit}") for unit in units)
+    users = {(re.findall(r"^User=(\S+)$", text, re.MULTILINE) or ["root"])[-1] for text in texts if text}
+    found = {}
+    for user in sorted(users):
+        try:
+            config = Path(pwd.getpwnam(user).pw_dir, ".docker/config.json")
+        except KeyError:
+            continue
+        names = proxies_of(config)
+        if names:
+            found[str(config)] = names
+    return found
+
+
+def proxies_of(config: Path) -> list[str]:
+    """Name the variables that Docker's client makes of its configuration; none of a file that is missing or malformed."""
+    try:
+        hosts = json.loads(config.read_text(encoding="utf-8")).get("proxies") or {}
+        keys = {key for proxies in hosts.values() for key, value in proxies.items() if value}
+    except (OSError, ValueError, AttributeError):
+        return []
+    return sorted(name for key, name in PROXIES.items() if key in keys)
+
+
+def driver_packages(run: Any, root: str) -> dict[str, list[str]]:
+    """Packages of another branch than the loaded driver, by branch; raises NoAnswer."""
+    loaded = (gb10.read_text(root, "sys/module/nvidia/version") or "").strip()
+    show = "--showformat=${Package} ${Version} ${db:Status-Status}\\n"
+    rc, out, _err = run(["dpkg-query", "--show", show, "nvidia-*", "libnvidia-*"]) if loaded else (0, "", "")
+    rows = [line.split() for line in out.splitlines() if line.endswith(" installed")] if rc == 0 else []
+    return host_update.other_branch({row[0]: row[1] for row in rows if len(row) == 3}, loaded)
+
+
+def no_initrd(boot: Path) -> list[str]:
+    """Kernels without an initial RAM disk."""
+    try:
+        files = [file.name for file in boot.iterdir() if file.is_file() and file.stat().st_size]
+    except OSError:
+        return []
+    return host_update.kernels_without_initrd(files)
 
 
 def used_gib(path: str) -> float:

@@ -270,7 +270,8 @@ class Host:
             "driver_unknown": why,
             "kernel": platform.release(),
             "ota": release.get("version"),
-            "installed": sorted(self.installed),
+            "installed": self.installed,
+            "no_initrd": self.no_initrd(),
         }
 
     def loaded_driver(self) -> tuple[str, str]:
@@ -310,8 +311,19 @@ class Host:
             firmware,
         )
 
+    def no_initrd(self) -> list[str]:
+        """Kernels of /boot without an initial RAM disk."""
+        files = [file.name for file in (ROOT / "boot").glob("*") if file.is_file() and file.stat().st_size]
+        return host_update.kernels_without_initrd(files)
+
     def check_next_boot(self) -> None:
-        """Stop before a reboot into a kernel that engines over several hosts do not start with."""
+        """Stop before a reboot into a kernel that does not start, or that engines over several hosts do not start with."""
+        missing = self.no_initrd()
+        if missing:
+            self.module.fail_json(
+                msg=f"the packages are updated; do not reboot yet: /boot has no initrd.img for kernel {', '.join(missing)}, and a boot into "
+                f"it does not find the root file system. {host_update.initrd_fix(missing)} Then start the update again."
+            )
         wrong = host_update.boots_without_option(gb10.read_text(str(ROOT), "boot/grub/grub.cfg") or "")
         if wrong:
             self.module.fail_json(

@@ -16,6 +16,11 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables im
 SIMILAR = 0.85
 """How like an argument of the playbook another name has to be to be taken for it: C(service) is, C(service_user) is not."""
 TEMPLATE = ("{{", "{%")
+REQUIRED = {
+    "import_src": "import needs the launch to convert: -e import_src=FILE",
+    "services": "stop needs the services by name: -e services=NAME,NAME, or -e services=all for every service of the hosts",
+}
+"""What to say of a variable that a playbook cannot do without."""
 
 
 def check(given: Mapping[str, Any], playbook: str = "") -> list[str]:

@@ -239,6 +239,8 @@ class Sources:
     """
 
     def __init__(self, sources: Sequence[str], ignored: Callable[[str], bool], extensions: Sequence[str]) -> None:
+        self.given = list(sources)
+        self.missing = [whole(source) for source in sources if "," not in source and not Path(source).exists()]
         self.folders = [whole(source) for source in sources if "," not in source and Path(source).is_dir()]
         self._files = [whole(source) for source in sources if "," not in source and Path(source).is_file()]
         self._ignored = ignored
@@ -267,6 +269,20 @@ class Sources:
             and not any(part.startswith(".") or part.endswith("~") for part in parts)
             and Path(parts[-1]).suffix in self._extensions
         )
+
+    def inventory_files(self) -> Iterator[str]:
+        """Yield each file of hosts: sources that are files, and those below folders."""
+        yield from self._files
+        yield from self.files()
+
+    def variable_files(self) -> Iterator[str]:
+        """Yield each file with variables of groups and hosts that lies beside or below a source."""
+        for source in dict.fromkeys([*self.folders, *(str(Path(file).parent) for file in self._files)]):
+            for kind in ("group_vars", "host_vars"):
+                for folder, names, files in os.walk(f"{source}/{kind}", followlinks=True):
+                    names.sort()
+                    paths = [f"{folder}/{name}" for name in sorted(files)]
+                    yield from (path for path in paths if self._holds_variables(_below(path, source)))
 
     def files(self) -> Iterator[str]:
         """Yield each file that Ansible has read as an inventory because it lies below a source that is a folder."""

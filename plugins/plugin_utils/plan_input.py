@@ -10,7 +10,7 @@ import functools
 import hashlib
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +132,45 @@ def address_of(name: str, hostvars: Any) -> str:
     return str(hostvars.get("ansible_host") or name)
 
 
+def listed_twice(names: Iterable[str], hostvars: Mapping[str, Any]) -> list[str]:
+    """Return a message for each host that has the address and port of an earlier one: a Spark would be planned and changed twice.
+
+    :param names: of the Sparks
+    :param hostvars: variables by host, as an action has them
+    """
+    first: dict[tuple[str, str, str], str] = {}
+    messages = []
+    for name in names:
+        own = hostvars[name]
+        if not own.get("ansible_host") or own.get("ansible_connection", "ssh") not in ("ssh", "smart", "paramiko"):
+            continue
+        # Simulated Sparks are folders of one machine.
+        place = (str(own["ansible_host"]), str(own.get("ansible_port") or 22), str(own.get("spark_sysroot") or "/"))
+        if place in first:
+            messages.append(
+                f"host {name}: ansible_host is {place[0]}, the address of host {first[place]}. List each Spark once: correct the address, or "
+                "remove one of the two."
+            )
+        first.setdefault(place, str(name))
+    return messages
+
+
 def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return what is wrong with the files of the controller that a host's plan names.
 
     made: files that the playbook keys makes, with the severity of one that is missing.
     """
     found: list[Finding] = []
+    token = host["settings"]["hf_token_file"]
+    if token and Path(token).is_absolute() and not (Path(token).is_file() and Path(token).stat().st_size):
+        found.append(
+            Finding(
+                rule="secret.missing",
+                severity="warning",
+                message=f"spark_hf_token_file names '{token}', which is not a file with content on the controller.",
+                fix="Write a token of Hugging Face that may read the models into it, or remove the variable.",
+            )
+        )
     for service in host["services"]:
         for secret in service["secrets"]:
             own = secret["name"] == "VLLM_API_KEY"

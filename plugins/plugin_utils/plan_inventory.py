@@ -28,6 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import (
     address_of,
     check_files,
     digest,
+    listed_twice,
     read_others,
     read_variables,
     recipe_dirs,
@@ -67,6 +68,7 @@ def plan(inventory: str) -> dict[str, Any]:
         }
         for name in read.groups.get(GROUP) or ()
     }
+    messages += listed_twice(hosts, read.hostvars)
     if not hosts:
         messages.append(f"inventory: the group '{GROUP}' is missing or empty; it holds the DGX Sparks.")
     found = made(hosts, known, messages)

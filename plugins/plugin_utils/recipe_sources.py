@@ -122,6 +122,11 @@ class RecipeSources:
         source = self.sources.get(name)
         if source is None:
             names = ", ".join(sorted(self.sources)) or "none"
+            if recipe_references.is_ollama_name(reference):
+                raise NoRecipe(
+                    f"this is a name of Ollama, not a recipe of vLLM; docs/models.md lists the recipes, and Ollama itself serves it with "
+                    f"spark_ollama: {{models: ['{reference}']}}"
+                )
             raise NoRecipe(f"there is no source '{name}' in spark_recipe_sources; it has {names}")
         content = self._content(source)
         path = recipe_references.find(wanted, content.files, content.left)

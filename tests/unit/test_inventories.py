@@ -324,4 +324,6 @@ def test_every_playbook_looks_at_the_names_of_hosts_and_its_arguments_first() ->
         if "ansible.builtin.import_playbook" in first:  # which looks at them
             continue
         own = f", '{path.stem}'" if path.stem in PLAYBOOKS else ""
-        assert f"| dgxspark.vllm.checked_hosts(groups, ansible_inventory_sources{own})" in first["hosts"], path.name
+        wanted = f"| dgxspark.vllm.checked_hosts(groups, ansible_inventory_sources{own}"
+        assert wanted in first["hosts"], path.name
+        assert first["hosts"].partition(wanted)[2][0] in "),", path.name

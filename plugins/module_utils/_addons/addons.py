@@ -158,26 +158,35 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
         own[each["host"]].append(each)
     for host in hosts:
         outcome[host]["sockets"] = sockets.of_host(host, outcome[host], own[host], wanted)
-        findings[host] += _page_port(host, outcome[host]["sockets"])
+        findings[host] += _port_findings(host, outcome[host]["sockets"])
     return outcome, findings
 
 
-def _page_port(host: str, listening: Sequence[sockets.Socket]) -> list[Finding]:
-    """Return what keeps the status page of a host from its port."""
-    page = next((each for each in listening if each["kind"] == "status-page"), None)
-    taken = [each["service"] for each in listening if page and each is not page and each["port"] == page["port"]]
-    if page is None or not taken:
-        return []
-    return [
-        Finding(
-            "fleet_monitor.page_port",
-            "error",
-            f"spark_fleet_monitor.page_port of {host} is {page['port']}, which is the port of {', '.join(taken)} there.",
-            fix="Take another port for the page.",
-        )
-    ]
+def _port_findings(host: str, listening: Sequence[sockets.Socket]) -> list[Finding]:
+    """Return the servers of a host whose port DGX OS or another server of the plan has.
+
+    Speech servers, Ollama, the gateway and its clients have findings of their own about ports of each other and of engines.
+    """
+    findings = []
+    for number, each in enumerate(listening):
+        other = sockets.SYSTEM_PORTS.get(each["port"], "")
+        for earlier in listening[:number]:
+            if earlier["port"] == each["port"] and {each["kind"], earlier["kind"]} & PORTS_CHECKED_HERE:
+                other = other or earlier["service"]
+        if other:
+            findings.append(
+                Finding(
+                    "host.port_used",
+                    "error",
+                    f"port {each['port']} of {host} is that of {other}, and cannot be the port of {each['service']}.",
+                    fix=f"Give {each['service']} another port.",
+                    service=each["service"],
+                )
+            )
+    return findings
 
 
+PORTS_CHECKED_HERE = {"node-exporter", "gpu-exporter", "prometheus", "alertmanager", "grafana", "status-page"}
 ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
 """Roles that a host may be given, in the order in which they run."""
 

@@ -87,6 +87,10 @@ KINDS: dict[str, Kind] = {
 """Every kind of server that the collection starts. docs/security.md has the same table."""
 
 
+SYSTEM_PORTS = {22: "the SSH server", 11000: "the DGX Dashboard"}
+"""Ports of DGX OS's own servers; dgx-dashboard.service listens on 127.0.0.1:11000 in 7.5 and 7.6. Others are seen on the host itself."""
+
+
 class Socket(TypedDict):
     """A TCP port that a server of the plan listens on.
 

@@ -29,12 +29,12 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "doctor": {
         "error": """
             answer_repeats disk disk_fault driver_mismatch engine_log gpu_fault gpu_memory_refused gpu_silent guard_off
-            hub_token memory_low no_answer oom_killed pcie_fault power_stuck unit_absent unit_failed
+            hub_token memory_low no_answer oom_killed pcie_fault power_stuck unit_absent unit_failed initrd module_key
             unit_stopped unreachable
         """,
         "warning": """
             clock clock_free disk docker_disabled earlyoom engine_log fan gpu_process guard_acted guard_short
-            heat hub_token image_moved memory_low no_receipt not_asked reboot receipt_broken receipt_image
+            heat hub_token image_moved memory_low no_receipt not_asked reboot receipt_broken receipt_image docker_proxy driver_mixed
             registry_login service_left shm_left swap unit_disabled unit_restarts went_off
         """,
         "info": "cache_stale drafts_under_load gpu_shared images_unused page_cache receipt_old",
@@ -71,7 +71,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "file": {"error": "missing"},
     "firewall": {"error": "address ray", "warning": "everybody off shuts_out", "info": "address"},
     "fleet_monitor": {
-        "error": "nothing page_port",
+        "error": "nothing",
         "warning": "notify page_open plain unknown unreachable",
         "info": "own_host",
     },
@@ -85,7 +85,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "host": {
         "error": """
-            container_foreign disk docker gpu kernel_handover nft not_known nvidia_runtime port_taken unit_foreign weights_closed
+            container_foreign disk docker gpu kernel_handover nft not_known nvidia_runtime port_taken port_used unit_foreign weights_closed
         """,
         "warning": "driver driver_pair fragmented kernel kernel_handover machine not_known",
     },
@@ -133,8 +133,8 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "inside kv_cache_tokens max_concurrency outside residency system weights",
         "info": "inside kv_cache_tokens max_concurrency outside system weights",
     },
-    "secret": {"error": "missing unusable", "info": "missing"},
-    "service": {"error": "open", "warning": "paths", "info": "local paths"},
+    "secret": {"error": "missing unusable", "warning": "missing", "info": "missing"},
+    "service": {"error": "open", "warning": "local paths", "info": "local paths"},
     "speech": {
         "error": "name port port_taken",
         "warning": "gpu moving_tag open unreachable",
@@ -142,8 +142,8 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "start": {"warning": "compiled_again load_slower", "info": "graphs load_format took waited"},
     "update": {
-        "error": "driver_branch driver_closed driver_firmware kernel kernel_option package removes",
-        "warning": "driver_pair driver_unknown firmware_unknown kernel",
+        "error": "driver_branch driver_closed driver_firmware driver_mixed initrd kernel kernel_option package removes",
+        "warning": "driver_mixed driver_pair driver_unknown firmware_unknown kernel",
     },
     "guard": {"warning": "floor unknown_service"},
     "watchdog": {"warning": "unknown_service", "info": "max_restarts"},

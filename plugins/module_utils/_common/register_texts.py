@@ -219,6 +219,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "another program has the port of the service; it is never stopped for you",
             "stop it, or give the service another port",
         ),
+        "host.port_used": (
+            "the port of a service or add-on service is that of SSH (22), of the DGX Dashboard (11000) or of another server of the plan",
+            "give it another port",
+        ),
         "host.unit_foreign": (
             "an unmanaged unit has the name of the service's unit; it is never removed for you",
             "remove or rename it, or rename the service",
@@ -587,8 +591,9 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "admit few hosts; let clients use the gateway",
         ),
         "service.local": (
-            "an engine with a key listens on loopback, because no other host needs it",
-            "`spark_allow_from`",
+            "an engine with a key listens on loopback, because no other host needs it; a warning if `spark_allow_from` names hosts and the engine "
+            "has no key",
+            "`spark_allow_from`; an `api_key_file`",
         ),
         "firewall.address": (
             "the address of a host to admit is not known; only information if it can still be resolved before anything is changed",
@@ -880,6 +885,22 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "kernel log: kernel module and libraries of the driver have different versions",
             "reboot: the driver was updated while it was in use",
         ),
+        "doctor.module_key": (
+            "log since boot: Secure Boot refused a kernel module whose key is not enrolled (`Key was rejected by service`), so no GPU is found",
+            "install the signed modules of DGX OS, or enroll the key of modules built on the host (`mokutil --import`), or switch Secure Boot off",
+        ),
+        "doctor.driver_mixed": (
+            "packages of another driver branch than the loaded one are installed: after a boot, kernel module and libraries differ",
+            "remove them, or install the whole driver of one branch, before the next reboot",
+        ),
+        "doctor.initrd": (
+            "a kernel in `/boot` has no `initrd.img`: a boot into it does not find the root file system",
+            "`update-initramfs -c -k KERNEL; update-grub`, with room in `/boot`",
+        ),
+        "doctor.docker_proxy": (
+            "the account that runs the units has `proxies` in `~/.docker/config.json`, and `docker run` sets them in every container",
+            "remove them there; pulls use the proxies of the Docker daemon, and a service that needs a proxy has it in `env`",
+        ),
         "doctor.pcie_fault": (
             "kernel log: the bus of the ConnectX-7 had a fatal error",
             "reboot; if it happens again, update the firmware and power off for a minute",
@@ -1141,6 +1162,16 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "a driver while firmware is pending and `spark_update_firmware` is false; 580.173 or later on the firmware of DGX OS "
             "7.5.0, with no newer one offered: no GPU until the firmware follows",
             '`spark_update_firmware: true`; or the DGX Dashboard, which updates both; or `spark_update_hold: ["nvidia-*", "libnvidia-*"]`',
+        ),
+        "update.driver_mixed": (
+            "packages of another driver branch than the loaded one, without that branch's driver: libraries and kernel module differ after a "
+            "boot. A warning if they are installed already",
+            'hold them back: `spark_update_hold: ["*nvidia-*-595*"]`, or remove them',
+        ),
+        "update.initrd": (
+            "a kernel in `/boot` without `initrd.img`: a boot into it does not find the root file system. Checked again after the packages "
+            "are updated, before the reboot",
+            "`update-initramfs -c -k KERNEL; update-grub`, with room in `/boot`",
         ),
         "update.driver_pair": (
             "driver 595.84 with kernel 6.17.0-1032, whichever of the two is updated: the hosts of one owner froze. A warning, since they "
@@ -1418,10 +1449,6 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "fleet_monitor.page_open": (
             "the status page, which asks for no password, listens beyond loopback without a firewall",
             "remove `page_listen`, with access through SSH",
-        ),
-        "fleet_monitor.page_port": (
-            "the port of the status page is another server's",
-            "take another port",
         ),
         "fleet_monitor.own_host": (
             "the monitor watches the host that it runs on",

@@ -349,7 +349,9 @@ VARIABLES: dict[str, Key] = {
 """Every variable of hosts and groups, and of C(-e)."""
 
 _SERVICES = Key(
-    (str, list), "", "services by name, with commas or as a list; all of the hosts of the run when left out"
+    (str, list),
+    "",
+    "services by name, with commas or as a list; `all`, or left out, for all services of the run's hosts",
 )
 PLAYBOOKS: dict[str, dict[str, Key]] = {
     "bench_ab": {
@@ -361,7 +363,8 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         "discover_hosts": Key(
             (str, list),
             [],
-            "addresses, names, `USER@NAME`, `NAME:PORT`, ranges `192.168.1.10-20` and networks `192.168.1.0/28`; `localhost` is the controller",
+            "addresses, names of DNS or of `~/.ssh/config`, `USER@NAME`, `NAME:PORT`, ranges `192.168.1.10-20` and networks "
+            "`192.168.1.0/28`; `localhost` is the controller",
         ),
         "discover_search": Key(
             bool, True, "whether mDNS and the neighbours on QSFP ports of the controller are asked too"
@@ -426,7 +429,11 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
     },
     "restart": {"services": _SERVICES},
     "start": {"services": _SERVICES},
-    "stop": {"services": _SERVICES},
+    "stop": {
+        "services": Key(
+            (str, list), None, "services by name, with commas or as a list; `all` for all services of the run's hosts"
+        )
+    },
     "swap": {
         "out": Key((str, list), "", "service that goes"),
         "in": Key((str, list), "", "service that comes"),

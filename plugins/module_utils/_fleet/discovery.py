@@ -39,17 +39,36 @@ GIVEN, RANGE, MDNS, NEIGHBOUR = "named", "range", "mDNS", "QSFP neighbour"
 
 @dataclass(frozen=True)
 class Target:
-    """An address to try. user: empty to leave it to ssh. by: C(GIVEN), C(RANGE), C(MDNS) or C(NEIGHBOUR)."""
+    """An address to try. user, port: empty and 0 to leave them to ssh. by: C(GIVEN), C(RANGE), C(MDNS) or C(NEIGHBOUR)."""
 
     address: str
     by: str = GIVEN
     user: str = ""
-    port: int = 22
+    port: int = 0
 
     @property
     def local(self) -> bool:
-        """Whether it is the machine that Ansible runs on."""
-        return self.address in LOCAL
+        """Whether it is the machine that Ansible runs on; a port is that of an ssh server, which may forward to another machine."""
+        return self.address in LOCAL and not self.port
+
+
+@dataclass(frozen=True)
+class SshWay:
+    """Where ssh connects to for a target, by its configuration. jumps: whether it goes by another host (ProxyJump, ProxyCommand)."""
+
+    host: str
+    port: int
+    jumps: bool = False
+
+
+def read_ssh_way(target: Target, text: str) -> SshWay:
+    """Return where ssh connects to. text: what C(ssh -G) printed, empty where it failed."""
+    options = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    port = options.get("port", "")
+    jumps = any(options.get(name, "none") != "none" for name in ("proxyjump", "proxycommand"))
+    return SshWay(
+        options.get("hostname") or target.address, target.port or (int(port) if port.isdecimal() else 22), jumps
+    )
 
 
 def read_targets(texts: Iterable[str]) -> tuple[list[Target], list[str]]:
@@ -64,7 +83,11 @@ def read_targets(texts: Iterable[str]) -> tuple[list[Target], list[str]]:
             continue
         try:
             for target in _targets_of(text):
-                found.setdefault(target.address, target)
+                first = found.setdefault(target.address, target)
+                if target.port != first.port and GIVEN == target.by == first.by:
+                    raise ValueError(
+                        f"names {target.address} with a second port; give each machine a name in ~/.ssh/config (HostName, Port) and use those"
+                    )
         except ValueError as error:
             problems.append(f"discover_hosts: '{untrusted.printable(text)}' {error}.")
     if len(found) > MOST_ADDRESSES:
@@ -89,8 +112,8 @@ def _targets_of(text: str) -> list[Target]:
         raise ValueError(
             "is no address, name or range; write spark-1, user@192.168.1.11, 192.168.1.10-20 or 192.168.1.0/28"
         )
-    port = int(named["port"] or 22)
-    if not 0 < port < 65536:
+    port = int(named["port"] or 0)
+    if named["port"] and not 0 < port < 65536:
         raise ValueError("names a port that is none")
     return [Target(named["host"], GIVEN, named["user"] or "", port)]
 
@@ -139,7 +162,7 @@ def read_mdns(text: str) -> list[Target]:
             continue
         if name not in found or fields[2] == "IPv4":
             # By its name where that resolves; link-local addresses of IPv6 are none without the name of an interface.
-            found[name] = Target(name if fields[2] != "IPv4" else address, MDNS, "", port)
+            found[name] = Target(name if fields[2] != "IPv4" else address, MDNS, "", port if port != 22 else 0)
     return list(found.values())
 
 
@@ -184,7 +207,7 @@ ADVICE = (
 def with_advice(why: str) -> str:
     """Return a reason with what to do about it, where that is known."""
     said = next((advice for part, advice in ADVICE if part.lower() in why.lower()), "")
-    return f"{why.rstrip('.')}; {said}" if said else why
+    return f"{why.rstrip('.')}; {said}" if said and said not in why else why
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any
 
 from .._common.findings import SEVERITIES, Finding
 from .._common.plain_data import view
-from .._host import guard_account
+from .._host import guard_account, host_update
 from .._plan.planned import PlannedService
 from .._proof.explain import Explanation
 from .._runtime import guard as memory_guard
@@ -206,11 +206,14 @@ class HostReport:
     began: float | None
     ended: float | None
     disks: Mapping[str, Mapping[str, float]]
+    docker_proxies: Mapping[str, Sequence[str]]
+    driver_packages: Mapping[str, Sequence[str]]
     gpu_error: str
     gpu_load: GpuLoad
     soc_c: float | None
     helpers: Mapping[str, Mapping[str, bool]]
     kernel_log: Mapping[str, Mapping[str, Any]]
+    no_initrd: Sequence[str]
     went_off: float | None
     reboot_required: bool
     reboot_packages: Sequence[str]
@@ -258,11 +261,14 @@ class HostReport:
             began=asked.get("began"),
             ended=asked.get("ended"),
             disks=looked.get("disks") or {},
+            docker_proxies=looked.get("docker_proxies") or {},
+            driver_packages=looked.get("driver_packages") or {},
             gpu_error=looked.get("gpu_error") or "",
             gpu_load=view(GpuLoad, looked.get("gpu_load") or {}),
             soc_c=looked.get("soc_c"),
             helpers=looked.get("helpers") or {},
             kernel_log=looked.get("kernel_log") or {},
+            no_initrd=looked.get("no_initrd") or [],
             went_off=last.get("ended") if last.get("shut_down") is False else None,
             reboot_required=bool(looked.get("reboot_required")),
             reboot_packages=looked.get("reboot_packages") or [],
@@ -544,7 +550,7 @@ def check_clock(report: HostReport) -> list[Finding]:
 def check_platform(report: HostReport) -> list[Finding]:
     """GPU, pending reboots and helpers of the host; what speaks against its kernel and driver says its plan."""
     findings: list[Finding] = []
-    if report.gpu_error:
+    if report.gpu_error and "doctor.module_key" not in report.kernel_log:
         text = f"nvidia-smi says: {report.gpu_error}"
         fix = "Reboot after an update of the driver; without an update, the firmware of the same DGX OS release may be missing."
         findings.append(_found("gpu_silent", "error", text, fix))
@@ -570,6 +576,23 @@ def check_platform(report: HostReport) -> list[Finding]:
         findings.append(
             _found("reboot", "warning", text, "Reboot it when its services may be down for the time of a start.")
         )
+    if report.no_initrd:
+        text = f"/boot has no initrd.img for kernel {', '.join(report.no_initrd)}: a boot into it does not find the root file system."
+        findings.append(_found("initrd", "error", text, host_update.initrd_fix(report.no_initrd)))
+    for branch, packages in report.driver_packages.items():
+        text = f"packages of driver branch {branch} are installed, and another branch is loaded: {', '.join(packages)}."
+        fix = f"Remove them (apt purge {' '.join(packages)}), or install the whole driver of one branch, before the next reboot."
+        findings.append(_found("driver_mixed", "warning", text, fix))
+    for path, variables in report.docker_proxies.items():
+        text = (
+            f"{path} has proxies: docker run of the units sets {', '.join(variables)} in every container. Requests of an engine to "
+            "other hosts, of Ray (gRPC) too, then go by the proxy."
+        )
+        fix = (
+            "Remove 'proxies' there; pulls use the daemon's own (systemctl edit docker: Environment=HTTPS_PROXY=...). A service that needs "
+            "a proxy has it in env."
+        )
+        findings.append(_found("docker_proxy", "warning", text, fix))
     if (report.helpers.get("docker.service") or {}).get("enabled") is False:
         text = "docker.service is not enabled: after a reboot Docker does not start, and units wait for it."
         findings.append(_found("docker_disabled", "warning", text, "systemctl enable docker."))

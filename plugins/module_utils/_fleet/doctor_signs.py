@@ -53,6 +53,15 @@ KERNEL_SIGNS = (
         "Reboot: the driver was updated while it was in use.",
     ),
     Sign(
+        "doctor.module_key",
+        "error",
+        # Loading of unsigned module is rejected; nvidia: module with unavailable key is rejected; modprobe's text of EKEYREJECTED.
+        r"(?:unsigned module|module with un\w+ \w+) is rejected|Key was rejected by service|unsigned module loading is restricted",
+        "Secure Boot refused a kernel module whose key is not enrolled (MOK); without the driver's module no GPU is found",
+        "Install the signed modules of DGX OS (apt install --reinstall of the driver's packages), or enroll the key of modules that are "
+        "built on the host: mokutil --import /var/lib/shim-signed/mok/MOK.der, reboot, Enroll MOK at the screen; or switch Secure Boot off.",
+    ),
+    Sign(
         "doctor.pcie_fault",
         "error",
         r"AER: (?:Multiple )?Uncorrect(?:able|ed).*Fatal|mlx5_pci_slot_reset",
@@ -89,7 +98,7 @@ KERNEL_SIGNS = (
         "See whether the fan turns. Plug in a QSFP cable or a display, and shut the host down if it gets hotter.",
     ),
 )
-"""Of the kernel's log since the boot."""
+"""Of the log since the boot of the kernel and of the programs that load its modules."""
 
 
 def count_signs(lines: Sequence[str], known: Sequence[Sign]) -> dict[str, dict[str, Any]]:

@@ -42,10 +42,11 @@ def variables(machine: Machine, pick: Pick | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if target.local:
         found["ansible_connection"] = "local"
+        found["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
     elif target.address != machine.name:
         found["ansible_host"] = target.address
     found.update({"ansible_user": target.user} if target.user else {})
-    found.update({"ansible_port": target.port} if target.port != 22 else {})
+    found.update({"ansible_port": target.port} if target.port else {})
     found.update({"spark_services": [pick.service]} if pick else {})
     return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -47,6 +47,10 @@ NOT_TO_GO = (
 _KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
 # From branch 590 on Ubuntu's packages have no branch in their names: then it is that of the version.
 _DRIVER = re.compile(r"nvidia-(?:driver|open)(?:-(\d+))?((?:-(?:open|server))*)")
+_BRANCH_IN_NAME = re.compile(r"(?:lib)?nvidia-(?:[a-z][a-z0-9]*-)+?(\d{3})(?:-[\w.+-]+)?")
+_BRANCH_IN_VERSION = re.compile(
+    r"(?:lib)?nvidia-(?:cfg1|common|compute|decode|dkms|driver|encode|extra|fbc1|gl|kernel-(?:common|source)|utils)(?:-open|-server)*"
+)
 _INST = re.compile(r"^Inst (\S+)(?: \[([^\]]*)\])? \((\S+)", re.MULTILINE)
 _REMV = re.compile(r"^Remv (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
 
@@ -102,6 +106,41 @@ def parse_firmware(rc: int, text: str) -> list[dict[str, str]] | None:
         return None
 
 
+def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str]]:
+    """Return the driver packages of another branch than the driver, by branch.
+
+    :param packages: versions by name
+    :param driver: version of the driver that is loaded; without one no package is of another branch
+    :returns: sorted names by branch, C({"595": ["libnvidia-compute-595", "nvidia-dkms-595"]})
+    """
+    loaded = driver.partition(".")[0]
+    found: dict[str, list[str]] = {}
+    for name, version in sorted(packages.items()) if loaded.isdigit() else ():
+        named = _BRANCH_IN_NAME.fullmatch(name)
+        key = version_key(version) if not named and _BRANCH_IN_VERSION.fullmatch(name) else ()
+        branch = named[1] if named else str(key[0]) if key else loaded
+        if branch != loaded:
+            found.setdefault(branch, []).append(name)
+    return found
+
+
+def kernels_without_initrd(names: Iterable[str]) -> list[str]:
+    """Return the kernels that cannot find their root file system at the next boot.
+
+    :param names: of the files in C(/boot) that are not empty
+    :returns: releases that have a C(vmlinuz) and no C(initrd.img)
+    """
+    files = set(names)
+    releases = [name[len("vmlinuz-") :] for name in files if re.match(r"vmlinuz-\d", name)]
+    return sorted((release for release in releases if f"initrd.img-{release}" not in files), key=release_key)
+
+
+def initrd_fix(kernels: Sequence[str]) -> str:
+    """Say how to make the initial RAM disks of kernels."""
+    commands = "; ".join(f"update-initramfs -c -k {kernel}" for kernel in kernels)
+    return f"Make it on the host ({commands}; update-grub), with room in /boot (df /boot), or remove that kernel (apt purge)."
+
+
 def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """Return the names that one of the shell patterns matches."""
     return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
@@ -112,7 +151,8 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted:
 
     :param pending: install, remove (see C(parse_upgrade)) and firmware (see C(parse_firmware))
     :param facts: C(driver) and C(kernel), those that run, C(ota), the version of DGX OS after its last update, and
-        C(driver_unknown), why C(driver) is not known to run; C(installed), names of packages
+        C(driver_unknown), why C(driver) is not known to run; C(installed), versions of packages by name; C(no_initrd), see
+        C(kernels_without_initrd)
     :param firmware_wanted: whether firmware is brought by the same run
     :returns: findings
     """
@@ -147,6 +187,14 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted:
             "See nvidia-smi and journalctl --dmesg on the host; a driver that was updated needs a reboot.",
         )
     _check_driver(pending, facts, firmware_wanted, add)
+    _check_mixed_driver(pending, facts, add)
+    if facts.get("no_initrd"):
+        add(
+            "update.initrd",
+            "error",
+            f"/boot has no initrd.img for kernel {', '.join(facts['no_initrd'])}: a boot into it does not find the root file system.",
+            initrd_fix(facts["no_initrd"]),
+        )
     _check_kernels(pending, facts, add)
     _check_handover(pending, facts, add)
     return findings
@@ -238,6 +286,29 @@ def _check_driver(
                 'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
                 row.source,
             )
+
+
+def _check_mixed_driver(pending: Mapping[str, Any], facts: Mapping[str, Any], add: Callable[..., None]) -> None:
+    """Parts of a driver of another branch, which come without the driver's own package: module and libraries differ after the next boot."""
+    driver = "" if facts.get("driver_unknown") else str(facts.get("driver") or "")
+    coming = {package["name"]: package["new"] for package in pending["install"]}
+    whole = {next(iter(other_branch({name: coming[name]}, driver)), "") for name in coming if _DRIVER.fullmatch(name)}
+    gone = {package["name"] for package in pending["remove"]}
+    there = {
+        name: version for name, version in dict(facts.get("installed") or {}).items() if name not in {*coming, *gone}
+    }
+    for packages, severity, state in ((coming, "error", "would be installed"), (there, "warning", "are installed")):
+        for branch, names in other_branch(packages, driver).items():
+            if state == "are installed" or branch not in whole:  # a whole driver is judged by its branch
+                add(
+                    "update.driver_mixed",
+                    severity,
+                    f"driver {driver} is loaded, and packages of branch {branch} {state}: {', '.join(names)}. With a kernel module and "
+                    "libraries of different branches no GPU is found after a boot.",
+                    f'Hold them back (spark_update_hold: ["*nvidia-*-{branch}*"]) and see which archive they come from (apt-cache policy).'
+                    if severity == "error"
+                    else f"Remove them (apt purge {' '.join(names)}), or install the whole driver of one branch, before the next reboot.",
+                )
 
 
 def _check_kernels(pending: Mapping[str, Any], facts: Mapping[str, Any], add: Callable[..., None]) -> None:

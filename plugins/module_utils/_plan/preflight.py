@@ -131,7 +131,18 @@ def _check_docker(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) 
 
 def _check_gpu(facts: Mapping[str, Any], add: Any) -> None:
     gpu = facts.get("gpu")
-    if not gpu and "nvidia-smi" not in (facts.get("unknown") or {}):
+    if (
+        not gpu
+        and "nvidia-smi" not in (facts.get("unknown") or {})
+        and not (facts.get("machine") or {}).get("is_spark")
+    ):
+        add(
+            "host.gpu",
+            "error",
+            "this host does not look like a DGX Spark (GB10), and nvidia-smi shows no GPU on it.",
+            "Correct ansible_host, or remove the host from the group 'sparks'. If it is a Spark, check its driver (nvidia-smi; dmesg | grep NVRM).",
+        )
+    elif not gpu and "nvidia-smi" not in (facts.get("unknown") or {}):
         add(
             "host.gpu",
             "error",
@@ -165,7 +176,12 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
             "Reboot the host before an engine is started; dropping caches and compacting gave back next to nothing.",
             source="FujitsuPolycom/sparkring#173; MiaAI-Lab/DeepSeek-v4.1#23; kits for GLM-5.3",
         )
-    if not (facts.get("machine") or {}).get("is_spark") and "nvidia-smi" not in (facts.get("unknown") or {}):
+    # Without a GPU the finding about that says so.
+    if (
+        facts.get("gpu")
+        and not (facts.get("machine") or {}).get("is_spark")
+        and "nvidia-smi" not in (facts.get("unknown") or {})
+    ):
         add(
             "host.machine",
             "warning",

@@ -35,6 +35,7 @@ MOST_NAMED = 8
 """Names of recipes in a message."""
 SOLO = "solo"
 """The variant on one Spark of a recipe that spans several by its defaults."""
+_OLLAMA = re.compile(r"[a-z0-9][a-z0-9._-]*:(?:latest|(?:[ae]?\d+(?:\.\d+)?[bm]|\d+x\d+b)(?:-[\w.-]+)?)")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _URL = re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|[\w.-]+@[\w.-]+:[\w./~-]+")
@@ -139,6 +140,11 @@ def split(reference: Any) -> tuple[str, str] | None:
         return None
     source, _colon, name = reference.partition(":")
     return source, name
+
+
+def is_ollama_name(text: str) -> bool:
+    """Whether a text is a name of Ollama's library with its tag: C(llama3:70b), C(qwen3:8b-q4_K_M), C(phi4:latest)."""
+    return bool(_OLLAMA.fullmatch(text))
 
 
 def identity(path: str) -> str:

@@ -166,7 +166,8 @@ def resolve_service(
             problems.add(
                 f"'image' is missing: {why}. Build it, or name one that can serve the model."
                 if why
-                else "'image' is missing."
+                else "'image' is missing: name a recipe of the model (docs/models.md lists them), or an image whose vLLM can serve it, "
+                "image: {ref: NAME:TAG, vllm_version: X.Y.Z}."
             )
         # Of a repository on the hub, a host reads it once the model is there.
         model = given.get("model") or recipe.get("model")

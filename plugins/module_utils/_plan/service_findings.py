@@ -236,6 +236,10 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
     ]
 
 
+LISTENING = ("gateway", "speech", "ollama", "exporters", "monitoring")
+"""Add-on services that C(spark_allow_from) may be meant for."""
+
+
 def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
     """Say who reaches an engine and what it answers without its key.
 
@@ -249,6 +253,18 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
     name = service.name
     keyed = service.api_key is not None
     if not sockets.is_exposed(service.host):
+        if not keyed and settings["spark_allow_from"] and not any(settings["addons"].get(name) for name in LISTENING):
+            return [
+                Finding(
+                    rule="service.local",
+                    severity="warning",
+                    service=name,
+                    message=f"spark_allow_from lets {', '.join(map(str, settings['spark_allow_from']))} in, but the engine listens on "
+                    f"{service.host} only, since it has no API key.",
+                    fix="Set api_key_file (in spark_defaults for all services: api_key_file: .secrets/api_key) and run dgxspark.vllm.keys; "
+                    "or remove spark_allow_from.",
+                )
+            ]
         if not keyed or settings["spark_listen"]:
             return []
         return [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ ROUTER = b"SSH-2.0-dropbear_2022.83\r\n"
 # Only what discover.yml asks gets through: nothing that would change a host may run on this machine.
 SSH = """\
 #!/bin/sh
+if [ "$1" = -G ]; then exec REAL_SSH -F "$SPARK_TEST/ssh_config" "$@"; fi
 case "$*" in
 *StrictHostKeyChecking=*) ;;
 *)
@@ -76,8 +78,9 @@ class Lan:
         self.sockets: list[socket.socket] = []
         self.port = 0
         (folder / "bin").mkdir()
+        (folder / "ssh_config").touch()
         for name, text in (
-            ("ssh", SSH),
+            ("ssh", SSH.replace("REAL_SSH", str(shutil.which("ssh")))),
             ("nvidia-smi", NVIDIA_SMI),
             ("docker", DOCKER),
             ("systemctl", "#!/bin/sh\n"),
@@ -257,3 +260,23 @@ def test_quickstart_writes_the_inventory_and_goes_on_to_the_site(lan: Lan) -> No
     assert "written:" not in text and "No route to host" in text, text
     assert "127.0.0.51 " not in text.partition("PLAY RECAP")[2]
     assert code != 0
+
+
+def test_names_of_the_ssh_configuration_are_found_and_kept(lan: Lan) -> None:
+    """HostName and Port hold for the greeting, a machine behind another host is asked without one, and neither is written down."""
+    lan.machine("127.0.0.61")
+    for name in ("rack-a", "rack-b"):
+        lan.tree(lan.folder / "roots" / name).write("proc/meminfo", IDLE)
+    (lan.folder / "ssh_config").write_text(
+        f"Host rack-a\n  HostName 127.0.0.61\n  Port {lan.port}\n  User me\n"
+        "Host rack-b\n  HostName 192.0.2.9\n  ProxyJump bastion\n"
+    )
+    code, text = lan.run(discover_hosts="rack-a,rack-b,rack-c.invalid")
+    assert code == 0, text
+    hosts = yaml.safe_load((lan.folder / "my-sparks" / "hosts.yml").read_text())
+    found = {**hosts["sparks"]["hosts"], **(hosts.get("spark_found") or {"hosts": {}})["hosts"]}
+    # Both are this machine, so that they may be taken for one.
+    assert "rack-a" in found and not {"ansible_host", "ansible_port", "ansible_user"} & set(found["rack-a"] or {})
+    flat = " ".join(text.split())
+    assert "not known: rack-c.invalid: its name cannot be resolved" in flat and "not known: rack-b" not in flat
+    assert "ansible_host: 192.0.2.9" not in text

@@ -38,7 +38,7 @@ case "$1 $2" in
 esac
 """,
     "journalctl": """#!/bin/sh
-case "$*" in *--dmesg*) echo 'host kernel: NVRM: Xid (PCI:000f:01:00): 31' ;;
+case "$*" in *_TRANSPORT=kernel*) echo 'host kernel: NVRM: Xid (PCI:000f:01:00): 31' ;;
 *--boot=-1*) echo '1790000000.25 host kernel: all is well' ;; *) echo 'OSError: No space left on device' ;; esac
 """,
     "nvidia-smi": "#!/bin/sh\\necho '97, 2411, [N/A]'\\n".replace("\\n", "\n"),
@@ -187,3 +187,71 @@ def test_registries_are_named_and_no_account_is_read(tmp_path: Path) -> None:
 def test_what_nvidia_smi_says_when_it_finds_nothing() -> None:
     assert doctor_info.gpu_load(lambda argv: (6, "No devices were found\n", "")) == ({}, "No devices were found")
     assert doctor_info.gpu_load(lambda argv: (127, "", "no such file")) == ({}, "")
+
+
+def test_proxies_of_dockers_client_are_named_without_their_values(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    assert doctor_info.proxies_of(config) == []
+    for text in (
+        "{",
+        "[]",
+        "{}",
+        '{"proxies": null}',
+        '{"proxies": {"default": {"httpProxy": ""}}}',
+        '{"proxies": [1]}',
+    ):
+        config.write_text(text)
+        assert doctor_info.proxies_of(config) == [], text
+    proxies = {
+        "default": {"httpProxy": "http://me:secret@proxy:3128", "noProxy": "localhost"},
+        "unix:///x": {"allProxy": "socks5://p"},
+    }
+    config.write_text(json.dumps({"auths": {}, "proxies": proxies}))
+    assert doctor_info.proxies_of(config) == ["ALL_PROXY", "HTTP_PROXY", "NO_PROXY"]
+
+
+def test_the_account_of_a_unit_has_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units run as dgxspark, which has no home; with service_user they may run as somebody who has."""
+    units = {
+        "etc/systemd/system/spark-a.service": "[Service]\nUser=me\n",
+        "etc/systemd/system/spark-b.service": "[Service]\n",
+    }
+    homes = {"me": tmp_path / "me", "root": tmp_path / "root"}
+
+    def account(name: str) -> Any:
+        if name not in homes:
+            raise KeyError(name)
+        return type("Account", (), {"pw_dir": str(homes[name])})
+
+    monkeypatch.setattr(doctor_info.gb10, "read_text", lambda _root, path: units.get(path))
+    monkeypatch.setattr(doctor_info.pwd, "getpwnam", account)
+    for home in homes.values():
+        (home / ".docker").mkdir(parents=True)
+        (home / ".docker/config.json").write_text('{"proxies": {"default": {"httpsProxy": "http://p:1"}}}')
+    mine, roots = (str(homes[name] / ".docker/config.json") for name in ("me", "root"))
+    assert doctor_info.docker_proxies(["spark-a.service"]) == {mine: ["HTTPS_PROXY"]}
+    assert doctor_info.docker_proxies(["spark-a.service", "spark-b.service"]) == {
+        mine: ["HTTPS_PROXY"],
+        roots: ["HTTPS_PROXY"],
+    }
+    assert doctor_info.docker_proxies(["spark-gone.service"]) == {}
+    units["etc/systemd/system/spark-a.service"] = "[Service]\nUser=nobody-here\n"
+    assert doctor_info.docker_proxies(["spark-a.service"]) == {}
+
+
+def test_what_the_next_boot_lacks(programs: Path, tree: Any, capsys: Any) -> None:
+    tree.write("boot/vmlinuz-6.17.0-1032-nvidia", "kernel")
+    tree.write("sys/module/nvidia/version", "580.178.04\n")
+    (programs / "dpkg-query").write_text(
+        "#!/bin/sh\nprintf 'nvidia-dkms-595 595.84-1 installed\\nlibnvidia-compute-580 580.178.04-1 installed\\nnvidia-utils-595 595.84-1 config-files\\n'\n"
+    )
+    (programs / "dpkg-query").chmod(0o755)
+    (programs / "journalctl").write_text(
+        "#!/bin/sh\necho \"host modprobe[7]: ERROR: could not insert 'nvidia': Key was rejected by service\"\n"
+    )
+    found = run(capsys, services=[], root=str(tree))
+    assert found["no_initrd"] == ["6.17.0-1032-nvidia"]
+    assert found["driver_packages"] == {"595": ["nvidia-dkms-595"]}
+    assert set(found["kernel_log"]) == {"doctor.module_key"}
+    tree.write("boot/initrd.img-6.17.0-1032-nvidia", "disk")
+    assert run(capsys, services=[], root=str(tree))["no_initrd"] == []

@@ -30,6 +30,7 @@ class Apt:
         self.held: set[str] = set()
         self.calls: list[list[str]] = []
         self.firmware_rc = 0
+        self.listed = "curl 8.5.0-2 installed\nlinux-image-nvidia 6.17 installed\ngone 1 config-files\n"
         self.smi: tuple[int, str, str] = (127, "", "nvidia-smi: not found")
         self.driver: tuple[int, str, str] = (1, "", "dpkg-query: no packages found matching nvidia-driver-580-open")
 
@@ -43,7 +44,7 @@ class Apt:
         if argv[0] == "dpkg-query" and "nvidia-driver" in argv[-1]:
             return self.driver
         if argv[0] == "dpkg-query":
-            return 0, "curl 8.5.0-2 installed\nlinux-image-nvidia 6.17 installed\ngone 1 config-files\n", ""
+            return 0, self.listed, ""
         if argv[0] == "apt-get" and "--simulate" in argv:
             return 0, self.pending, ""
         if argv[:2] == ["fwupdmgr", "get-updates"]:
@@ -224,3 +225,28 @@ def test_without_root_it_does_not_wait_for_a_lock(apt: Apt, call: Any, monkeypat
 
     monkeypatch.setattr(host_update, "busy", refuse)
     assert "become: true" in call()["msg"] and apt.calls == []
+
+
+def test_a_kernel_without_an_initial_ram_disk_stops_before_the_reboot(apt: Apt, call: Any, tmp_path: Path) -> None:
+    """Before anything is installed where it is missing already, and after that where the update left it out."""
+    boot = tmp_path / "boot"
+    boot.mkdir()
+    (boot / "vmlinuz-6.17.0-1032-nvidia").write_text("kernel")
+    (boot / "initrd.img-6.17.0-1032-nvidia").write_text("disk")
+    assert call(state="updated").get("failed") is None
+    (boot / "initrd.img-6.17.0-1032-nvidia").write_text("")  # /boot was full
+    assert call(state="look")["findings"][0]["rule"] == "update.initrd"
+    apt.calls.clear()
+    assert "nothing was updated" in call(state="updated")["msg"] and not apt.did("--assume-yes")
+    result = call(state="updated", ignore=["update.initrd"])
+    assert apt.did("--assume-yes") and result["failed"] is True and "do not reboot yet" in result["msg"]
+    assert "update-initramfs -c -k 6.17.0-1032-nvidia" in result["msg"]
+
+
+def test_parts_of_another_driver_are_found_among_the_installed(apt: Apt, call: Any, tmp_path: Path) -> None:
+    apt.smi = (0, "580.178.04\n", "")
+    assert call(state="look")["findings"] == []
+    apt.listed += "nvidia-dkms-595 595.84-1 installed\nlibnvidia-compute-595 595.84-1 config-files\n"
+    (finding,) = call(state="look")["findings"]
+    assert finding["rule"] == "update.driver_mixed" and finding["severity"] == "warning"
+    assert "nvidia-dkms-595." in finding["message"] and "libnvidia" not in finding["message"]

@@ -325,6 +325,7 @@ def page_rules(**monitor: Any) -> list[str]:
 
 
 def test_the_page_has_a_port_of_its_own_and_is_not_open_unless_told() -> None:
-    assert "fleet_monitor.page_port" in page_rules()
-    assert not {"fleet_monitor.page_port", "fleet_monitor.page_open"} & set(page_rules(page_port=8090))
+    assert "host.port_used" in page_rules()
+    assert "host.port_used" in page_rules(page_port=22)
+    assert not {"host.port_used", "fleet_monitor.page_open"} & set(page_rules(page_port=8090))
     assert "fleet_monitor.page_open" in page_rules(page_port=8090, page_listen="0.0.0.0")

@@ -47,16 +47,16 @@ def spark(address: str, **changes: Any) -> Machine:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("spark-1", [("spark-1", "named", "", 22)]),
+        ("spark-1", [("spark-1", "named", "", 0)]),
         ("me@spark-1.local:2222", [("spark-1.local", "named", "me", 2222)]),
-        ("192.168.1.9-11", [(f"192.168.1.{last}", "range", "", 22) for last in (9, 10, 11)]),
+        ("192.168.1.9-11", [(f"192.168.1.{last}", "range", "", 0) for last in (9, 10, 11)]),
         (
             "192.168.1.254-192.168.2.1",
-            [(f"192.168.{last}", "range", "", 22) for last in ("1.254", "1.255", "2.0", "2.1")],
+            [(f"192.168.{last}", "range", "", 0) for last in ("1.254", "1.255", "2.0", "2.1")],
         ),
-        ("192.168.1.0/30", [("192.168.1.1", "range", "", 22), ("192.168.1.2", "range", "", 22)]),
-        ("fd00::1", [("fd00::1", "named", "", 22)]),
-        (" a1 , a1,", [("a1", "named", "", 22)]),
+        ("192.168.1.0/30", [("192.168.1.1", "range", "", 0), ("192.168.1.2", "range", "", 0)]),
+        ("fd00::1", [("fd00::1", "named", "", 0)]),
+        (" a1 , a1,", [("a1", "named", "", 0)]),
     ],
 )
 def test_targets(text: str, found: list[tuple[str, str, str, int]]) -> None:
@@ -234,7 +234,9 @@ def test_the_machine_of_ansible_itself() -> None:
     machine = spark("192.168.1.11")
     machine.target = Target("localhost")
     discovery.give_names([machine])
-    assert written([machine], {})[0] == {"spark-a": {"ansible_connection": "local"}}
+    assert written([machine], {})[0] == {
+        "spark-a": {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    }
 
 
 def test_what_a_host_says_stays_in_its_comment() -> None:
@@ -263,3 +265,35 @@ def test_the_table_says_what_is_not_known() -> None:
 def test_differences() -> None:
     found = first_inventory.differences("hosts.yml", "a\nmine\n", "a\n")
     assert "-mine" in found and "hosts.yml (yours, kept)" in found
+
+
+def test_a_port_of_the_loopback_is_not_this_machine() -> None:
+    """Somebody forwards it: ssh -L 2299:spark-1:22."""
+    local, forwarded = (discovery.read_targets([text])[0][0] for text in ("127.0.0.1", "127.0.0.1:2299"))
+    assert local.local and not forwarded.local and forwarded.port == 2299
+
+
+def test_one_address_with_two_ports_needs_names() -> None:
+    targets, problems = discovery.read_targets(["127.0.0.1:2298,127.0.0.1:2299"])
+    assert [target.port for target in targets] == [2298]
+    (problem,) = problems
+    assert "'127.0.0.1:2299' names 127.0.0.1 with a second port; give each machine a name in ~/.ssh/config" in problem
+    assert discovery.read_targets(["192.168.1.5:2222,192.168.1.4-6"])[1] == []
+
+
+CONFIG = "host rack-a\nhostname 192.168.7.11\nuser me\nport 2222\nproxycommand none\nidentityfile ~/.ssh/a\nidentityfile ~/.ssh/b\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "way"),
+    [
+        (Target("rack-a"), CONFIG, ("192.168.7.11", 2222, False)),
+        (Target("rack-a", port=2200), CONFIG, ("192.168.7.11", 2200, False)),
+        (Target("rack-a"), CONFIG + "proxyjump bastion\n", ("192.168.7.11", 2222, True)),
+        (Target("rack-a"), CONFIG.replace("proxycommand none", "proxycommand ssh -W %h:%p bastion"), ("192.168.7.11", 2222, True)),
+        (Target("rack-a"), "", ("rack-a", 22, False)),
+        (Target("rack-a"), "hostname\nport x\n", ("rack-a", 22, False)),
+    ],
+)  # fmt: skip
+def test_where_ssh_connects_to(target: Target, text: str, way: tuple[str, int, bool]) -> None:
+    assert discovery.read_ssh_way(target, text) == discovery.SshWay(*way)

@@ -83,9 +83,9 @@ KERNEL_7 = inst("linux-image-7.0.0-1019-nvidia", "7.0.0-1019.19~24.04.2")
 def test_a_kernel_that_keeps_memory_for_handover_comes_with_what_switches_that_off() -> None:
     assert rules(KERNEL_7) == {"update.kernel_option": "error"}
     assert rules(KERNEL_7, inst("nvidia-spark-grub-kho", "1.0-1")) == {}
-    assert rules(KERNEL_7, installed=["nvidia-spark-grub-kho"]) == {}
+    assert rules(KERNEL_7, installed={"nvidia-spark-grub-kho": "1.0-1"}) == {}
     gone = {"name": "nvidia-spark-grub-kho", "old": "1.0-1"}
-    assert "update.kernel_option" in rules(KERNEL_7, remove=[gone], installed=["nvidia-spark-grub-kho"])
+    assert "update.kernel_option" in rules(KERNEL_7, remove=[gone], installed={"nvidia-spark-grub-kho": "1.0-1"})
 
 
 def test_an_upgrade_keeps_the_kernel_from_before() -> None:
@@ -247,3 +247,71 @@ def test_lines_name_what_matters() -> None:
     ):
         assert word in text
     assert "curl" not in text
+
+
+def installed(*packages: str) -> dict[str, str]:
+    return {name: version for name, _sign, version in (package.partition("=") for package in packages)}
+
+
+@pytest.mark.parametrize(
+    ("packages", "driver", "found"),
+    [
+        # Reported: parts of 595 came from CUDA's archive without its driver, beside a loaded 580.
+        (
+            ["nvidia-dkms-595=595.84-1", "libnvidia-compute-595=595.84-1", "nvidia-driver-580-open=580.178.04-1"],
+            "580.178.04",
+            {"595": ["libnvidia-compute-595", "nvidia-dkms-595"]},
+        ),
+        (["nvidia-dkms-595-open=595.84-1"], "580.178.04", {"595": ["nvidia-dkms-595-open"]}),
+        (["libnvidia-cfg1-575=575.57-1"], "580.178.04", {"575": ["libnvidia-cfg1-575"]}),
+        (["nvidia-firmware-595-595.84=595.84-1"], "580.178.04", {"595": ["nvidia-firmware-595-595.84"]}),
+        (["nvidia-utils-580-server=580.159.03-1"], "595.84", {"580": ["nvidia-utils-580-server"]}),
+        # Packages without a branch in their names have that of their version.
+        (["libnvidia-compute=595.84-0ubuntu1", "nvidia-dkms-open=595.84-1"], "580.178.04", {"595": ["libnvidia-compute", "nvidia-dkms-open"]}),
+        (["libnvidia-compute=580.178.04-1"], "580.178.04", {}),
+        # No parts of a driver.
+        (
+            ["nvidia-container-toolkit=1.20.1-1", "libnvidia-container1=1.20.1-1", "nvidia-spark-grub-kho=1.0-1", "libnvidia-egl-wayland1=1.1",
+             "nvidia-cuda-toolkit=12.0", "nvidia-dgx-580x=1", "curl=8.5.0"],
+            "580.178.04",
+            {},
+        ),
+        (["nvidia-dkms-595=595.84-1"], "", {}),  # not known which driver is loaded
+        (["nvidia-dkms-595=595.84-1"], "N/A", {}),
+    ],
+)  # fmt: skip
+def test_packages_of_another_branch_are_found(packages: list[str], driver: str, found: dict[str, list[str]]) -> None:
+    assert host_update.other_branch(installed(*packages), driver) == found
+
+
+def test_parts_of_another_driver_do_not_come_without_the_whole() -> None:
+    parts = [inst("nvidia-dkms-595", "595.84-1"), inst("libnvidia-compute-595", "595.84-1")]
+    assert rules(*parts, driver="580.178.04") == {"update.driver_mixed": "error"}
+    # With the driver of the branch it is judged by that; the same branch and an unknown driver are nobody's mistake.
+    assert "update.driver_mixed" not in rules(*parts, inst("nvidia-driver-595-open", "595.84-1"), driver="580.178.04")
+    assert rules(inst("libnvidia-compute-580", "580.178.04-1"), driver="580.159.03") == {}
+    assert rules(*parts, driver="580.178.04", driver_unknown="nvidia-smi ended with 9") == {
+        "update.driver_unknown": "warning"
+    }
+
+
+def test_parts_of_another_driver_that_are_there_are_a_warning() -> None:
+    there = installed("nvidia-dkms-595=595.84-1", "libnvidia-compute-580=580.178.04-1")
+    assert rules(driver="580.178.04", installed=there) == {"update.driver_mixed": "warning"}
+    gone = {"name": "nvidia-dkms-595", "old": "595.84-1"}
+    assert rules(driver="580.178.04", installed=there, remove=[gone]) == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["vmlinuz-6.17.0-1032-nvidia", "initrd.img-6.17.0-1032-nvidia"], []),
+        (["vmlinuz-6.17.0-1032-nvidia", "initrd.img-6.17.0-1031-nvidia"], ["6.17.0-1032-nvidia"]),
+        (["vmlinuz-7.0.0-1019-nvidia", "vmlinuz-6.17.0-1032-nvidia"], ["6.17.0-1032-nvidia", "7.0.0-1019-nvidia"]),
+        (["vmlinuz", "vmlinuz.old", "initrd.img", "config-6.17.0-1032-nvidia", "vmlinuz-recovery"], []),
+        ([], []),
+    ],
+)
+def test_kernels_without_an_initial_ram_disk(files: list[str], found: list[str]) -> None:
+    assert host_update.kernels_without_initrd(files) == found
+    assert ("update.initrd" in rules(no_initrd=found)) is bool(found)

@@ -359,7 +359,6 @@ def test_every_problem_of_a_host_is_told_at_once() -> None:
         "host.docker",
         "host.gpu",
         "host.kernel",
-        "host.machine",
         "host.unit_foreign",
         "host.container_foreign",
         "host.port_taken",

@@ -45,6 +45,7 @@ def test_a_healthy_host_has_nothing_to_say() -> None:
             "host.kernel_handover",
         ),
         ({"machine": {"is_spark": False}}, "host.machine"),
+        ({"machine": {"is_spark": False}, "gpu": None}, "host.gpu"),  # one cause, one finding
         ({"units": [{"name": "spark-heavy.service"}]}, "host.unit_foreign"),
         ({"containers": [{"name": "spark-heavy", "managed": False}]}, "host.container_foreign"),
         ({"listening": [{"port": 8001, "address": "::", "process": "nginx"}]}, "host.port_taken"),
