@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
@@ -53,7 +53,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
-UNREADABLE = (AnsibleError, TypeError, ValueError)  # what a variable that cannot be templated raises
 
 
 class ActionModule(ActionBase):
@@ -68,7 +67,7 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         hosts, messages = self._read_hosts(args, task_vars)
-        others = read_others(set(hosts), messages, task_vars, UNREADABLE)
+        others = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
         messages += check_dest(args["dest"])
         args["measurements"] = dest_path(args["measurements"], task_vars, messages)
@@ -199,7 +198,7 @@ class ActionModule(ActionBase):
         fleet = controller_paths.fleet_folder(task_vars, args["group"])
         for name in names:
             hostvars = task_vars["hostvars"][name]
-            variables = read_variables(name, hostvars, messages, fleet, UNREADABLE)
+            variables = read_variables(name, hostvars, messages, fleet)
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ansible.errors import AnsibleActionFail
+
 
 def write(path: Path, text: str) -> None:
     """Write a report for people and tools; one rename, so that no reader sees half of it."""
@@ -27,8 +29,6 @@ def read_kept(path: Path) -> str:
 
 def listed(source: Path) -> dict[str, dict[str, int]]:
     """Return size and time of change of all files below a folder with weights, by their name there; fail where there are none."""
-    from ansible.errors import AnsibleActionFail  # not before it is wanted: plan_inventory.py has no Ansible
-
     if not source.is_dir():
         raise AnsibleActionFail(
             f"{source} is no folder of the controller; model.source of a service names one (see docs/inventory.md)"

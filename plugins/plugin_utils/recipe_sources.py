@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.urls import open_url
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
@@ -299,8 +301,6 @@ def read_archive(source: Source) -> Content:
 
 def _downloaded(url: str, place: Path) -> Path:
     """Fetch an archive, as much of it as one may have."""
-    from ansible.module_utils.urls import open_url  # not before it is wanted: plan_inventory.py has no Ansible
-
     try:
         with open_url(url, timeout=FETCH_SECONDS) as answer, place.open("wb") as file:
             left = MOST_ARCHIVE + 1
