@@ -223,7 +223,7 @@ def web_address(value: Any) -> SplitResult | None:
 
 
 class Required(NamedTuple):
-    """A form that may not be missing; all others may be C(None)."""
+    """A form that may not be C(None), as entries of lists and of C(MappingOf) may not; other keys of a mapping may."""
 
     form: Any
 
@@ -253,7 +253,8 @@ def misfits(value: Any, form: Any, where: str) -> list[str]:
     if isinstance(form, MappingOf):
         if not isinstance(value, Mapping):
             return [f"{where} is {kind(value)}, not a mapping"]
-        return [text for key, item in value.items() for text in misfits(item, form.form, f"{where}.{key}")]
+        inner = form.form if isinstance(form.form, Required) else Required(form.form)
+        return [text for key, item in value.items() for text in misfits(item, inner, f"{where}.{key}")]
     if isinstance(form, dict):
         if not isinstance(value, Mapping):
             return [f"{where} is {kind(value)}, not a mapping"]

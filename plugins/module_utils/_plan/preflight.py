@@ -47,7 +47,7 @@ ANSWERS: dict[str, Any] = {
         "units": [{"name": Required(str), "active_state": Required(str)}],
         "services": [str],
         "listening": [{"port": Required(int), "address": Required(str), "process": str, "unit": str, "container": str}],
-        "resident": [{"name": Required(str), "gib": NUMBER}],
+        "resident": [{"name": Required(str), "gib": Required(NUMBER)}],
         "models": [str],
         "snapshots": MappingOf({"commits": [str], "refs": MappingOf(str)}),
         "disks": MappingOf({"free_gib": Required(NUMBER), "total_gib": NUMBER}),

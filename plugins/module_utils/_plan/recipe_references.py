@@ -37,7 +37,7 @@ SOLO = "solo"
 """The variant on one Spark of a recipe that spans several by its defaults."""
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
-_URL = re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|[\w.-]+@[\w.-]+:[\w./~-]+")
+_URL = re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|\w[\w.-]*@\w[\w.-]*:[\w./~-]+")
 _LOGIN = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
 _ARCHIVE = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz))?|tgz|zip)$")
 _TAKEN = ("model", "args", "env", "config", "quant_config", "weights_gib", "draft_weights_gib", "files", "pip")

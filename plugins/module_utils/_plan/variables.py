@@ -111,7 +111,7 @@ def _check_image_catalogue(problems: validation.Problems, settings: dict[str, An
 def _check_fabric(problems: validation.Problems, settings: Mapping[str, Any]) -> None:
     for name in ("spark_fabric_addresses", "spark_ray_pip_env"):
         wrong = [
-            *plain_data.misfits(settings[name], plain_data.MappingOf(plain_data.Required(str)), name),
+            *plain_data.misfits(settings[name], plain_data.MappingOf(str), name),
             *plain_data.several_lines(settings[name], name),
         ]
         problems.messages += [f"{problems.where}: {message}" for message in wrong]
