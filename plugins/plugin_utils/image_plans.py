@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
@@ -60,7 +61,7 @@ class ImagePlans:
 
     def _locked(self, key: str) -> dict[str, Any] | None:
         try:
-            return {"answer": json.loads(self.locked[key]), "reason": ""} if key in self.locked else None
+            return {"answer": plain_data.load_json(self.locked[key]), "reason": ""} if key in self.locked else None
         except ValueError:
             return None
 
@@ -70,7 +71,7 @@ class ImagePlans:
             return None
         path = self.folder / key
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = plain_data.load_json(path.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
                 return None
             fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
@@ -45,7 +45,7 @@ class MeasuredStarts:
         if path is None:
             return []
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = plain_data.load_json(path.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or content.get("schema") != SCHEMA:
                 return []
             return list(_STARTS(content.get("starts"), str(path)))

@@ -22,6 +22,7 @@ from typing import Any
 
 from ansible.module_utils.urls import open_url
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted, printable, received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
@@ -158,7 +159,7 @@ class RecipeSources:
         if place is None:
             return None
         try:
-            body = json.loads(place.read_text(encoding="utf-8"))
+            body = plain_data.load_json(place.read_text(encoding="utf-8"))
             if body["schema"] == SCHEMA and (not source.checksum or body["checksum"] == source.checksum):
                 return Content(
                     {str(path): str(text) for path, text in body["files"].items()},

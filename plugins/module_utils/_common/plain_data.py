@@ -10,6 +10,7 @@ that it is meant to have. Whoever reads checked data needs no care of his own fo
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -23,6 +24,9 @@ LONGEST_TEXT = 60_000
 """Bytes; docker reads no line of an env file that is longer than 64 KiB."""
 DEEPEST = 40
 """Levels of lists and mappings; no setting of vLLM, Docker or LiteLLM has more than ten."""
+NESTED = f"it is nested more than {DEEPEST} deep"
+MOST_PARTS = 100_000
+"""Entries of all lists and mappings of a document together; the largest recipe has 2,000."""
 EVERYWHERE = ("*",)
 """For C(endless) of C(unfit): numbers without end are allowed at any place."""
 MOST_MESSAGES = 10
@@ -35,6 +39,34 @@ T = TypeVar("T")
 def view(kind: type[T], found: Mapping[str, Any]) -> T:
     """Return an object of a dataclass of what a mapping has of its fields. Raises TypeError where it lacks one that has no default."""
     return kind(**{each.name: found[each.name] for each in fields(kind) if each.name in found})  # type: ignore[arg-type]  # it is a dataclass
+
+
+def load_json(text: str) -> Any:
+    """Return a text read as JSON. Raises ValueError, with the place, for what is none or is nested too deeply."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError(NESTED) from None
+    if why := endless(found):
+        raise ValueError(why)
+    return found
+
+
+def endless(value: Any) -> str:
+    """Say why nothing can be done with lists and mappings in reasonable time: their depth, or their size with aliases of YAML; else nothing."""
+    parts, level = 0, [value]
+    for _depth in range(DEEPEST + 1):
+        below = []
+        for each in level:
+            items = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
+            parts += len(items)
+            if parts > MOST_PARTS:
+                return f"it has more than {MOST_PARTS} entries, those that aliases repeat included"
+            below += [item for item in items if isinstance(item, (Mapping, list, tuple))]
+        if not below:
+            return ""
+        level = below
+    return NESTED
 
 
 class InputError(ValueError):
