@@ -32,7 +32,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
@@ -52,6 +52,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
+PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
+"""Of plan.json."""
 MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
 
 
@@ -69,8 +71,8 @@ class ActionModule(ActionBase):
         hosts, messages = self._read_hosts(args, task_vars)
         others = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
-        messages += check_dest(args["dest"])
         args["measurements"] = dest_path(args["measurements"], task_vars, messages)
+        messages += check_dest(args["dest"], args["measurements"])
         about_recipes: list[str] = []
         known_recipes, wrong = load_recipes(recipe_dirs(hosts, about_recipes))
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, about_recipes)
@@ -285,16 +287,29 @@ def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bo
     return ask in ("now", "both") and image_questions.ASK in states
 
 
-def check_dest(dest: str) -> list[str]:
-    """Return what is wrong with where the plan is to be written."""
-    if not dest.endswith(".html"):
-        return []
-    return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+def check_dest(dest: str, measurements: str = "") -> list[str]:
+    """Return what is wrong with where the plan, or what was measured, is to be written."""
+    if dest.endswith(".html"):
+        return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+    try:
+        if dest and not measurements:
+            check_replaceable(Path(dest), PLAN_KEYS)
+            check_replaceable(page_of(Path(dest)))
+        if measurements:
+            check_replaceable(Path(measurements), measurement_rows.KEYS)
+    except OSError as error:
+        return [f"{'spark_measurements_file' if measurements else 'spark_plan_file'}: {error}."]
+    return []
+
+
+def page_of(dest: Path) -> Path:
+    """Return where the page of a plan is, beside its JSON."""
+    return dest.with_name(f"{dest.stem}.html")
 
 
 def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
     """Write a plan as JSON and, beside it, as a page; return where the page is."""
-    page = dest.with_name(f"{dest.stem}.html")
+    page = page_of(dest)
     folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
     figures = fabric_figures.of_clusters(fabric_figures.read(read_kept(dest.with_name(fabric_figures.FILE))))

@@ -196,6 +196,10 @@ NO_TEXT = re.compile("[\x00\ud800-\udfff\ufdd0-\ufdef" + "".join(f"{chr(n + 0xFF
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
+ZONE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
+"""As Linux names interfaces."""
+
+
 def is_line(value: Any) -> bool:
     """Tell whether a value is a text with something in it, on one line."""
     return isinstance(value, str) and bool(value.strip()) and not CONTROL.search(value)
@@ -228,12 +232,23 @@ def is_port(value: Any) -> bool:
     return is_whole(value, 1, 65535)
 
 
+def strict_address(text: str) -> str:
+    """Return the text of an address or network as it is. Raises ValueError where the zone behind its C(%) is no name of an interface.
+
+    Python takes any characters there, line ends too, so each parser of addresses is given its text by this.
+    """
+    zone = text.split("/")[0].partition("%")[2]
+    if "%" in text and not ZONE.fullmatch(zone):
+        raise ValueError(f"{shown(text)} has a zone that is no name of an interface")
+    return text
+
+
 def is_address(value: Any) -> bool:
     """Tell whether a value is an IP address or the name of a host."""
     if not isinstance(value, str):
         return False
     try:
-        ipaddress.ip_address(value)
+        ipaddress.ip_address(strict_address(value))
     except ValueError:
         return HOST_NAME.fullmatch(value) is not None
     return True

@@ -36,6 +36,11 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
             messages += strange
             if not strange:
                 variables[name] = value
+        address = given.get("address") or host
+        if not plain_data.is_line(address) or len(address.split()) != 1 or plain_data.unfit(address, ""):
+            messages.append(
+                f"host {host}: ansible_host is {plain_data.shown(address)}; it must be one address or name."
+            )
         said = {key: given.get(key) for key in ("measured", "images", "fabric")}
         for key, form in preflight.ANSWERS.items():
             strange = plain_data.unfit(said[key], key) or plain_data.misfits(said[key], form, key)

@@ -153,6 +153,6 @@ def _check_paths(problems: validation.Problems, settings: Mapping[str, Any]) -> 
 
 def _is_interface(text: Any) -> bool:
     try:
-        return isinstance(text, str) and "/" in text and bool(ipaddress.ip_interface(text))
+        return isinstance(text, str) and "/" in text and bool(ipaddress.ip_interface(plain_data.strict_address(text)))
     except ValueError:
         return False
