@@ -57,7 +57,7 @@ def _check_depth(text: str) -> None:
     for event in yaml.parse(text, Loader=LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > plain_data.DEEPEST:
-            raise TooLarge(f"line {event.start_mark.line + 1}: {plain_data.NESTED}")
+            raise TooLarge(f"line {event.start_mark.line + 1 if event.start_mark else 1}: {plain_data.NESTED}")
 
 
 def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:
