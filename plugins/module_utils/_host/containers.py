@@ -118,7 +118,7 @@ def findings(
                 "container.network",
                 "warning",
                 f"{', '.join(networks)} in {where}: the server is meant to use the network of its host. In one of its own neither the host nor a "
-                "gateway reaches it on the address of the plan, and Docker opens a published port to everybody, past spark_firewall and ufw.",
+                "gateway reaches it on the address of the plan, and a published port that is not the planned one is in no firewall: ufw does not see it.",
                 f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it.",
                 service,
             )

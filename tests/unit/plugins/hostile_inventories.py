@@ -32,9 +32,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schema
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, schema
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_memory
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_keys
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight, service_keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import overheads
@@ -681,156 +681,6 @@ ANSWERS: dict[str, Any] = {
     },
     "images": {
         "vllm/vllm-openai:v0.24.0-ubuntu2404": {
-            "platforms": {"linux/arm64": {"id": "sha256:" + "1" * 64, "digest": "sha256:" + "2" * 64}},
-            "vllm_version": "0.24.0",
-        }
-    },
-    "models": {
-        "Org/Own-8B@main": {
-            "commit": "a" * 40,
-            "files": {
-                "config.json": {"size": 700, "sha256": "b" * 64},
-                "model.safetensors": {"size": 9, "sha256": "c" * 64},
-            },
-        }
-    },
-    "services": {
-        "spark-1/own": {
-            "image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
-            "models": ["Org/Own-8B@main"],
-            "recipe": {"name": None, "sha256": ""},
-        }
-    },
-}
-
-RECIPE: dict[str, Any] = {
-    "name": "my-coder",
-    "summary": "what it is, in one line",
-    "model": {"repo": "Org/Name", "revision": "0123abc", "extra": [{"repo": "Org/Draft"}]},
-    "images": [
-        {
-            "ref": "vllm/vllm-openai:v0.24.0-ubuntu2404",
-            "vllm_version": "0.24.0",
-            "entrypoint": "serve",
-            "args": {"max-num-seqs": 2},
-            "env": {"A": "b"},
-            "files": [{"source": "fixed.py", "path": "/opt/fixed.py"}],
-            "pip": ["x==1"],
-        }
-    ],
-    "args": {"max-model-len": 65536, "max-num-seqs": 4, "tool-call-parser": "hermes", "enable-auto-tool-choice": True},
-    "env": {"TZ": "UTC"},
-    "checks": {"tools": True, "reasoning": False},
-    "variants": {
-        "ngram": {
-            "summary": "for output that repeats its input",
-            "args": {"speculative-config": {"method": "ngram", "num_speculative_tokens": 4}},
-            "model": {"repo": "Org/Other"},
-            "config": {"torch_dtype": "bfloat16"},
-            "images": [{"ref": "vllm/vllm-openai:v0.25.0"}],
-        }
-    },
-    "config": _own_model()["config"],
-    "quant_config": {"quantization": {"quant_algo": "FP8"}},
-    "weights_gib": 7.5,
-    "draft_weights_gib": 0.5,
-    "draft_config": _own_model()["draft_config"],
-    "files": [{"source": "chat.jinja", "path": "/opt/chat.jinja"}],
-    "pip": ["librosa==0.11.0"],
-    "ignore": ["SPK101"],
-    "nodes": 1,
-    "expect": [
-        {
-            "what": "decoding",
-            "tokens_per_second": 40,
-            "source": "a page",
-            "sparks": 1,
-            "streams": 1,
-            "attention_backend": "FLASHINFER",
-            "required": False,
-        }
-    ],
-    "source": ["where flags and sizes come from"],
-    "served_model_name": "coder",
-    "start_timeout": 1800,
-    "shm_size": "8g",
-}
-
-FACTS: dict[str, Any] = {
-    "machine": {"is_spark": True},
-    "kernel": "6.17.0-1018-nvidia",
-    "architecture": "aarch64",
-    "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
-    "memory": {"total_gib": 119.67, "available_gib": 114.0},
-    "docker": {"version": "29.2.1", "runtimes": ["nvidia", "runc"]},
-    "containers": [{"name": "spark-own", "service": "own", "state": "running", "fingerprint": "0123"}],
-    "units": [{"name": "ollama", "active_state": "active"}],
-    "services": [],
-    "listening": [{"port": 8003, "address": "0.0.0.0", "process": "nginx"}],
-    "resident": [{"name": "own", "gib": 12.5}],
-    "models": ["Org/Own-8B"],
-    "snapshots": {"Org/Own-8B": {"commits": ["a" * 40], "refs": {"main": "a" * 40}}},
-    "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
-    "management_address": "192.168.1.11",
-}
-
-ANSWERS: dict[str, Any] = {
-    "measured": {
-        **FACTS,
-        "machine": {"is_spark": True, "bios_version": "5.36", "product_name": "NVIDIA_DGX_Spark"},
-        "dgx_os": {"version": "7.2.3"},
-        "gpu": {**FACTS["gpu"], "cuda_version": "13.0", "processes": [{"name": "python3", "used_mib": 800}]},
-        "memory": {
-            **FACTS["memory"],
-            "free_gib": 20.0,
-            "cma_total_gib": 1.0,
-            "cma_free_gib": 0.5,
-            "large_blocks": 12,
-        },
-        "containers": [
-            {"name": "spark-own", "service": "own", "state": "running", "fingerprint": "0123", "managed": True},
-            {"name": "spark-fast", "service": "", "state": "exited", "fingerprint": "", "managed": False},
-        ],
-        "units": [
-            {"name": name, "active_state": "active"}
-            for name in ("ollama.service", "spark-own.service", "spark-fast.service", "spark-ollama.service")
-        ],
-        "services": ["own", "gone"],
-        "listening": [
-            {"port": 8003, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service", "container": "web"},
-            {"port": 8000, "address": "::", "process": "vllm"},
-        ],
-        "snapshots": {
-            "Org/Own-8B": {"commits": ["a" * 40], "refs": {"main": "a" * 40}, "selected": ["b" * 40]},
-            "Org/Draft": {"commits": [], "refs": {}},
-        },
-        "hf_home": {"owner": "root", "closed": {"": ["hub"], "Org/Own-8B": ["config.json"]}},
-        "unknown": {"ufw": "ufw did not answer in 30 s"},
-        "firewall": True,
-        "nft": False,
-        "fabric": {
-            "connectx": True,
-            "networks": {"wlP9s9": ["192.168.1.11/24"]},
-            "ports": [
-                {
-                    "netdevs": [
-                        {
-                            "name": "enp1s0f0np0",
-                            "mtu": 1500,
-                            "speed_mbps": 200000,
-                            "master": "bond0",
-                            "addresses": ["10.77.0.1/24"],
-                            "rdma": {"name": "rocep1s0f0"},
-                            "stored": [{}],
-                            "up": True,
-                        }
-                    ]
-                }
-            ],
-        },
-    },
-    "images": {
-        "vllm/vllm-openai:v0.24.0-ubuntu2404": {
             "present": True,
             "id": "sha256:" + "1" * 64,
             "other_id": "sha256:" + "3" * 64,
@@ -1199,8 +1049,12 @@ def make_answers(seed: int, number: int) -> Case:
     chance = random.Random(f"answers:{seed}:{number}")
     case = Case(seed, number, "answers", BASES[chance.choice(["single", "small", "pair", "duo"])]())
     for name, host in case.given["hosts"].items():
-        body = thinned(chance, copy.deepcopy(ANSWERS), chance.choice([0.0, 0.05, 0.3]))
-        for _time in range(chance.choice([0, 1, 1, 2])):
+        share = chance.choice([0.0, 0.05, 0.3])
+        body: Any = {
+            key: thinned(chance, copy.deepcopy(answer), preflight.ANSWERS[key], share)
+            for key, answer in ANSWERS.items()
+        }
+        for _time in range(chance.choice([0, 0, 1, 2])):
             body, done = change(chance, body)
             case.changes.append(f"{name} {done}")
         if not isinstance(body, dict):
@@ -1210,16 +1064,20 @@ def make_answers(seed: int, number: int) -> Case:
     return case
 
 
-def thinned(chance: random.Random, body: Any, share: float) -> Any:
-    """A value less some keys of its mappings, half of them null instead."""
+def thinned(chance: random.Random, body: Any, form: Any, share: float) -> Any:
+    """A value less some of the keys that its form can do without, half of them null instead."""
+    form = form.form if isinstance(form, plain_data.Required) else form
     if isinstance(body, list):
-        return [thinned(chance, item, share) for item in body]
-    if not isinstance(body, dict):
+        return [thinned(chance, item, form[0], share) for item in body]
+    if not isinstance(body, dict) or form is dict:
         return body
+    if isinstance(form, plain_data.MappingOf):
+        return {key: thinned(chance, item, form.form, share) for key, item in body.items()}
     found = {}
     for key, item in body.items():
-        if chance.random() >= share:
-            found[key] = thinned(chance, item, share)
+        inner = form.get(key)
+        if isinstance(inner, plain_data.Required) or chance.random() >= share:
+            found[key] = thinned(chance, item, inner, share) if inner is not None else item
         elif chance.random() < 0.5:
             found[key] = None
     return found
@@ -1272,7 +1130,7 @@ YAML_WORDS = [
     "spark_total_gib: .nan",
     "spark_total_gib: .inf",
     "spark_services: [" + "[" * 60 + "]" * 60 + "]",
-    "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(24)) + "spark_services: *a24",
+    "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(8)) + "spark_services: *a8",
     "\ufeffspark_x: y",
     "spark_x: |\n  a\n b",
     "hosts: {/: , '../x': , '': , 7: , 'a[1:3]': , 'a:22': , '{{ x }}': }",
