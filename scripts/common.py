@@ -67,15 +67,21 @@ def environment(name: str, listed: Path) -> Path:
     return python
 
 
+def git(*words: str, root: Path = ROOT) -> str:
+    """Run git in a tree of ours and return what it prints; no hook and no program of its configuration runs.
+
+    The variables by which a hook of git, such as pre-commit, names another repository are left out.
+    """
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+    return subprocess.run(
+        ["git", *settings, *words], cwd=root, env=env, text=True, capture_output=True, check=True
+    ).stdout
+
+
 def tracked_files(*paths: str, root: Path = ROOT) -> list[str]:
     """Files of a clone that git tracks or would track below the paths, as they are on disk now."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths],
-        cwd=root,
-        text=True,
-        capture_output=True,
-        check=True,
-    ).stdout
+    listing = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths, root=root)
     return sorted({name for name in listing.split("\0") if name and (root / name).exists()})
 
 

@@ -15,12 +15,11 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common import CACHE, ROOT, run, tool_env
+from common import CACHE, ROOT, run, tool_env, tracked_files
 
 SOURCE = CACHE / "docs-site" / "source"
 HTML = CACHE / "docs-site" / "html"
@@ -31,7 +30,10 @@ LARGEST = 1024 * 1024
 # What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
 LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 SECTIONS = (
-    ("First steps", ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary")),
+    (
+        "First steps",
+        ("quickstart", "tutorials", "inventory", "importing", "troubleshooting", "known_failures", "glossary"),
+    ),
     ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
     ("Memory and speed", ("memory", "memory_measured", "image_plan", "fast_path", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
@@ -108,16 +110,12 @@ div.body p.admonition-title, div.footer, div.footer a, p.caption { color: inheri
 """
 
 
-def tracked(*patterns: str) -> list[str]:
-    """Return the files of the repository, by patterns of git, new ones included."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
-    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    return sorted(name for name in found if name and (ROOT / name).is_file())
-
-
 def pages() -> list[str]:
     """Return the Markdown pages that a reader of the documentation comes to, as paths below the repository."""
-    return [*tracked("docs/*.md", "roles/*/README.md"), *tracked("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return [
+        *tracked_files("docs/*.md", "roles/*/README.md"),
+        *tracked_files("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    ]
 
 
 def without_code_links(text: str, page: str, there: set[str]) -> str:
@@ -135,7 +133,7 @@ def write_pages() -> None:
     """Put the pages, their pictures and the menu into the source folder."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     names = pages()
-    there = {*names, *tracked("docs/images/*")}
+    there = {*names, *tracked_files("docs/images/*")}
     for name in there:
         (SOURCE / name).parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -21,11 +20,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_picture, page_parts, picture
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import plan_inventory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "images"
@@ -59,10 +61,16 @@ DAY = 86400
 
 
 def planned(text: str) -> dict[str, Any]:
-    """Return the plan of an inventory that is given as a file's text."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "hosts.yml").write_text(text, encoding="utf-8")
-        return plan_inventory.plan(folder)
+    """Return the plan of an inventory of single Sparks.
+
+    :param text: its hosts.yml
+    """
+    hosts = {
+        name: {"vars": variables, "address": name, "measured": None, "images": {}, "fabric": None}
+        for name, variables in yaml.safe_load(text)["sparks"]["hosts"].items()
+    }
+    plan = engine.make_plan(hosts, load_recipes([RECIPES])[0], groups={"sparks": list(hosts)})
+    return {**plan, "findings": engine.plan_findings(plan)}
 
 
 # --- a terminal -----------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from common import (
     duration,
     environment,
     find_python,
+    git,
     heading,
     pip_settings,
     run,
@@ -423,8 +424,8 @@ def copy_collection(target: Path, paths: list[str]) -> Path:
     for name in [each for each in tracked_files(*paths) if not ("/fixtures/" in each and each.endswith(".sh"))]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
-    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
-    subprocess.run(["git", "add", "--all"], cwd=tree, check=True)
+    git("init", "--quiet", root=tree)
+    git("add", "--all", root=tree)
     return tree
 
 

@@ -20,7 +20,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_figures, fabric_picture
 from ansible_collections.dgxspark.vllm.plugins.modules.fabric_page import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write_report
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -46,8 +46,8 @@ class ActionModule(ActionBase):
             with alone(page.parent):
                 kept = page.with_name(fabric_figures.FILE)
                 state = added(fabric_figures.read(read_kept(kept)), args, at)
-                write(kept, json.dumps(state, indent=1, sort_keys=True) + "\n")
-                write(page, fabric_picture.page(state))
+                write_report(kept, json.dumps(state, indent=1, sort_keys=True) + "\n")
+                write_report(page, fabric_picture.page(state))
         except OSError as error:
             raise AnsibleActionFail(f"{page} cannot be written on the controller: {error}") from error
         result.update(changed=False, page=str(page))

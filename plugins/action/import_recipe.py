@@ -62,9 +62,17 @@ def source_of(src: str | None, content: str | None) -> tuple[str, Path]:
     if not src:
         return str(content), Path.cwd()
     try:
-        return Path(src).read_text(encoding="utf-8"), Path(src).parent
-    except (OSError, UnicodeDecodeError) as error:
+        return read_start(Path(src), importer.MOST_BYTES + 1), Path(src).parent
+    except (OSError, ValueError) as error:
         raise AnsibleActionFail(f"import_recipe: '{Path(src)}' cannot be read: {error}") from error
+
+
+def read_start(path: Path, most: int) -> str:
+    """Return the first C(most) characters of a text file; raises ValueError for a device or a pipe, which may have no end."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no ordinary file")
+    with path.open(encoding="utf-8") as stream:
+        return stream.read(most)
 
 
 def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
@@ -203,10 +211,14 @@ def scripts_beside(text: str, folder: Path) -> dict[str, str]:
 def with_settings(text: str, folder: Path) -> str:
     """Return a script with the settings that it sources (C(source config.env)) in their place, where the file lies beside it."""
 
+    left = importer.MOST_BYTES
+
     def content(match: re.Match[str]) -> str:
+        nonlocal left
         path = folder / match.group(1)
-        if path.is_symlink() or not path.is_file() or path.stat().st_size >= 100_000:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size >= min(left, 100_000):
             return match.group(0)
+        left -= path.stat().st_size
         return path.read_text(encoding="utf-8", errors="replace")
 
     return SOURCED.sub(content, text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
@@ -34,7 +34,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
@@ -55,8 +55,9 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
+PLAN_KEYS = ("schema", "hosts", "clusters", "addons", "findings")
+"""Of plan.json."""
 MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
-UNREADABLE = (AnsibleError, TypeError, ValueError)  # what a variable that cannot be templated raises
 
 
 class ActionModule(ActionBase):
@@ -71,10 +72,10 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         hosts, messages = self._read_hosts(args, task_vars)
-        others = read_others(set(hosts), messages, task_vars, UNREADABLE)
+        others = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
-        messages += check_dest(args["dest"])
         args["measurements"] = dest_path(args["measurements"], task_vars, messages)
+        messages += check_dest(args["dest"], args["measurements"])
         about_recipes: list[str] = []
         known_recipes, wrong = load_recipes(recipe_dirs(hosts, about_recipes))
         sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, about_recipes)
@@ -207,7 +208,7 @@ class ActionModule(ActionBase):
         fleet = controller_paths.fleet_folder(task_vars, args["group"])
         for name in names:
             hostvars = task_vars["hostvars"][name]
-            variables = read_variables(name, hostvars, messages, fleet, UNREADABLE)
+            variables = read_variables(name, hostvars, messages, fleet)
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {
@@ -294,16 +295,29 @@ def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bo
     return ask in ("now", "both") and image_questions.ASK in states
 
 
-def check_dest(dest: str) -> list[str]:
-    """Return what is wrong with where the plan is to be written."""
-    if not dest.endswith(".html"):
-        return []
-    return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+def check_dest(dest: str, measurements: str = "") -> list[str]:
+    """Return what is wrong with where the plan, or what was measured, is to be written."""
+    if dest.endswith(".html"):
+        return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+    try:
+        if dest and not measurements:
+            check_replaceable(Path(dest), PLAN_KEYS)
+            check_replaceable(page_of(Path(dest)))
+        if measurements:
+            check_replaceable(Path(measurements), measurement_rows.KEYS)
+    except OSError as error:
+        return [f"{'spark_measurements_file' if measurements else 'spark_plan_file'}: {error}."]
+    return []
+
+
+def page_of(dest: Path) -> Path:
+    """Return where the page of a plan is, beside its JSON."""
+    return dest.with_name(f"{dest.stem}.html")
 
 
 def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
     """Write a plan as JSON and, beside it, as a page; return where the page is."""
-    page = dest.with_name(f"{dest.stem}.html")
+    page = page_of(dest)
     folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
     figures = fabric_figures.of_clusters(fabric_figures.read(read_kept(dest.with_name(fabric_figures.FILE))))

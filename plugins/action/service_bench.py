@@ -26,7 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -35,6 +35,8 @@ display = Display()
 MODULE = "dgxspark.vllm.service_bench"
 RECEIPT = "dgxspark.vllm.receipt"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
+BODY_KEYS = ("schema", "services", "not_measured")
+"""Of the file of figures."""
 IDLE_POLL = 5
 
 
@@ -66,6 +68,11 @@ class ActionModule(ActionBase):
             required_one_of=[("planned", "report_from")],
         )
         host = str(self.variables.get("inventory_hostname") or "")
+        if args["dest"]:  # before minutes of measuring
+            try:
+                check_replaceable(Path(of_fleet(args["dest"], self.variables)), BODY_KEYS)
+            except OSError as error:
+                raise AnsibleActionFail(f"nothing was measured: spark_bench_dest: {error}") from error
         if self._task.check_mode:
             result.update(
                 changed=False, skipped=True, msg="measuring is making requests: nothing is measured in check mode"
@@ -131,7 +138,7 @@ class ActionModule(ActionBase):
             display.display("\n" + bench_pairs.report(pairs))
         results += others
         if dest:
-            body = {"schema": bench_compare.SCHEMA, "services": results, "not_measured": refused}
+            body = dict(zip(BODY_KEYS, (bench_compare.SCHEMA, results, refused)))
             if against:
                 body["pairs"] = [{"a": a["where"], "b": b["where"], "rows": bench_pairs.rows(a, b)} for a, b in pairs]
             write(Path(of_fleet(dest, self.variables)), json.dumps(body, indent=2, sort_keys=True) + "\n")

@@ -19,7 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answer
 from ansible_collections.dgxspark.vllm.plugins.modules.status import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
 def keep(path: str, text: str) -> None:
     """Write the page to a file of the controller; in check mode too, as C(dest) is: no host is changed by it."""
     try:
-        write(Path(path), text)
+        write_report(Path(path), text)
     except OSError as error:
         raise AnsibleActionFail(f"the page cannot be written to {path} on the controller: {error}") from error
 

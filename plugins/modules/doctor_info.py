@@ -436,7 +436,7 @@ def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
 def proxies_of(config: Path) -> list[str]:
     """Name the variables that Docker's client makes of its configuration; none of a file that is missing or malformed."""
     try:
-        hosts = json.loads(config.read_text(encoding="utf-8")).get("proxies") or {}
+        hosts = parse_json(config.read_text(encoding="utf-8"), str(config)).get("proxies") or {}
         keys = {key for proxies in hosts.values() for key, value in proxies.items() if value}
     except (OSError, ValueError, AttributeError):
         return []

@@ -56,7 +56,9 @@ options:
     type: bool
     default: false
   dest:
-    description: With O(report_from), a file on the controller that gets all of it as JSON; none unless given.
+    description:
+      - With O(report_from), a file on the controller that gets all of it as JSON; none unless given. A file that is no such report is
+        not replaced; the task fails, also without O(report_from), before anything is measured.
     type: str
     default: ''
   step:

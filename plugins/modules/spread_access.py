@@ -116,6 +116,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import strict_address
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_stream, image_layers, image_stream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock
@@ -181,8 +182,8 @@ def check_peers(module: AnsibleModule) -> None:
         )
         if not wrong:
             try:
-                [ipaddress.ip_address(address) for address in peer["addresses"]]
-            except (KeyError, ValueError):
+                [ipaddress.ip_address(strict_address(address)) for address in peer["addresses"]]
+            except (AttributeError, KeyError, TypeError, ValueError):
                 wrong = True
         if wrong:
             module.fail_json(msg=f"peers: {peer.get('name')!r} needs a name, two keys of ssh-ed25519 and addresses")

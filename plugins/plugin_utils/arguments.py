@@ -32,7 +32,9 @@ def check(given: Mapping[str, Any], playbook: str = "") -> list[str]:
     prefixes = ("spark_", *({f"{playbook}_"} if any(name.startswith(f"{playbook}_") for name in own) else ()))
     known = {**VARIABLES, **own}
     found = validation.Problems("-e")
-    for name, value in sorted(given.items()):
+    # A YAML file of extra variables may hold names that are numbers or dates; none of them is a variable of this collection.
+    for name in sorted(name for name in given if isinstance(name, str)):
+        value = given[name]
         if name in known:
             why = (
                 ""

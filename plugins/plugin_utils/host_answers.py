@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 
 
@@ -19,8 +21,6 @@ def checked_answer(found: Any, parser: untrusted.Parser, host: str, what: str) -
     try:
         return parser(untrusted.received(found), what)
     except untrusted.Untrusted as error:
-        from ansible.errors import AnsibleActionFail  # not before it is wanted: plan_inventory.py has no Ansible
-
         raise AnsibleActionFail(
             f"{host} returned an invalid answer, which was discarded: {error}. Is it the expected host, and does it run "
             "this collection's release alone?"

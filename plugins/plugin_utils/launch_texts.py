@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
-
-# Aliases let a short text stand for an endless one.
-MOST_NODES = 100_000
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import MOST_BYTES
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import TooLarge, load_yaml
 
 
 class BrokenYaml(ValueError):
@@ -30,6 +27,8 @@ def document_of(text: str) -> Any:
 
 def read_launch_yaml(text: str) -> Any:
     """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
+    if len(text) > MOST_BYTES:
+        raise BrokenYaml(f"it has more than {MOST_BYTES // 1024} KiB")
     try:
         documents = [each for each in load_yaml(text, several=True) if each is not None]
         # Manifests of Kubernetes come as several documents; it has a kind for that itself.
@@ -39,22 +38,17 @@ def read_launch_yaml(text: str) -> Any:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
+    except TooLarge as error:
+        raise BrokenYaml(str(error)) from None
     except (yaml.YAMLError, ValueError) as error:
         raise BrokenYaml("it has characters or values that YAML does not have") from error
-    except RecursionError:
-        raise BrokenYaml("it is nested too deeply") from None
-    try:
-        return plain_dates(document, iter(range(MOST_NODES))) if isinstance(document, dict) else None
-    except RecursionError:
-        raise BrokenYaml("its aliases have no end") from None
+    return plain_dates(document) if isinstance(document, dict) else None
 
 
-def plain_dates(value: Any, budget: Iterator[int]) -> Any:
-    """Return a YAML document as JSON would have it: recipes have dates in them. C(budget) ends before aliases blow it up."""
-    if next(budget, None) is None:
-        raise BrokenYaml("its aliases make it too large")
+def plain_dates(value: Any) -> Any:
+    """Return a YAML document as JSON would have it: recipes have dates in them."""
     if isinstance(value, dict):
-        return {str(key): plain_dates(item, budget) for key, item in value.items()}
+        return {str(key): plain_dates(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain_dates(item, budget) for item in value]
+        return [plain_dates(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ansible.utils.display import Display
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
@@ -80,6 +82,4 @@ def take_over(found: Any, host: str, task_vars: Mapping[str, Any], what: str) ->
     try:
         known.keep(host, [start for start in starts if start])
     except OSError as error:
-        from ansible.utils.display import Display  # not before it is wanted: plan_inventory.py has no Ansible
-
         Display().warning(f"what {host} measured is on its receipts alone, {known.folder} cannot be written: {error}")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the engine is given to plan from, and what is checked of a plan on the controller. No import of Ansible, see plan_inventory.py."""
+"""What the engine plans from, and the checks of a plan that need the controller's files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleError
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
@@ -22,6 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 RESOLVE_SECONDS = 5.0  # for the name of a host that is known by nothing else
+UNREADABLE = (AnsibleError, TypeError, ValueError)  # what a variable that cannot be templated raises
 
 # What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
 RESULTS = (
@@ -43,23 +46,18 @@ RESULTS = (
 )
 
 
-def read_variables(
-    name: str,
-    hostvars: Any,
-    messages: list[str],
-    fleet: str = "",
-    unreadable: tuple[type[Exception], ...] = (TypeError, ValueError),
-) -> dict[str, Any]:
-    """Return what a person wrote for a host, templated, with paths of the controller resolved; complain about what cannot be read.
+def read_variables(name: str, hostvars: Any, messages: list[str], fleet: str = "") -> dict[str, Any]:
+    """Return the variables that a person wrote for a host, templated, with paths of the controller resolved.
 
-    fleet: the inventory folder that files of the whole fleet are relative to. unreadable: what a variable that cannot be read raises.
+    messages: takes the variables that cannot be read. fleet: the inventory folder that files of the whole fleet are relative to.
     """
     variables = {}
     for variable in hostvars:
-        if variable.startswith("spark_") and variable not in RESULTS:
+        # YAML allows names that are no text; Ansible keeps them, and no variable of this collection is named so.
+        if isinstance(variable, str) and variable.startswith("spark_") and variable not in RESULTS:
             try:
                 variables[variable] = plain(hostvars[variable])
-            except unreadable as error:
+            except UNREADABLE as error:
                 messages.append(f"host {name}: '{variable}' cannot be read: {error}")
     folder = str(hostvars.get("inventory_dir") or "")
     variables, lost = controller_paths.resolve_variables(variables, folder, fleet)
@@ -70,15 +68,10 @@ def read_variables(
     return variables
 
 
-def read_others(
-    sparks: set[str],
-    messages: list[str],
-    task_vars: Mapping[str, Any],
-    unreadable: tuple[type[Exception], ...] = (TypeError, ValueError),
-) -> dict[str, dict[str, Any]]:
+def read_others(sparks: set[str], messages: list[str], task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the hosts that are no Sparks and run add-on services.
 
-    sparks: names of those that are. task_vars: C(groups) and C(hostvars), as an action has them. The rest: see C(read_variables).
+    sparks: names of the Sparks. messages: see C(read_variables). task_vars: C(groups) and C(hostvars), as an action has them.
     """
     others = {}
     fleet = controller_paths.fleet_folder(task_vars)
@@ -88,7 +81,7 @@ def read_others(
         hostvars = task_vars["hostvars"][name]
         if any(variable in hostvars for variable in addons.ANYWHERE):
             others[str(name)] = {
-                "vars": read_variables(name, hostvars, messages, fleet, unreadable),
+                "vars": read_variables(name, hostvars, messages, fleet),
                 "address": address_of(name, hostvars),
             }
     return others

@@ -10,17 +10,19 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
-    recipes,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 RECIPES = Path(__file__).resolve().parents[2] / "playbooks" / "recipes"
 MOST_SIGNS = 1000
-"""A text with more signs of structure is read twice: how deep it is nested, then what it says."""
-DEEPEST_YAML = 200
+"""Signs of structure; a text with more of them might be nested so deeply that libyaml would take the process down."""
 # libyaml where PyYAML has it: ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class TooLarge(ValueError):
+    """A text of YAML that is nested deeper, or has more entries, than can be worked with; the message says where."""
 
 
 def read_yaml(path: Path) -> Any:
@@ -31,8 +33,6 @@ def read_yaml(path: Path) -> Any:
         return plain(load_yaml(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, TypeError) as error:
         raise ValueError(str(error)) from error
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def load_yaml(text: str, several: bool = False) -> Any:
@@ -43,12 +43,21 @@ def load_yaml(text: str, several: bool = False) -> Any:
     libyaml itself goes down with a text of some ten thousand brackets, and takes the process with it.
     """
     if sum(text.count(sign) for sign in "[{-?:") > MOST_SIGNS:
-        depth = 0
-        for event in yaml.parse(text, Loader=LOADER):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST_YAML:
-                raise ValueError("it is nested too deeply")
-    return list(yaml.load_all(text, Loader=LOADER)) if several else yaml.load(text, Loader=LOADER)
+        _check_depth(text)
+    found = list(yaml.load_all(text, Loader=LOADER)) if several else yaml.load(text, Loader=LOADER)
+    if why := plain_data.endless(found):
+        _check_depth(text)
+        raise TooLarge(why)
+    return found
+
+
+def _check_depth(text: str) -> None:
+    """Raise ValueError with the line at which a text is nested too deeply, if it is."""
+    depth = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > plain_data.DEEPEST:
+            raise TooLarge(f"line {event.start_mark.line + 1 if event.start_mark else 1}: {plain_data.NESTED}")
 
 
 def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recipes of others on the controller: fetched once from a git repository or an archive, kept below C(.spark/recipes), never run.
+"""Recipes of others, fetched once from a git repository or an archive, and kept on the controller below C(.spark/recipes).
 
-Of a repository the YAML files of one commit are read as git has them: nothing is checked out, so no hook, filter or submodule of a
-stranger has a part in it, and no link is followed. What is kept is one JSON file with their texts.
+Only the YAML files of one commit are read, never checked out, and no link is followed; C(git.py) says how git is kept from running programs of
+the repository. What is kept is one JSON file with their texts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json, printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import (
+    Untrusted,
+    parse_json,
+    printable,
+    received,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import archives, controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import archives, controller_paths, git
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
 
@@ -37,12 +39,9 @@ MOST_BYTES = 256 * 1024
 MOST_FILES = 10_000
 MOST_ARCHIVE = 256 * 1024**2
 """Bytes of an archive, and of all that it unpacks to."""
-GIT_SECONDS = 300.0
 FETCH_SECONDS = 300.0
 """Seconds of a whole download."""
 SUFFIXES = (".yaml", ".yml")
-# No program of a repository's address (ext::), and nothing that asks on a terminal.
-GIT_ENV = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
 
 
 class Unfetched(ValueError):
@@ -56,20 +55,28 @@ class Content:
     files: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
+    def skip(self, path: str, reason: str) -> None:
+        """Note a file that is not read."""
+        self.left[printable(path)] = reason
+
     def add(self, path: str, size: int) -> bool:
-        """Note a file that is too large; tell whether one is to be read."""
-        if not path.endswith(SUFFIXES):
+        """Tell whether a file is to be read; note one that is too large or whose name would steer a terminal."""
+        if not path.endswith(SUFFIXES) or len(self.files) >= MOST_FILES:
             return False
         if size > MOST_BYTES:
-            self.left[path] = f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}"
-        return size <= MOST_BYTES and len(self.files) < MOST_FILES
+            self.skip(path, f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}")
+        elif path != printable(path) or "\n" in path:
+            self.skip(path, "its name has characters that steer a terminal")
+        else:
+            return True
+        return False
 
     def take(self, path: str, data: bytes) -> None:
-        """Keep a file that was read."""
+        """Keep a file that was read, with characters that steer a terminal spelled out."""
         try:
-            self.files[path] = data.decode("utf-8")
+            self.files[path] = printable(data.decode("utf-8").replace("\r\n", "\n"))
         except UnicodeDecodeError:
-            self.left[path] = "it is no text in UTF-8"
+            self.skip(path, "it is no text in UTF-8")
 
 
 class RecipeSources:
@@ -132,8 +139,8 @@ class RecipeSources:
         path = recipe_references.find(wanted, content.files, content.left)
         text = content.files[path]
         try:
-            document = read_launch_yaml(text)
-        except BrokenYaml as error:
+            document = received(read_launch_yaml(text))  # a YAML text can spell any character
+        except (BrokenYaml, Untrusted) as error:
             raise NoRecipe(f"{path} is no YAML: {error}") from error
         return recipe_references.as_recipe(reference, source, path, text, document, known)
 
@@ -219,57 +226,24 @@ def read_repository(source: Source) -> Content:
 
     :raises Unfetched: where the repository or the commit is not there
     """
-    if shutil.which("git") is None:
-        raise Unfetched("there is no git on the controller. Install it, or give an archive")
-    if source.path:
-        if not Path(source.path).is_dir():
-            raise Unfetched("there is no such folder, and it is no archive by its name")
-        return _of_commit(source.path, source.commit)
-    with tempfile.TemporaryDirectory() as folder:
-        _git(folder, "init", "--quiet", "--bare", ".")
-        options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
-        _git(folder, "fetch", *options, "--", source.url, source.commit)
-        return _of_commit(folder, source.commit)
-
-
-def _of_commit(folder: str, commit: str) -> Content:
-    if not _git(folder, "cat-file", "-t", commit, missing=f"the commit {commit} is not in it").startswith(b"commit"):
-        raise Unfetched(f"{commit} is no commit")
     content = Content()
-    wanted: list[tuple[str, str]] = []
-    for entry in _git(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
-        about, _tab, name = entry.partition(b"\t")
-        words = about.split()
-        path = name.decode("utf-8", "replace")
-        if len(words) != 4 or not path.endswith(SUFFIXES):
-            continue
-        if words[0] not in (b"100644", b"100755"):
-            content.left[path] = "it is a symbolic link" if words[0] == b"120000" else "it is no file"
-        elif content.add(path, int(words[3])):
-            wanted.append((path, words[2].decode()))
-    data = _git(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for _path, blob in wanted).encode())
-    for path, _blob in wanted:
-        head, _line, data = data.partition(b"\n")
-        size = int(head.split()[2])
-        content.take(path, data[:size])
-        data = data[size + 1 :]
-    return content
-
-
-def _git(folder: str, *words: str, stdin: bytes = b"", missing: str = "") -> bytes:
-    """Run git; what it says is the reason where it fails."""
-    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", folder, *words]
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key == "GIT_SSL_CAINFO"}
     try:
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, check=False, timeout=GIT_SECONDS, env={**env, **GIT_ENV}
-        )
-    except subprocess.TimeoutExpired:
-        raise Unfetched(f"git gave no answer in {GIT_SECONDS:.0f} seconds") from None
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Unfetched(f"{missing}{': ' if missing else ''}{said[-1] if said else 'git failed without a word'}")
-    return done.stdout
+        with git.fetched_commit(source.path or source.url, source.commit) as commit:
+            chosen: list[tuple[str, str]] = []
+            total = 0
+            for path, mode, blob, size in commit.files():
+                if path.endswith(SUFFIXES) and not mode.startswith("100"):
+                    content.skip(path, "it is a symbolic link" if mode == "120000" else "it is no file")
+                elif len(chosen) < MOST_FILES and content.add(path, size):
+                    chosen.append((path, blob))
+                    total += size
+            if total > MOST_ARCHIVE:
+                raise Unfetched(f"its YAML files have {total // 1024**2} MiB, more than {MOST_ARCHIVE // 1024**2}")
+            for (path, _blob), data in zip(chosen, commit.read([blob for _path, blob in chosen])):
+                content.take(path, data)
+    except git.GitError as error:
+        raise Unfetched(str(error)) from error
+    return content
 
 
 # --- archives -----------------------------------------------------------------------------------------------------
@@ -316,7 +290,7 @@ def _keep_member(member: archives.Member, content: Content) -> None:
     """Keep a member that is a YAML file, or the reason why it is not read."""
     path = _inside(member.name, content)
     if path and member.kind != archives.FILE and path.endswith(SUFFIXES):
-        content.left[path] = "it is a link" if member.kind == archives.LINK else "it is no file"
+        content.skip(path, "it is a link" if member.kind == archives.LINK else "it is no file")
     elif path and member.kind == archives.FILE and content.add(path, member.size):
         content.take(path, member.read())
 
@@ -325,7 +299,7 @@ def _inside(name: str, content: Content) -> str:
     """Return a member's path below the one folder that archives of repositories have at their top; empty for one that leads out."""
     parts = name.removeprefix("./").split("/")
     if name.startswith("/") or ".." in parts or "\\" in name:
-        content.left[name] = "its path leads out of the archive"
+        content.skip(name, "its path leads out of the archive")
         return ""
     return "/".join(parts[1:])
 

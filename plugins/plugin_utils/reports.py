@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write_report
 
 display = Display()
 
@@ -27,7 +27,7 @@ def conclude(
     elif args["dest"]:
         path = Path(of_fleet(args["dest"], variables))
         try:
-            write(path, json.dumps(found, indent=2, sort_keys=True) + "\n")
+            write_report(path, json.dumps(found, indent=2, sort_keys=True) + "\n")
         except OSError as error:
             raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error
     failed = not found["well"] and args["fail_on"] != "never"

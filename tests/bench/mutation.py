@@ -27,6 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from common import tracked_files
+
 ENGINE = "plugins/module_utils"
 PARTS = {
     "plan": [f"{ENGINE}/_plan"],
@@ -173,13 +177,8 @@ def choose(parts: list[str], count: int, seed: int) -> list[tuple[str, Mutation]
 
 def copy(folder: Path) -> Path:
     """Copy the tracked files, so that the working tree stays as it is."""
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        check=True,
-    )
     target = folder / "copy"
-    for name in filter(None, listed.stdout.decode().split("\0")):
+    for name in tracked_files():
         source, place = ROOT / name, target / name
         if source.is_symlink() or source.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import common
 import demo_summary
 import newcomer
 import pytest
@@ -428,3 +430,24 @@ def test_what_a_simulated_spark_has_instead(tmp_path: Path) -> None:
     said = yaml.safe_load(tutorial.simulated("10.88", {"spark-1": "11"}, spark_extra=1))
     assert said["spark_gpu_args"] == [] and said["spark_extra"] == 1 and "10.88.0.11" in said["ansible_host"]
     assert "ansible_host" not in yaml.safe_load(tutorial.simulated("10.88", {}))
+
+
+def test_git_of_our_trees_obeys_no_other_repository_and_runs_no_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook such as pre-commit tells git by variables which repository and index it is about."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name, value in {"GIT_DIR": "elsewhere", "GIT_INDEX_FILE": "elsewhere", "GIT_WORK_TREE": "elsewhere"}.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    common.git("init", "--quiet", root=tree)
+    for name, value in {"core.fsmonitor": str(program), "core.hooksPath": str(tmp_path)}.items():
+        common.git("config", name, value, root=tree)
+    shutil.copy2(program, tmp_path / "post-index-change")
+    (tree / "a.py").touch()
+    common.git("add", "--all", root=tree)
+    assert common.tracked_files(root=tree) == ["a.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["post-index-change", "program", "tree"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-ROOT = Path(__file__).resolve().parents[2]
+from common import ROOT, tracked_files
 
 
 class AnsibleLoader(yaml.SafeLoader):
@@ -23,14 +21,7 @@ AnsibleLoader.add_multi_constructor("!", lambda loader, _suffix, node: getattr(n
 @cache
 def tracked() -> tuple[str, ...]:
     """Files that git tracks or would track, as they are on disk now."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return tuple(sorted({name for name in listing.split("\0") if name and (ROOT / name).exists()}))
+    return tuple(tracked_files())
 
 
 def below(*prefixes: str, suffix: str = "") -> list[str]:

@@ -63,6 +63,16 @@ def test_a_file_of_variables_is_checked_as_well(tmp_path: Path) -> None:
     assert code != 0 and "did you mean 'spark_lock_file'?" in text
 
 
+def test_names_of_variables_that_are_no_text_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "more.yml").write_text("7: x\n1.5: x\ntrue: x\n2026-01-01: x\nspark_lock_fiel: lock.yml\n")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/all.yml").write_text("7: x\n1.5: x\ntrue: x\n2026-01-01: x\n")
+    code, text = run(tmp_path, "plan", "-e", f"@{tmp_path}/more.yml")
+    assert code != 0 and "did you mean 'spark_lock_file'?" in text and "has no attribute" not in text
+    code, text = run(tmp_path, "plan")
+    assert code == 0, text
+
+
 def test_what_is_right_goes_through(tmp_path: Path) -> None:
     given = json.dumps({"spark_autofix": "{{ 1 == 1 }}", "rack": 3, "service_user": "x", "spark_total_gib": 119})
     code, text = run(tmp_path, "plan", "-e", given, "-e", "spark_moving_hosts=3", "-e", "spark_lock_ask=off")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ipaddress
 from typing import Any, TypedDict
 
+from .._common import plain_data
+
 KINDS = ("vllm", "asr", "tts", "ollama", "external")
 HEALTH = {"vllm": "/v1/models", "asr": "/health", "tts": "/health", "ollama": "/api/tags", "external": "/v1/models"}
 """Path that says whether an endpoint of each kind is there, as the report of two Sparks with speech and Ollama asks them."""
@@ -85,7 +87,7 @@ def is_loopback(listen: str) -> bool:
     A name other than localhost is not known to lead there, whatever it looks like.
     """
     try:
-        address = ipaddress.ip_address(listen.strip("[]"))
+        address = ipaddress.ip_address(plain_data.strict_address(listen.strip("[]")))
     except ValueError:
         return listen == "localhost"
     mapped = getattr(address, "ipv4_mapped", None)
@@ -95,7 +97,7 @@ def is_loopback(listen: str) -> bool:
 def is_any(listen: str) -> bool:
     """Tell whether a server that listens there answers on all addresses of its host."""
     try:
-        return ipaddress.ip_address(listen.strip("[]")).is_unspecified
+        return ipaddress.ip_address(plain_data.strict_address(listen.strip("[]"))).is_unspecified
     except ValueError:
         return listen in ("", "0")
 

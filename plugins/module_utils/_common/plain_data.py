@@ -23,6 +23,9 @@ LONGEST_TEXT = 60_000
 """Bytes; docker reads no line of an env file that is longer than 64 KiB."""
 DEEPEST = 40
 """Levels of lists and mappings; no setting of vLLM, Docker or LiteLLM has more than ten."""
+NESTED = f"it is nested more than {DEEPEST} deep"
+MOST_PARTS = 100_000
+"""Entries of all lists and mappings of a document together; the largest recipe has 2,000."""
 EVERYWHERE = ("*",)
 """For C(endless) of C(unfit): numbers without end are allowed at any place."""
 MOST_MESSAGES = 10
@@ -35,6 +38,23 @@ T = TypeVar("T")
 def view(kind: type[T], found: Mapping[str, Any]) -> T:
     """Return an object of a dataclass of what a mapping has of its fields. Raises TypeError where it lacks one that has no default."""
     return kind(**{each.name: found[each.name] for each in fields(kind) if each.name in found})  # type: ignore[arg-type]  # it is a dataclass
+
+
+def endless(value: Any) -> str:
+    """Say why nothing can be done with lists and mappings in reasonable time: their depth, or their size with aliases of YAML; else nothing."""
+    parts, level = 0, [value]
+    for _depth in range(DEEPEST + 1):
+        below = []
+        for each in level:
+            items = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
+            parts += len(items)
+            if parts > MOST_PARTS:
+                return f"it has more than {MOST_PARTS} entries, those that aliases repeat included"
+            below += [item for item in items if isinstance(item, (Mapping, list, tuple))]
+        if not below:
+            return ""
+        level = below
+    return NESTED
 
 
 class InputError(ValueError):
@@ -164,6 +184,10 @@ NO_TEXT = re.compile("[\x00\ud800-\udfff\ufdd0-\ufdef" + "".join(f"{chr(n + 0xFF
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
+ZONE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
+"""As Linux names interfaces."""
+
+
 def is_line(value: Any) -> bool:
     """Tell whether a value is a text with something in it, on one line."""
     return isinstance(value, str) and bool(value.strip()) and not CONTROL.search(value)
@@ -196,12 +220,23 @@ def is_port(value: Any) -> bool:
     return is_whole(value, 1, 65535)
 
 
+def strict_address(text: str) -> str:
+    """Return the text of an address or network as it is. Raises ValueError where the zone behind its C(%) is no name of an interface.
+
+    Python takes any characters there, line ends too, so each parser of addresses is given its text by this.
+    """
+    zone = text.split("/")[0].partition("%")[2]
+    if "%" in text and not ZONE.fullmatch(zone):
+        raise ValueError(f"{shown(text)} has a zone that is no name of an interface")
+    return text
+
+
 def is_address(value: Any) -> bool:
     """Tell whether a value is an IP address or the name of a host."""
     if not isinstance(value, str):
         return False
     try:
-        ipaddress.ip_address(value)
+        ipaddress.ip_address(strict_address(value))
     except ValueError:
         return HOST_NAME.fullmatch(value) is not None
     return True
@@ -223,7 +258,7 @@ def web_address(value: Any) -> SplitResult | None:
 
 
 class Required(NamedTuple):
-    """A form that may not be missing; all others may be C(None)."""
+    """A form that may not be C(None), as entries of lists and of C(MappingOf) may not; other keys of a mapping may."""
 
     form: Any
 
@@ -253,7 +288,8 @@ def misfits(value: Any, form: Any, where: str) -> list[str]:
     if isinstance(form, MappingOf):
         if not isinstance(value, Mapping):
             return [f"{where} is {kind(value)}, not a mapping"]
-        return [text for key, item in value.items() for text in misfits(item, form.form, f"{where}.{key}")]
+        inner = form.form if isinstance(form.form, Required) else Required(form.form)
+        return [text for key, item in value.items() for text in misfits(item, inner, f"{where}.{key}")]
     if isinstance(form, dict):
         if not isinstance(value, Mapping):
             return [f"{where} is {kind(value)}, not a mapping"]

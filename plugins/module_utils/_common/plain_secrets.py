@@ -8,26 +8,48 @@ What is a secret is decided by C(redaction) alone, by the name of a thing and by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import redaction
 
 WHERE_SEEN = "everybody who may list processes, run docker inspect or read the unit would see it"
-ENV_OPTIONS = ("-e", "--env")
-"""Options of docker run whose next word is NAME=VALUE."""
+PAIRS = re.compile(r"(?:-[el]|--(?:env|label|annotation|log-opt|storage-opt|sysctl|driver-opt))(?==|$)")
+"""Options of docker run that are given NAME=VALUE."""
+_SHORT_PAIR = re.compile(r"-[el](?=\w)")
+_QUERY = re.compile(r"(?<=[?&;])([\w.%-]{1,80})=([^&;#\s\"']{1,400})")
+_QUERY_WORDS = ("sig", "signature", "key", "code")
+_PHRASE = re.compile(r"(?:KEY|SEED|PASS)_?PHRASE$|MNEMONIC$|SIGNATURE$|(?:PRIVATE|SECRET|ACCESS|SIGNING|MASTER)KEY$")
+"""Ends of variables that hold secrets beside those whose words say so."""
+_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{12,}")
 OPTION_VARIABLES = {"hf-token": "HF_TOKEN", "api-key": "VLLM_API_KEY"}
 """Options of vllm serve that a variable of the environment stands in for."""
 
 
 def in_environment(env: Mapping[Any, Any]) -> list[str]:
     """Return the names of variables whose values are secrets, in their order."""
-    return [
-        str(name)
-        for name, value in env.items()
-        if redaction.holds_secret(value)
-        or (redaction.is_secret_variable(str(name)) and redaction.could_be_secret(value, str(name)))
-    ]
+    return [str(name) for name, value in env.items() if holds_secret(value) or _of_variable(str(name), value)]
+
+
+def _of_variable(name: str, value: Any) -> bool:
+    """Tell whether the name of a variable says that its value is a secret; S3_ACCESS may be a key or a word such as read."""
+    if name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value)):
+        return True
+    return redaction.could_be_secret(value, name) and bool(
+        redaction.is_secret_variable(name) or _PHRASE.search(name.upper())
+    )
+
+
+def holds_secret(value: Any) -> bool:
+    """Tell whether a text has a secret in it: by its form, or by the name of a parameter of a URL (C(?token=...))."""
+    if redaction.holds_secret(value):
+        return True
+    parameters = _QUERY.findall(value) if isinstance(value, str) and "://" in value else ()
+    return any(
+        (redaction.is_secret_option(name) or name.lower() in _QUERY_WORDS) and redaction.could_be_secret(text, name)
+        for name, text in parameters
+    )
 
 
 def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator[tuple[str, str]]:
@@ -44,7 +66,7 @@ def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator
     elif isinstance(settings, list):
         for index, value in enumerate(settings):
             yield from in_settings(value, f"{path}[{index}]", secret)
-    elif redaction.holds_secret(settings) or (secret and redaction.could_be_secret(settings, path)):
+    elif holds_secret(settings) or (secret and redaction.could_be_secret(settings, path)):
         yield path, str(settings)
 
 
@@ -57,9 +79,9 @@ def in_words(words: Sequence[Any]) -> list[str]:
     texts = [str(word) for word in words]
     for index, text in enumerate(texts):
         before = texts[index - 1] if index else ""
-        glued = text[2:] if text.startswith("-e") and len(text) > 2 else None
-        if before in ENV_OPTIONS or glued is not None or text.startswith("--env="):
-            given = glued if glued is not None else text.partition("=")[2] if text.startswith("--env=") else text
+        own, short = PAIRS.match(text), _SHORT_PAIR.match(text)
+        if PAIRS.fullmatch(before) or short or (own and own.end() < len(text)):
+            given = text[short.end() :] if short else text[own.end() + 1 :] if own and own.end() < len(text) else text
             name, equals, value = given.partition("=")
             found += in_environment({name: value}) if equals else []
             continue
@@ -68,7 +90,7 @@ def in_words(words: Sequence[Any]) -> list[str]:
             found += [option] if redaction.could_be_secret(value, option) else []
         elif before.startswith("--") and "=" not in before and redaction.is_secret_option(before.lstrip("-")):
             found += [before] if not text.startswith("-") and redaction.could_be_secret(text, before) else []
-        elif redaction.holds_secret(text):
+        elif holds_secret(text):
             found.append(option if equals and option.startswith("-") else f"word {index + 1}")
     return found
 

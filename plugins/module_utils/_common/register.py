@@ -25,7 +25,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "info": "persistent_config",
     },
     "cluster": {"error": "address image interface unreached", "warning": "hosts_differ", "info": "executor unreported"},
-    "container": {"error": "mount read_only", "warning": "read_only weaker"},
+    "container": {"error": "mount read_only", "warning": "network read_only weaker"},
     "doctor": {
         "error": """
             answer_repeats disk disk_fault driver_mismatch engine_log gpu_fault gpu_memory_refused gpu_silent guard_off

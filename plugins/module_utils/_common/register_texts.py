@@ -269,6 +269,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "your own options give a container more privileges on the host than the default",
             "remove them, or ignore the finding by its id: [inventory.md](inventory.md)",
         ),
+        "container.network": (
+            "your own options of docker take a server out of the network of its host, or publish its port",
+            "remove them: `port`, `host`, `spark_listen` and `spark_allow_from` say where it listens and for whom",
+        ),
         "container.read_only": (
             "an option or a variable makes vLLM write below `HF_HOME`, which is read-only in the container",
             "leave it out",

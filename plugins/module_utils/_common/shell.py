@@ -9,9 +9,12 @@ C(shell_script) reads whole scripts on top of it.
 from __future__ import annotations
 
 import ast
+import contextlib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Union
@@ -35,6 +38,52 @@ _OPERATIONS: dict[type, Callable[[int, int], int]] = {
 
 Value = Union[str, "list[str]"]
 
+MOST_EXPANDED = 2**20
+"""Characters that all variables of one launch may expand to together. Variables that hold each other ten times over would need more memory than
+any machine has; the largest published launch needs 20,000."""
+MOST_NESTED = 40
+"""Commands, and variables in defaults of variables, that may stand in each other."""
+MOST_CUT = 4096
+"""Characters of a value of which C(#), C(%) and C(/) take a part: each length is tried."""
+MOST_READ = 2**22
+"""Characters that are read of one launch: those of a function at each call, those of a here-document once more as a script."""
+
+
+@dataclass
+class _Effort:
+    """Characters that one launch has taken so far."""
+
+    expanded: int = 0
+    read: int = 0
+
+
+_effort: ContextVar[_Effort] = ContextVar("effort")
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[None]:
+    """Bound what is expanded and read inside, however many texts it is in. Nothing is bounded elsewhere."""
+    token = _effort.set(_Effort())
+    try:
+        yield
+    finally:
+        _effort.reset(token)
+
+
+class TooLong(ValueError):
+    """A launch takes more than C(MOST_EXPANDED) or C(MOST_READ) characters."""
+
+
+def count_expanded(name: str, value: Value) -> Value:
+    """Return the value of a variable, counted against the bound."""
+    effort = _effort.get(None) or _Effort()
+    effort.expanded += len(value) if isinstance(value, str) else sum(map(len, value)) + len(value)
+    if effort.expanded > MOST_EXPANDED:
+        raise TooLong(
+            f"with ${{{name}}} its variables expand to more than {MOST_EXPANDED // 1024} KiB, which no launch needs"
+        )
+    return value
+
 
 @dataclass
 class Command:
@@ -53,7 +102,7 @@ class Shell:
     substitutions: commands in C($(...)) that launch something.
     """
 
-    values: dict[str, str] = field(default_factory=dict)
+    values: MutableMapping[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
     arguments: list[str] | None = field(default_factory=list)
     substitutions: list[str] = field(default_factory=list)
@@ -103,7 +152,7 @@ def read_words(text: str, variables: Mapping[str, str] | None = None) -> list[st
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """Replace C($NAME), C(${NAME}) and C(${NAME:-default}) in a text; what is not known stays as C(${NAME})."""
-    return _expand(text, Shell(dict(variables)))
+    return _expand(text, Shell(ChainMap({}, variables)))  # type: ignore[arg-type]  # only the first of them is written to
 
 
 def unknown_names(text: str) -> list[str]:
@@ -186,6 +235,8 @@ def _closing_brace(text: str, position: int) -> int:
             quote = sign
         elif text.startswith("${", position):
             depth += 1
+            if depth > MOST_NESTED:
+                raise ValueError("it is nested too deeply")
             position += 1
         elif sign == "}":
             depth -= 1
@@ -205,6 +256,10 @@ def _parameter(inner: str, shell: Shell, quoted: bool) -> Value:
             return str(len(shell.arguments))
         return f"${{{inner}}}"
     name, index, rest = match.group(1), (match.group(2) or "")[1:-1], match.group(3)
+    return count_expanded(name, _read_parameter(name, index, rest, shell, quoted))
+
+
+def _read_parameter(name: str, index: str, rest: str, shell: Shell, quoted: bool) -> Value:
     value: Value | None
     if name in ("@", "*") or index in ("@", "*"):
         value = list(shell.arguments or []) if name in ("@", "*") else _items(name, shell)
@@ -265,10 +320,16 @@ def _word(word: str, shell: Shell, quoted: bool) -> Value:
 
 def _cut(value: str, rest: str, shell: Shell, unknown: str) -> str:
     """Apply C(#), C(%) and C(/); anything else is not known."""
+    if len(value) > MOST_CUT:
+        return unknown
     kind = next((sign for sign in ("##", "#", "%%", "%", "//", "/") if rest.startswith(sign)), "")
     pattern = _expand(rest[len(kind) :].replace('"', "").replace("'", ""), shell)
     if kind in ("/", "//"):
         old, _slash, new = pattern.partition("/")
+        if old and value.count(old) * len(new) > MOST_EXPANDED:
+            raise TooLong(
+                f"a replacement in {unknown} has more than {MOST_EXPANDED // 1024} KiB, which no launch needs"
+            )
         return value.replace(old, new, -1 if kind == "//" else 1) if old and not re.search(r"[*?\[]", old) else unknown
     if kind in ("#", "##"):
         ends = [end for end in range(len(value) + 1) if fnmatchcase(value[:end], pattern)]
@@ -281,22 +342,32 @@ def _cut(value: str, rest: str, shell: Shell, unknown: str) -> str:
 
 def arithmetic(text: str, shell: Shell) -> int | None:
     """Work out C($((...))) of whole numbers, C(None) where something is not known or not a number."""
-    text = re.sub(r"\b[A-Za-z_]\w*\b", lambda match: shell.get(match.group()) or match.group(), _expand(text, shell))
+
+    def value(match: re.Match[str]) -> str:
+        return str(count_expanded(match.group(), shell.get(match.group()) or match.group()))
+
+    text = re.sub(r"\b[A-Za-z_]\w*\b", value, _expand(text, shell))
     try:
         return _number(ast.parse(text.replace("/", "//").strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
         return None
 
 
+def _small(value: int) -> int:
+    if abs(value) >= 10**15:
+        raise ValueError("no number of a launch")
+    return value
+
+
 def _number(node: Any) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < 10**15:
-        return int(node.value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return _small(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_number(node.operand)
     if isinstance(node, ast.BinOp):
         for kind, operation in _OPERATIONS.items():
             if isinstance(node.op, kind):
-                return operation(_number(node.left), _number(node.right))
+                return _small(operation(_number(node.left), _number(node.right)))
     raise ValueError("no number")
 
 
@@ -304,6 +375,10 @@ class Reader:
     """Goes through a script once, character by character."""
 
     def __init__(self, text: str, shell: Shell, operators: bool = True) -> None:
+        effort = _effort.get(None) or _Effort()
+        effort.read += len(text)
+        if effort.read > MOST_READ:
+            raise TooLong("its functions and here-documents are read too often: this is no launch")
         text = text.strip()
         # A backslash at the end of a line joins it with the next; people leave blanks behind it.
         self.joints = [match.start() for match in _CONTINUED.finditer(text)]
@@ -326,6 +401,11 @@ class Reader:
         for count, joint in enumerate(self.joints):
             shift = count if joint - shift > self.position else count + 1
         return 1 + self.text.count("\n", 0, self.position) + shift
+
+    def line_end(self) -> int:
+        """Return where the line that is being read ends."""
+        end = self.text.find("\n", self.position)
+        return len(self.text) if end < 0 else end
 
     def all_fields(self) -> list[str]:
         """Read every word to the end."""
@@ -354,7 +434,7 @@ class Reader:
             redirected = _REDIRECTION.match(rest) if not _PLACEHOLDER.match(rest) else None
             given = _ASSIGNMENT.match(self.text, self.position)
             if rest[0] == "#":
-                self.position += len(self.text[self.position :].partition("\n")[0])
+                self.position = self.line_end()
             elif redirected:
                 self._redirected(redirected, command)
             elif rest[0] in ";|&()\n":
@@ -389,7 +469,7 @@ class Reader:
             if sign in " \t\r\n":
                 self.position += 1
             elif sign == "#":
-                self.position += len(self.text[self.position :].partition("\n")[0])
+                self.position = self.line_end()
             elif sign in ";|&(<>" and not self.text.startswith(("<(", ">("), self.position):
                 if not _PLACEHOLDER.match(self.text, self.position):
                     raise ValueError(f"line {self.line}: '{sign}' cannot stand in an array")
@@ -415,7 +495,7 @@ class Reader:
         for delimiter, indented, quoted, command in self.documents:
             lines = []
             while not self.done:
-                line, _end, _rest = self.text[self.position :].partition("\n")
+                line = self.text[self.position : self.line_end()]
                 self.position += len(line) + 1
                 if (line.lstrip("\t") if indented else line).rstrip("\r") == delimiter:
                     break
@@ -465,7 +545,9 @@ class Reader:
             self.position = placeholder.end()
             name = placeholder.group(1)
             known = self.shell.values.get(name, self.shell.values.get(re.sub(r"\W", "_", name)))
-            return [f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name)}}}" if known is None else known], False
+            if known is None:
+                return [f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name)}}}"], False
+            return [str(count_expanded(name, known))], False
         if self.text.startswith(("<(", ">("), self.position):
             start, self.position = self.position, _closing_parenthesis(self.text, self.position + 2)
             return [self.text[start : self.position]], False
@@ -492,7 +574,9 @@ class Reader:
 
     def home(self, text: str) -> str:
         """Replace a leading tilde where the home is known."""
-        return self.shell.values.get("HOME", "~") + text[1:] if text == "~" or text.startswith("~/") else text
+        if text != "~" and not text.startswith("~/"):
+            return text
+        return f"{count_expanded('HOME', self.shell.values.get('HOME', '~'))}{text[1:]}"
 
     def _closing(self, sign: str, start: int) -> int:
         end = self.text.find(sign, start)

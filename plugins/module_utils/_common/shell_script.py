@@ -13,13 +13,12 @@ import re
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from .shell import Command, Reader, Shell, Value, unknown_names
+from .shell import MOST_NESTED, Command, Reader, Shell, TooLong, Value, unknown_names
 
 TAKEN, PERHAPS, SKIPPED = 2, 1, 0
-MOST_COMMANDS = 20_000
+MOST_COMMANDS = 4_000
 MOST_TURNS = 64
 DEEPEST = 12
-MOST_NESTED = 40
 _WORD = re.compile(r"(?:\[\[|[A-Za-z]+|[{}!])(?=[\s;&|()<>]|$)")
 _FUNCTION = re.compile(r"(?:function\s+([\w.:-]+)\s*(?:\(\s*\))?|([A-Za-z_][\w.:-]*)\s*\(\s*\))\s*")
 _CLOSING = ("then", "do", "done", "fi", "elif", "else", "esac", "}")
@@ -82,7 +81,14 @@ class _Script(Reader):
                 return ")", status
             if word in _CLOSING:
                 raise ValueError(f"line {self.line}: '{word}' closes nothing; no shell would take this")
-            status = self._list(mode)
+            position, outermost = self.position, self.depth == self.nested == 0
+            try:
+                status = self._list(mode)
+            except TooLong as error:
+                if not outermost:
+                    raise
+                self.position = position
+                raise ValueError(f"line {self.line}: {error}") from None
 
     def _skip_lines(self) -> None:
         while not self.done:
@@ -93,7 +99,7 @@ class _Script(Reader):
             elif sign in " \t\r" or (sign == ";" and not self.text.startswith(";;", self.position)):
                 self.position += 1
             elif sign == "#":
-                self.position += len(self.text[self.position :].partition("\n")[0])
+                self.position = self.line_end()
             else:
                 return
 

@@ -17,6 +17,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .plain_data import strict_address
+
 Parser = Callable[[Any, str], Any]
 
 MOST_TEXT = 4096
@@ -238,7 +240,7 @@ def name_of_image(value: Any, where: str) -> str:
 def address(value: Any, where: str) -> str:
     """An IP address."""
     try:
-        return str(ipaddress.ip_address(text(value, where).partition("%")[0]))
+        return str(ipaddress.ip_address(strict_address(text(value, where)).partition("%")[0]))
     except ValueError as error:
         raise refuse(where, value, "an IP address") from error
 
@@ -246,7 +248,7 @@ def address(value: Any, where: str) -> str:
 def network(value: Any, where: str) -> str:
     """An IP network."""
     try:
-        return str(ipaddress.ip_network(text(value, where)))
+        return str(ipaddress.ip_network(strict_address(text(value, where))))
     except ValueError as error:
         raise refuse(where, value, "an IP network") from error
 

@@ -38,7 +38,11 @@ VARIABLES: dict[str, Key] = {
     "spark_registries": Key(
         list, [], "accounts of Docker at registries, for all hosts that pull from them", page="inventory.md#registries"
     ),
-    "spark_hf_endpoint": Key(str, "", "address of a Hugging Face mirror; the public hub when left out"),
+    "spark_hf_endpoint": Key(
+        str,
+        "",
+        "address of a Hugging Face mirror, `https://...` without login and parameters; the public hub when left out",
+    ),
     "spark_gpu_args": Key(list, ["--gpus", "all"], "how docker run is given the GPU"),
     "spark_ulimits": Key(list, ["memlock=-1", "stack=67108864"], "ulimits of the engines' containers"),
     "spark_shm_size": Key(str, "8g", "private /dev/shm of each engine; an upper bound, taken from the same memory"),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._cluster import cabling
-from .._common import untrusted
+from .._common import plain_data, untrusted
 
 MOST_ADDRESSES = 1024
 """Addresses of one run; a /22, more than a rack of Sparks."""
@@ -104,7 +104,7 @@ def _targets_of(text: str) -> list[Target]:
     if span:
         return [Target(address, RANGE) for address in _span(span["first"], span["last"], int(span["low"]))]
     try:
-        return [Target(str(ipaddress.ip_address(text)))]
+        return [Target(str(ipaddress.ip_address(plain_data.strict_address(text))))]
     except ValueError:
         pass
     named = _NAMED.fullmatch(text)
@@ -120,7 +120,7 @@ def _targets_of(text: str) -> list[Target]:
 
 def _is_address(text: str) -> bool:
     try:
-        ipaddress.ip_address(text)
+        ipaddress.ip_address(plain_data.strict_address(text))
     except ValueError:
         return False
     return True
@@ -128,7 +128,7 @@ def _is_address(text: str) -> bool:
 
 def _network(text: str) -> list[str]:
     try:
-        network = ipaddress.ip_network(text, strict=False)
+        network = ipaddress.ip_network(plain_data.strict_address(text), strict=False)
     except ValueError as error:
         raise ValueError("is no network") from error
     if network.num_addresses > MOST_ADDRESSES:

@@ -98,7 +98,7 @@ def findings(
     :param expected: see C(given_back)
     :param read_only: see C(given_back)
     :param where: the options stand, for the message
-    :returns: one finding, or none
+    :returns: findings, one of each kind
     """
     found = given_back(words, expected, read_only)
     told = []
@@ -110,6 +110,22 @@ def findings(
                 f"{', '.join(found)} in {where} {'gives' if len(found) == 1 else 'give'} the container more of the host than it has by "
                 "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights.",
                 f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules.",
+                service,
+            )
+        )
+    networks = [
+        name if value is None else f"{name} {value}"
+        for name, value in _read(words).options
+        if name in ("--publish", "--publish-all") or (name == "--network" and value != "host")
+    ]
+    if networks:
+        told.append(
+            Finding(
+                "container.network",
+                "warning",
+                f"{', '.join(networks)} in {where}: the server is meant to use the network of its host. In one of its own neither the host nor a "
+                "gateway reaches it on the address of the plan, and a published port that is not the planned one is in no firewall: ufw does not see it.",
+                f"Take it out of {where}: 'port' is the port, and 'host', spark_listen and spark_allow_from say who reaches it.",
                 service,
             )
         )

@@ -184,6 +184,10 @@ def _bytes(size: float | None) -> int | None:
     return None if size is None else int(size * GIB)
 
 
+KEYS = ("schema", "models", "quant_configs", "draft_configs", "rows")
+"""Of the file of what was measured."""
+
+
 def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the file of what was measured of launches.
 
@@ -192,7 +196,7 @@ def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tupl
     :returns: the file, and why launches are not in it, without their names
     """
     named = frozenset(public)
-    found: dict[str, Any] = {"schema": SCHEMA, "models": {}, "quant_configs": {}, "draft_configs": {}, "rows": []}
+    found: dict[str, Any] = dict(zip(KEYS, (SCHEMA, {}, {}, {}, [])))
     left_out: list[str] = []
     for launch in launches:
         configs = {key: public_fields(launch[key]) for key in ("config", "quant_config", "draft_config") if launch[key]}

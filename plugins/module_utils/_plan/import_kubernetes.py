@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._common import redaction
+from .._common import redaction, shell
 from .._common.docker_run import DockerRun
 from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
@@ -217,7 +217,9 @@ def _settled(value: Any, known: Mapping[str, Any], given: Mapping[str, str]) -> 
         name = match.group(1)
         if name is None:
             return "$"
-        return f"${{{name}}}" if known.get(name) is None else text_of(known[name])
+        if known.get(name) is None:
+            return f"${{{name}}}"
+        return str(shell.count_expanded(name, text_of(known[name])))
 
     text = _REFERENCE.sub(referred, text_of(value))
     return _PLACEHOLDER.sub(lambda match: given.get(match.group(1), match.group()), text)

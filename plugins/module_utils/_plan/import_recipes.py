@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._common import shell_script
+from .._common import shell, shell_script
 from . import import_engine, import_scripts
 from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable, text_of, words_of
 from .import_engine import brief
@@ -30,14 +30,18 @@ _DOUBLED = re.compile(r"\{\{|\{([A-Za-z_]\w*)\}|\}\}")
 def _fill(template: str, values: Mapping[str, Any]) -> str:
     """Replace C({name}); braces around anything else are literal, and doubled ones where a template doubles them."""
     texts = {name: text_of(value) for name, value in values.items()}
+
+    def value(name: str) -> str:
+        return str(shell.count_expanded(name, texts[name]))
+
     for name in texts:  # a value may hold placeholders itself
-        texts[name] = _PLACEHOLDER.sub(lambda m: texts.get(m[1], m[0]), texts[name])
+        texts[name] = _PLACEHOLDER.sub(lambda m: value(m[1]) if m[1] in texts else m[0], texts[name])
     missing = sorted({m[1] for m in _DOUBLED.finditer(template) if m[1] and m[1] not in texts})
     if missing:
         raise Unreadable(f"the command waits for {', '.join(missing)}: say what that is (variables)")
     if "{{" in template:
-        return _DOUBLED.sub(lambda m: texts[m[1]] if m[1] else m[0][0], template)
-    return _PLACEHOLDER.sub(lambda m: texts[m[1]], template)
+        return _DOUBLED.sub(lambda m: value(m[1]) if m[1] else m[0][0], template)
+    return _PLACEHOLDER.sub(lambda m: value(m[1]), template)
 
 
 def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ Units and compose files are read here, scripts and recipes by C(import_scripts) 
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -112,8 +113,8 @@ def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
             draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
             continue
         draft.variables.update(_assignments(content.splitlines(), draft.variables))
-    for line in unit.all("Service", "Environment"):
-        draft.variables.update(_assignments(shell.read_words(line), draft.variables))
+    set_there = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
+    draft.variables.update(_assignments(set_there, draft.variables))
     for key, value in unit.sections.get("Service", []):
         if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
             continue
@@ -199,10 +200,11 @@ def _before(command: str) -> str:
 
 def _assignments(items: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
+    variables = ChainMap(found, dict(known))
     for item in items:
         name, equals, value = item.strip().partition("=")
         if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
-            found[name] = shell.expand(value.strip("\"'"), {**known, **found})
+            found[name] = shell.expand(value.strip("\"'"), variables)
     return found
 
 

@@ -170,6 +170,11 @@ CACHES = re.compile(
     r"/root/\.(?:cache/(?:vllm|flashinfer|triton|torch\S*|tilelang)|triton|tilelang|nv|flashinfer)(?:/.*)?"
 )
 
+MOST_BYTES = 256 * 1024
+"""Characters of a launch; the largest of 44 published ones has 21 KiB."""
+MOST_WORDS = 500
+"""Of its command; the largest has 187. Each that vLLM does not know is compared with all options that it has."""
+
 
 def import_launch(
     text: str,
@@ -211,26 +216,30 @@ def import_launch(
         docker command as it was
     :raises Unreadable: where there is no launch of vLLM in the text
     """
-    try:
-        draft = read_source(
-            text,
-            document,
-            form,
-            variables=dict(variables or {}),
-            files=dict(files or {}),
-            scripts=dict(scripts or {}),
-            select=select,
-            variant=variant,
-            features=features,
+    options = {"select": select, "variant": variant, "features": features}
+    with shell.bounded():
+        try:
+            if len(text) > MOST_BYTES:
+                raise Unreadable(f"it has more than {MOST_BYTES // 1024} KiB, which no launch has")
+            draft = read_source(
+                text,
+                document,
+                form,
+                variables=dict(variables or {}),
+                files=dict(files or {}),
+                scripts=dict(scripts or {}),
+                **options,
+            )
+            if (words := len(draft.run.command) + 2 * len(draft.run.options)) > MOST_WORDS:
+                raise Unreadable(f"its command has {words} words; one of a launch has {MOST_WORDS} at most")
+        except Unreadable as error:
+            raise Unreadable(str(_hide(str(error), set()))) from None
+        made = _Import(draft, catalogue)
+        service = made.service(name, port, image)
+        _add_config(service, made, config, known_recipes or {})
+        found: dict[str, Any] = _hide(
+            {**_result(draft, made, service), **_lint(service, made.nodes, catalogue)}, made.secrets
         )
-    except Unreadable as error:
-        raise Unreadable(str(_hide(str(error), set()))) from None
-    made = _Import(draft, catalogue)
-    service = made.service(name, port, image)
-    _add_config(service, made, config, known_recipes or {})
-    found: dict[str, Any] = _hide(
-        {**_result(draft, made, service), **_lint(service, made.nodes, catalogue)}, made.secrets
-    )
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._addons import addons
 from .._common import plain_data, schema, untrusted, validation
+from .._common.untrusted import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, variables
 from .service import Host, PlacedService, ServiceSpec, Sources
@@ -36,12 +37,17 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
             messages += strange
             if not strange:
                 variables[name] = value
+        address = given.get("address") or host
+        if not plain_data.is_line(address) or len(address.split()) != 1 or plain_data.unfit(address, ""):
+            messages.append(
+                f"host {host}: ansible_host is {plain_data.shown(address)}; it must be one address or name."
+            )
         said = {key: given.get(key) for key in ("measured", "images", "fabric")}
         for key, form in preflight.ANSWERS.items():
             strange = plain_data.unfit(said[key], key) or plain_data.misfits(said[key], form, key)
             if strange:
                 messages.append(
-                    f"host {host}: what it said of itself cannot be used ({'; '.join(strange[:3])}). Run again; if it stays, "
+                    f"host {host}: what it said of itself cannot be used ({' '.join(printable('; '.join(strange[:3])).split())}). Run again; if it stays, "
                     "something else answers in the place of this collection's modules there."
                 )
                 said[key] = None

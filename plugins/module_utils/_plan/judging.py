@@ -187,7 +187,7 @@ def budget_of(
             resident.append({"name": each["name"], "gib": each["memory_gib"]})
             staying.add(each["name"])
     for holder in (measured or {}).get("resident") or []:
-        holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
+        holds = float(holder["gib"]) + HOST_SIDE_GIB
         if holder["name"] in wanted:
             holds += sum(
                 part["gib"]["typical"]

@@ -89,7 +89,7 @@ def read(data: Any, origin: str) -> tuple[dict[str, Any] | None, list[str]]:
             body = {}
         lock[part] = {str(key): value for key, value in body.items()}
     answers = data.get("image_plans") or {}
-    if plain_data.misfits(answers, plain_data.MappingOf(plain_data.Required(str)), "image_plans"):
+    if plain_data.misfits(answers, plain_data.MappingOf(str), "image_plans"):
         messages.append(f"lock file {origin}: 'image_plans' must be a mapping of texts. {fix}")
         answers = {}
     lock["image_plans"] = {str(key): str(text) for key, text in answers.items()}

@@ -95,6 +95,10 @@ section:has(#only-fits:checked) .host:not(.fits){display:none}
 )
 
 
+MARK = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+"""A line that every page of this collection has, by which a later run knows that it may replace it."""
+
+
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
     """Return a whole page.
 
@@ -110,7 +114,7 @@ def document(title: str, sections: Iterable[str], style: str = "") -> str:
             '<html lang="en">',
             "<head>",
             '<meta charset="utf-8">',
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+            MARK,
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
             f"<style>\n{rules}\n</style>",

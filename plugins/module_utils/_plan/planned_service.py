@@ -14,6 +14,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._cluster.clustering import PORTS
+from .._common import plain_data
 from .._common.sizes import GIB
 from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
@@ -312,7 +313,7 @@ def _listen(host: Host, service: PlacedService) -> str:
     if settings["spark_management_address"]:
         return str(settings["spark_management_address"])
     try:
-        ipaddress.ip_address(host.address)
+        ipaddress.ip_address(plain_data.strict_address(host.address))
     except ValueError:
         measured = (host.measured or {}).get("management_address")
         return str(measured or host.address or "0.0.0.0")

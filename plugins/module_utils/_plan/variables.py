@@ -80,6 +80,14 @@ def _check_addresses(problems: validation.Problems, settings: Mapping[str, Any])
     for name in ("spark_listen", "spark_management_address"):
         if settings[name] and not plain_data.is_address(settings[name]):
             problems.add(f"'{name}' is {settings[name]!r}; it must be an address or a host name.")
+    mirror = settings["spark_hf_endpoint"]
+    parts = plain_data.web_address(mirror)
+    # A value with a login or a parameter may hold a secret, so it is not repeated.
+    if mirror and (parts is None or parts.username or parts.password or parts.query or parts.fragment):
+        problems.add(
+            "'spark_hf_endpoint' must be the address of a mirror with http:// or https://, without login and parameters; "
+            "spark_hf_token_file names the token."
+        )
     if settings["spark_shm_size"] and not service_keys.DOCKER_SIZE.fullmatch(settings["spark_shm_size"]):
         problems.add(
             f"'spark_shm_size' is {settings['spark_shm_size']!r}; write it as docker takes it, for example 8g."
@@ -93,6 +101,8 @@ def _check_secrets(problems: validation.Problems, settings: Mapping[str, Any], v
     # pip's variables are handed over by another way than the plan.
     others = {name: value for name, value in settings.items() if name in variables and not name.endswith("_pip_env")}
     for place, _secret in plain_secrets.in_settings({**others, "spark_docker_args": [], "spark_gpu_args": []}):
+        if place == "spark_hf_endpoint" and problems.named(place):
+            continue
         if not place.startswith(("spark_services", "spark_defaults", "spark_cluster")):  # which say it of each service
             for text in plain_secrets.sentences(
                 place,
@@ -111,7 +121,7 @@ def _check_image_catalogue(problems: validation.Problems, settings: dict[str, An
 def _check_fabric(problems: validation.Problems, settings: Mapping[str, Any]) -> None:
     for name in ("spark_fabric_addresses", "spark_ray_pip_env"):
         wrong = [
-            *plain_data.misfits(settings[name], plain_data.MappingOf(plain_data.Required(str)), name),
+            *plain_data.misfits(settings[name], plain_data.MappingOf(str), name),
             *plain_data.several_lines(settings[name], name),
         ]
         problems.messages += [f"{problems.where}: {message}" for message in wrong]
@@ -153,6 +163,6 @@ def _check_paths(problems: validation.Problems, settings: Mapping[str, Any]) -> 
 
 def _is_interface(text: Any) -> bool:
     try:
-        return isinstance(text, str) and "/" in text and bool(ipaddress.ip_interface(text))
+        return isinstance(text, str) and "/" in text and bool(ipaddress.ip_interface(plain_data.strict_address(text)))
     except ValueError:
         return False

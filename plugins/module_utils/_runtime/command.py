@@ -21,7 +21,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,8 @@ def run(
     tail: bool = False,
     merge: bool = False,
     cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    encoding: str = "utf-8",
 ) -> Answer:
     """Run a program without a shell; never raises for anything that the program does.
 
@@ -102,6 +104,8 @@ def run(
     :param tail: keep the end of what is longer, and do not stop it
     :param merge: both outputs in C(out), in the order of their writing
     :param cwd: folder that it runs in
+    :param env: its whole environment; the caller's when left out
+    :param encoding: of its outputs; C(latin-1) keeps every byte
     :returns: exit code and outputs, and why there is no answer where there is none
     """
     give_up = time.monotonic() + timeout
@@ -119,14 +123,14 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if merge else subprocess.PIPE,
             cwd=cwd,
-            env={**os.environ, **ENVIRONMENT},
+            env={**(os.environ if env is None else env), **ENVIRONMENT},
             start_new_session=True,
         )
     except OSError as error:
         if error.errno in _ABSENT:
             return Answer(MISSING, 127, err=str(error), why=f"{argv[0]} cannot be run: {error.strerror}")
         return Answer(SILENT, 124, why=f"{program} could not be started: {error.strerror}")
-    pipes = _Pipes(child, data, limit, tail)
+    pipes = _Pipes(child, data, limit, tail, encoding)
     try:
         in_time = pipes.go_on(give_up)
     except BaseException:
@@ -145,8 +149,11 @@ def run(
 class _Pipes:
     """The pipes of a program, read and written as far as they let one."""
 
-    def __init__(self, child: subprocess.Popen[bytes], data: bytes | None, limit: int, tail: bool) -> None:
+    def __init__(
+        self, child: subprocess.Popen[bytes], data: bytes | None, limit: int, tail: bool, encoding: str
+    ) -> None:
         self.child, self.data, self.limit, self.tail = child, memoryview(data or b""), limit, tail
+        self.encoding = encoding
         self.kept: dict[Any, bytearray] = {stream: bytearray() for stream in (child.stdout, child.stderr) if stream}
         self.too_much = False
         self.selector = selectors.DefaultSelector()
@@ -230,7 +237,9 @@ class _Pipes:
                 with contextlib.suppress(OSError):
                     stream.close()
         texts = [bytes(self.kept.get(stream, b"")[-self.limit :]) for stream in (self.child.stdout, self.child.stderr)]
-        return decode_text(texts[0]), decode_text(texts[1])
+        if self.encoding == "utf-8":
+            return decode_text(texts[0]), decode_text(texts[1])
+        return texts[0].decode(self.encoding, "replace"), texts[1].decode(self.encoding, "replace")
 
 
 def _end(child: subprocess.Popen[bytes], key: tuple[str, ...]) -> None:

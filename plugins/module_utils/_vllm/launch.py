@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Optional
 
-from .._common import validation
+from .._common import plain_data, validation
+from .._common.untrusted import parse_json
 from . import catalogue, versions
 from .catalogue import Option
 from .versions import Version
@@ -329,7 +330,8 @@ def _word(word: Any) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, (dict, list)):
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        with contextlib.suppress(TypeError):  # keys of several types, as YAML allows, have no order
+            return json.dumps(value, sort_keys=True, separators=(",", ":"))
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -400,13 +402,13 @@ def _json(option: Option, value: Any, version: Version | None) -> Any:
             return value
         sizes = option.read_into_class and catalogue.trait("json-size", version)
         try:
-            found = json.loads(_sizes_in_json(value) if sizes else value)
-        except ValueError:
+            found = parse_json(_sizes_in_json(value) if sizes else value, "the value", finite=False, exact=True)
+        except ValueError as error:
             raise _Refused(
                 Problem(
                     "bad_value",
                     f"--{option.name}",
-                    f"is {value!r}, which is no JSON",
+                    f"is {plain_data.shown(value)}, which is no JSON: {error}",
                     "Quote it as one JSON text.",
                     f"argument --{option.name}: Value {value} cannot be converted to JSON",
                     value,
@@ -552,7 +554,7 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
         value = value if isinstance(value, list) else str(value).split(",")
     elif isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value, "the value", finite=False, exact=True)
         except ValueError:
             if catalogue.trait("dotted-size", version):
                 with contextlib.suppress(ValueError):  # a plain word stays one

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import cluster_fixture
+import yaml
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     addons,
     clients,
@@ -29,9 +32,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schema
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, schema
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_memory
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_keys
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight, service_keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import overheads
@@ -640,6 +643,71 @@ FACTS: dict[str, Any] = {
     "management_address": "192.168.1.11",
 }
 
+ANSWERS: dict[str, Any] = {
+    "measured": {
+        **FACTS,
+        "machine": {"is_spark": True, "bios_version": "5.36", "product_name": "NVIDIA_DGX_Spark"},
+        "dgx_os": {"version": "7.2.3"},
+        "gpu": {**FACTS["gpu"], "cuda_version": "13.0", "processes": [{"name": "python3", "used_mib": 800}]},
+        "memory": {
+            **FACTS["memory"],
+            "free_gib": 20.0,
+            "cma_total_gib": 1.0,
+            "cma_free_gib": 0.5,
+            "large_blocks": 12,
+        },
+        "containers": [
+            {"name": "spark-own", "service": "own", "state": "running", "fingerprint": "0123", "managed": True},
+            {"name": "spark-fast", "service": "", "state": "exited", "fingerprint": "", "managed": False},
+        ],
+        "units": [
+            {"name": name, "active_state": "active"}
+            for name in ("ollama.service", "spark-own.service", "spark-fast.service", "spark-ollama.service")
+        ],
+        "services": ["own", "gone"],
+        "listening": [
+            {"port": 8003, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service", "container": "web"},
+            {"port": 8000, "address": "::", "process": "vllm"},
+        ],
+        "snapshots": {
+            "Org/Own-8B": {"commits": ["a" * 40], "refs": {"main": "a" * 40}, "selected": ["b" * 40]},
+            "Org/Draft": {"commits": [], "refs": {}},
+        },
+        "hf_home": {"owner": "root", "closed": {"": ["hub"], "Org/Own-8B": ["config.json"]}},
+        "unknown": {"ufw": "ufw did not answer in 30 s"},
+        "firewall": True,
+        "nft": False,
+        "fabric": cluster_fixture.fabric_facts(1),
+    },
+    "images": {
+        "vllm/vllm-openai:v0.24.0-ubuntu2404": {
+            "present": True,
+            "id": "sha256:" + "1" * 64,
+            "other_id": "sha256:" + "3" * 64,
+            "repo_digests": ["vllm/vllm-openai@sha256:" + "2" * 64],
+            "vllm_version": "0.24.0",
+            "architecture": "arm64",
+            "os": "linux",
+            "size_gib": 20.0,
+            "entrypoint_family": "serve",
+            "entrypoint": ["vllm", "serve"],
+            "env": {"CUDA_VERSION": "13.0"},
+            "probe": {
+                "vllm_version": "0.24.0",
+                "cuda": "13.0",
+                "packages": {"torch": "2.9.0+cu130"},
+                "ray": "2.60.0",
+                "names": ["Qwen3ForCausalLM"],
+                "options": ["max-model-len"],
+                "ptxas": {"toolkit": "13.0"},
+                "nccl": {"library": "libnccl.so.2", "version": "2.28.3"},
+                "caches": {"VLLM_CACHE_ROOT": "/root/.cache/vllm"},
+            },
+        }
+    },
+}
+"""What a host may say of itself, with every key that the plan reads. C(fabric) is no answer: it is what the controller has planned."""
+
 MEMORY: dict[str, Any] = {
     "total_gib": 119.67,
     "os_reserve_gib": 5.2,
@@ -974,6 +1042,113 @@ def make(seed: int, number: int) -> Case:
         case.changes.append(done)
     case.given = body
     return case
+
+
+def make_answers(seed: int, number: int) -> Case:
+    """The case of that number with answers of hosts: some keys left out or null, a few places changed."""
+    chance = random.Random(f"answers:{seed}:{number}")
+    case = Case(seed, number, "answers", BASES[chance.choice(["single", "small", "pair", "duo"])]())
+    for name, host in case.given["hosts"].items():
+        share = chance.choice([0.0, 0.05, 0.3])
+        body: Any = {
+            key: thinned(chance, copy.deepcopy(answer), preflight.ANSWERS[key], share)
+            for key, answer in ANSWERS.items()
+        }
+        for _time in range(chance.choice([0, 0, 1, 2])):
+            body, done = change(chance, body)
+            case.changes.append(f"{name} {done}")
+        if not isinstance(body, dict):
+            body = {"measured": body}
+        host.update({key: body.get(key) for key in ANSWERS}, fabric=None)
+        case.changes.append(f"{name} says {short(body)}" if len(ascii(body)) < 120 else f"{name} said something")
+    return case
+
+
+def thinned(chance: random.Random, body: Any, form: Any, share: float) -> Any:
+    """A value less some of the keys that its form can do without, half of them null instead."""
+    form = form.form if isinstance(form, plain_data.Required) else form
+    if isinstance(body, list):
+        return [thinned(chance, item, form[0], share) for item in body]
+    if not isinstance(body, dict) or form is dict:
+        return body
+    if isinstance(form, plain_data.MappingOf):
+        return {key: thinned(chance, item, form.form, share) for key, item in body.items()}
+    found = {}
+    for key, item in body.items():
+        inner = form.get(key)
+        if isinstance(inner, plain_data.Required) or chance.random() >= share:
+            found[key] = thinned(chance, item, inner, share) if inner is not None else item
+        elif chance.random() < 0.5:
+            found[key] = None
+    return found
+
+
+def make_files(seed: int, number: int) -> Case:
+    """The case of that number as files of an inventory, with the text of one of them changed."""
+    chance = random.Random(f"files:{seed}:{number}")
+    given = BASES[chance.choice(list(BASES))]()
+    hosts = {**given["hosts"], **given.get("others", {})}
+    groups = {
+        name: {"hosts": dict.fromkeys(members)}
+        for name, members in (given["groups"] or {"sparks": list(hosts)}).items()
+    }
+    files = {"hosts.yml": yaml.safe_dump({"all": {"hosts": dict.fromkeys(hosts)}, **groups}, sort_keys=False)}
+    for name, host in hosts.items():
+        files[f"host_vars/{name}.yml"] = yaml.safe_dump(host["vars"], sort_keys=False, allow_unicode=True)
+    files["group_vars/all.yml"] = "spark_hf_home: /srv/huggingface\n"
+    case = Case(seed, number, "files", files)
+    for _time in range(chance.choice([1, 1, 2, 4])):
+        name = chance.choice(list(files))
+        if chance.random() < 0.3:  # a value of YAML itself
+            files[name], done = change_yaml(chance, files[name])
+        else:
+            files[name], done = change_text(chance, files[name])
+        case.changes.append(f"{name}: {done}")
+    return case
+
+
+YAML_WORDS = [
+    "7: x",
+    "1.5: y",
+    "true: z",
+    "2026-01-01: d",
+    "~: n",
+    "? [a]\n: b",
+    "spark_services: 7",
+    "spark_services: !unsafe '{{ x }}'",
+    "spark_hf_home: !vault x",
+    "<<: {spark_hf_home: /x}",
+    "<<: *nowhere",
+    "spark_x: &a [*a]",
+    "spark_x: !!binary aGVsbG8=",
+    "spark_x: !!set {a, b}",
+    "spark_x: !!python/object:os.system id",
+    "spark_hf_home: /a\nspark_hf_home: /b",
+    "%YAML 1.1",
+    "---\na: b\n--- c",
+    "spark_services: [{name: a, port: 0o17}]",
+    "spark_total_gib: .nan",
+    "spark_total_gib: .inf",
+    "spark_services: [" + "[" * 60 + "]" * 60 + "]",
+    "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(8)) + "spark_services: *a8",
+    "\ufeffspark_x: y",
+    "spark_x: |\n  a\n b",
+    "hosts: {/: , '../x': , '': , 7: , 'a[1:3]': , 'a:22': , '{{ x }}': }",
+    "children: {x: 7}",
+    "children: {sparks: {children: {sparks: }}}",
+    "vars: [a]",
+    "plugin: nothing",
+]
+
+
+def change_yaml(chance: random.Random, text: str) -> tuple[str, str]:
+    """Put a line of YAML into a text, at the depth of the line after it."""
+    lines = text.split("\n")
+    place = chance.randrange(len(lines))
+    depth = len(lines[place]) - len(lines[place].lstrip(" -"))
+    new = chance.choice(YAML_WORDS)
+    lines[place:place] = [" " * depth + line for line in new.split("\n")]
+    return "\n".join(lines), f"{short(new)} put in before line {place + 1}"
 
 
 def _of_recipe(path: Path) -> list[str]:

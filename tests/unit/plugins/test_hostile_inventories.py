@@ -5,17 +5,19 @@
 
 What is planned can be put on a host: every file and unit is rendered, and each unit starts the very words that are planned.
 
-500 cases run with the other tests, 12,000 with `make test-all` (HOSTILE_CASES). HOSTILE_SEED makes others, and
-HOSTILE_CASE=SEED:NUMBER repeats a single one.
+500 cases run with the other tests, 12,000 with `make test-all` (HOSTILE_CASES), which also has a sixth as many answers of hosts and as many
+inventories as files, read by Ansible. HOSTILE_SEED makes others, and HOSTILE_CASE=SEED:NUMBER repeats a single one; a failure says which.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,11 @@ import hostile_inventories as hostile
 import pytest
 import role_files
 from ansible._internal._datatag._tags import TrustedAsTemplate
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
 from ansible.utils.unsafe_proxy import wrap_var
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
 
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
@@ -37,6 +43,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     picture,
     placement,
     plan_page,
+    preflight,
     recipes,
     unit_files,
 )
@@ -44,8 +51,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, host_names
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import read_lock
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import read_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import address_of, read_others, read_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES as FOLDER
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -77,6 +86,7 @@ def attempt(case: hostile.Case) -> str:
             "recipe": of_recipe,
             "lock": of_lock,
             "facts": of_facts,
+            "answers": of_inventory,
             "memory": lambda params: memory_budget(params) and PLANNED,
             "launch": lambda params: check_launch(params) and PLANNED,
             "import": of_import,
@@ -179,22 +189,130 @@ def rendered(plan: dict[str, Any]) -> None:
 # --- all of them --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", range(0, CASES, CHUNK) if not ONE else [0])
-def test_every_case_is_planned_or_refused_in_words(first: int) -> None:
+def run_cases(
+    first: int, cases: int, make: Callable[[int, int], hostile.Case], tried: Callable[[hostile.Case], str]
+) -> Counter[str]:
+    """Try some cases and return how many had which outcome; fail with each that ended in an error of Python."""
     seed, number = (int(word) for word in ONE.split(":")) if ONE else (SEED, first)
     outcomes: Counter[str] = Counter()
     failed = []
-    for each in range(number, number + (1 if ONE else min(CHUNK, CASES - first))):
-        case = hostile.make(seed, each)
+    for each in range(number, number + (1 if ONE else min(CHUNK, cases - first))):
+        case = make(seed, each)
         try:
-            outcomes[attempt(copy.deepcopy(case))] += 1
+            outcomes[tried(copy.deepcopy(case))] += 1
         except Exception as error:
             if ONE:
                 raise
             failed.append(f"HOSTILE_CASE={seed}:{each} {type(error).__name__}: {ascii(str(error))[:300]}\n{case}")
     assert not failed, f"{len(failed)} of {sum(outcomes.values()) + len(failed)} cases:\n\n" + "\n\n".join(failed)
+    return outcomes
+
+
+@pytest.mark.parametrize("first", range(0, CASES, CHUNK) if not ONE else [0])
+def test_every_case_is_planned_or_refused_in_words(first: int) -> None:
+    outcomes = run_cases(first, CASES, hostile.make, attempt)
     # Were one side empty, the cases would show nothing.
     assert ONE or min(CHUNK, CASES - first) < CHUNK or (outcomes[PLANNED] > 10 and outcomes[REFUSED] > 10), outcomes
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(0, CASES // 6, CHUNK) if not ONE else [0])
+def test_answers_of_hosts_are_planned_with_or_refused_in_words(first: int) -> None:
+    outcomes = run_cases(first, CASES // 6, hostile.make_answers, attempt)
+    assert ONE or min(CHUNK, CASES // 6 - first) < CHUNK or (outcomes[PLANNED] > 10 and outcomes[REFUSED] > 10), (
+        outcomes
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(0, CASES // 6, CHUNK) if not ONE else [0])
+def test_files_of_an_inventory_are_planned_or_refused_in_words(tmp_path: Path, first: int) -> None:
+    def tried(case: hostile.Case) -> str:
+        folder = tmp_path / f"{case.seed}-{case.number}"
+        for name, text in case.given.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", errors="replace")
+        return of_files(folder)
+
+    outcomes = run_cases(first, CASES // 6, hostile.make_files, tried)
+    assert ONE or min(CHUNK, CASES // 6 - first) < CHUNK or (outcomes[PLANNED] > 10 and outcomes[REFUSED] > 10), (
+        outcomes
+    )
+
+
+def of_files(folder: Path) -> str:
+    """Have Ansible read an inventory, and plan it as the action plan does."""
+    loader = DataLoader()
+    try:
+        inventory = InventoryManager(loader, [str(folder)])
+        hostvars = HostVars(inventory, VariableManager(loader, inventory), loader)
+        groups = inventory.get_groups_dict()
+        sparks = {name: hostvars[name] for name in groups.get("sparks", ())}
+        task_vars = {"groups": groups, "hostvars": {name: hostvars[name] for name in groups["all"]}}
+    except Exception:  # Ansible's own to tell; none of ours has seen it yet
+        return REFUSED
+    messages: list[str] = []
+    sources = inventory_sources([str(folder)])
+    hosts = {
+        str(name): {"vars": read_variables(name, body, messages, str(folder)), "address": address_of(name, body)}
+        for name, body in sparks.items()
+    }
+    others = read_others(set(hosts), messages, task_vars)
+    messages += controller_paths.misplaced({name: host["vars"] for name, host in {**hosts, **others}.items()}, sources)
+    if wrong := host_names.check(groups, sources):
+        messages.append(wrong)
+    if messages or not hosts:
+        return refused(messages or ["inventory: the group 'sparks' is missing or empty"])
+    try:
+        return of_inventory({"hosts": hosts, "groups": plain(groups), "others": others})
+    except InventoryError as error:
+        return refused(error.messages)
+
+
+def test_every_key_that_is_read_of_an_answer_is_checked() -> None:
+    """A key that has no place in the form could hold anything, and its reader would fall over it."""
+    missing: set[str] = set()
+    for base in hostile.BASES.values():
+        given = plain(base())
+        for host in given["hosts"].values():
+            for key, answer in hostile.ANSWERS.items():
+                host[key] = Watched.of(copy.deepcopy(answer), preflight.ANSWERS[key], key, missing)
+            host["fabric"] = None
+        with contextlib.suppress(InventoryError):
+            plan = engine.make_plan(given["hosts"], RECIPES, lambda _path: None, given["groups"], given.get("others"))
+            engine.plan_findings(plan)
+    assert missing == set()
+
+
+class Watched(dict[str, Any]):
+    """A mapping that notes the keys that are asked for and have no place in its form."""
+
+    def __init__(self, content: dict[str, Any], form: Any, place: str, missing: set[str]) -> None:
+        self.form, self.place, self.missing = form, place, missing
+        inner = {key: form.form if isinstance(form, plain_data.MappingOf) else (form or {}).get(key) for key in content}
+        super().__init__({key: self.of(item, inner[key], f"{place}.{key}", missing) for key, item in content.items()})
+
+    @classmethod
+    def of(cls, value: Any, form: Any, place: str, missing: set[str]) -> Any:
+        form = form.form if isinstance(form, plain_data.Required) else form
+        if isinstance(value, dict):
+            return cls(value, {} if form is dict else form, place, missing)
+        if isinstance(value, list):
+            return [cls.of(item, form[0] if isinstance(form, list) else None, f"{place}[]", missing) for item in value]
+        return value
+
+    def _note(self, key: str) -> None:
+        if not isinstance(self.form, plain_data.MappingOf) and key not in (self.form or {}):
+            self.missing.add(f"{self.place}.{key}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._note(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
 
 
 @pytest.mark.parametrize("name", hostile.BASES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import subprocess
 import tarfile
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_table, recipe_references, recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
@@ -171,6 +173,44 @@ def test_a_name_of_several_recipes_is_not_guessed() -> None:
         recipe_references.find("x", paths, {})
     assert recipe_references.find("m", paths, {}) == paths[2]
     assert recipe_references.find("m/rtx-pro", paths, {}) == paths[3]
+
+
+@pytest.mark.parametrize("way", ["git", "tar"])
+def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path, way: str) -> None:
+    folder = tmp_path / "evil"
+    names = [
+        "red\x1b[31m.yaml",
+        "two\nlines.yaml",
+        "turned\u202ecod.yaml",
+        "link\x1b]0;x\x07.yaml",
+        "fine.yaml",
+        "crlf.yaml",
+    ]
+    text = 'name: x\ndescription: "a\\x1b[31m\\u202eb"\ncontainer: x/y\ncommand: vllm serve org/Some --seed 1\n'
+    folder.mkdir()
+    for name in names:
+        if name.startswith("link"):
+            (folder / name).symlink_to("fine.yaml")
+        else:
+            (folder / name).write_bytes((text.replace("\n", "\r\n") if name == "crlf.yaml" else text).encode())
+    if way == "git":
+        git(folder, "init", "--quiet")
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "-m", "x")
+        given = {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")}
+    else:
+        archive = tmp_path / "x.tgz"
+        with tarfile.open(archive, "w:gz") as tar:
+            tar.add(folder, "top")
+        given = {"name": "a", "path": str(archive), "checksum": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    made = sources(tmp_path, given)
+    found = made.every({})
+    assert set(found) == {"a:fine", "a:crlf"} and {recipe["args"]["seed"] for recipe in found.values()} == {1}
+    text = json.dumps([found, made._content(made.sources["a"]).left], ensure_ascii=False)
+    assert "a\\\\x1b[31m\\\\u202eb" in text and "its name has characters that steer a terminal" in text
+    assert printable(text) == text and "\\u001b" not in text
+    refused = one(made, "a:turned\u202ecod")["refused"]
+    assert printable(refused) == refused
 
 
 @pytest.mark.parametrize(

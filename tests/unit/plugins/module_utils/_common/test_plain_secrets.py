@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_secrets, redaction
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes, variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue_data
 
 VALUE = "correct-Horse7battery"
@@ -42,8 +42,25 @@ def refused(service: dict[str, Any]) -> list[str]:
         ({"docker_args": ["-e", f"NGC_API_KEY={VALUE}"]}, "NGC_API_KEY"),
         ({"docker_args": [f"-eNGC_API_KEY={VALUE}"]}, "NGC_API_KEY"),
         ({"docker_args": [f"--env=NGC_API_KEY={VALUE}"]}, "NGC_API_KEY"),
-        ({"docker_args": ["--label", "x=hf_0123456789ABCDEFGH"]}, "word 2"),
-        ({"docker_args": ["--log-opt", f"splunk-token={VALUE}", f"--some-secret={VALUE}"]}, "--some-secret"),
+        ({"docker_args": ["--label", "x=hf_0123456789ABCDEFGH"]}, "(x)"),
+        ({"docker_args": ["--label", f"token={VALUE}"]}, "(token)"),
+        ({"docker_args": [f"--label=com.example.token={VALUE}"]}, "(com.example.token)"),
+        ({"docker_args": ["-l", f"api_key={VALUE}"]}, "(api_key)"),
+        ({"docker_args": [f"-lpassword={VALUE}"]}, "(password)"),
+        ({"docker_args": [f"--annotation=secret={VALUE}"]}, "(secret)"),
+        ({"docker_args": ["--log-opt", f"splunk-token={VALUE}"]}, "(splunk-token)"),
+        ({"docker_args": [f"--some-secret={VALUE}"]}, "--some-secret"),
+        ({"docker_args": ["--add-host", f"https://x.example/?token={VALUE}"]}, "word 2"),
+        ({"env": {"SIGNATURE": VALUE}}, "SIGNATURE"),
+        ({"env": {"REQUEST_SIGNATURE": VALUE}}, "REQUEST_SIGNATURE"),
+        ({"env": {"MYKEYPHRASE": VALUE}}, "MYKEYPHRASE"),
+        ({"env": {"SEED_PHRASE": "twelve plain words"}}, "SEED_PHRASE"),
+        ({"env": {"MYPRIVATEKEY": VALUE}}, "MYPRIVATEKEY"),
+        ({"env": {"S3_ACCESS": "AKIA0123456789ABCDEF"}}, "S3_ACCESS"),
+        ({"env": {"MINIO_ACCESS": "minio0123456789"}}, "MINIO_ACCESS"),
+        ({"env": {"CALLBACK": f"https://x.example/a?b=1&access_token={VALUE}"}}, "CALLBACK"),
+        ({"env": {"BLOB": f"https://x.example/a?sv=1&sig={VALUE}"}}, "BLOB"),
+        ({"args": {"otlp-traces-endpoint": f"http://10.0.0.1:4317/?api-key={VALUE}"}}, "otlp-traces-endpoint"),
     ],
 )
 def test_a_secret_in_plain_text_is_refused_by_its_name_and_never_repeated(service: dict[str, Any], named: str) -> None:
@@ -71,6 +88,9 @@ def test_a_secret_in_plain_text_is_refused_by_its_name_and_never_repeated(servic
             }
         },
         {"args": {"chat-template": "You answer basic questions. A bearer carries."}},
+        {"env": {"S3_ACCESS": "public-read", "PEER_ACCESS": "1", "SIGNATURE": "true", "DATA_ACCESS": "read_only_file"}},
+        {"env": {"CALLBACK": "https://x.example/?limit=10&page=token&key="}},
+        {"docker_args": ["--label", "role=engine", "-l", "token_limit=8192", "--sysctl", "net.core.somaxconn=1024"]},
         {"env": {"KEY_PREFIX": "vllm", "LMCACHE_KEY_PREFIX": "a"}},
         {"docker_args": ["--volume", "/mnt/hf_weights2:/w", "-v", "/data/hf_models01:/m"]},
         {"docker_args": ["-e", "NGC_API_KEY", "--env-file", "/etc/engine.env", "-v", "/srv/tokens:/tokens:ro"]},
@@ -158,3 +178,30 @@ def test_of_a_known_address_the_path_is_taken_out_where_it_stands_alone() -> Non
         "POST /a1b2c3d4e5/f6 502"
     )
     assert redactor.clean("GET https://example.org/other") == "GET https://example.org/other"
+
+
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        "file:///srv/hub",
+        "ftp://mirror.lan",
+        "mirror.lan",
+        f"https://mirror.lan/?token={VALUE}",
+        f"https://me:{VALUE}@mirror.lan",
+        f"https://{VALUE}@mirror.lan",
+        f"https://mirror.lan/#{VALUE}",
+        "https://mirror.lan:99999",
+        "https://a b/",
+    ],
+)
+def test_a_mirror_of_the_hub_is_an_address_without_secrets(mirror: str) -> None:
+    _settings, wrong = variables.read("spark-1", {"spark_hf_endpoint": mirror})
+    assert len(wrong) == 1 and "'spark_hf_endpoint' must be the address of a mirror" in wrong[0], wrong
+    assert VALUE not in wrong[0]
+
+
+@pytest.mark.parametrize(
+    "mirror", ["", "https://mirror.lan", "http://192.168.1.5:8090/hub", "https://hf-mirror.example/"]
+)
+def test_a_mirror_of_the_hub(mirror: str) -> None:
+    assert variables.read("spark-1", {"spark_hf_endpoint": mirror})[1] == []

@@ -48,7 +48,9 @@ def test_each_figure_of_a_receipt_may_get_worse() -> None:
 
 
 def test_each_sign_of_a_log_is_registered_with_its_severity() -> None:
-    assert [sign.rule for sign in doctor_signs.KERNEL_SIGNS if sign.severity not in register.REGISTER.get(sign.rule, ())] == []
+    assert [
+        sign.rule for sign in doctor_signs.KERNEL_SIGNS if sign.severity not in register.REGISTER.get(sign.rule, ())
+    ] == []
 
 
 def test_each_kind_of_kernels_and_each_fact_of_a_host_may_be_another() -> None:

@@ -250,3 +250,25 @@ def test_lists_name_every_package_with_sums(path: str) -> None:
     assert len(lines) > 10
     for line in lines:
         assert re.fullmatch(r"[\w.-]+==[\w.+!-]+(?: ; [^\"$`\\]+?)?(?: +--hash=sha256:[0-9a-f]{64})+", line), line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--network=bridge", "--publish", "8001:8001"],
+        ["--net", "bridge"],
+        ["-p", "127.0.0.1:8001:8001"],
+        ["-P"],
+        ["--network", "none"],
+        ["--network", "container:other"],
+    ],
+)
+def test_a_network_of_its_own_and_published_ports_are_told(words: list[str]) -> None:
+    (finding,) = found(planned(docker_args=words), "container.network")
+    assert finding["severity"] == "warning" and "spark_firewall" in finding["message"]
+    assert not found(planned(docker_args=words, ignore=["container.network"]), "container.network")
+
+
+def test_the_network_of_the_host_is_as_it_should_be() -> None:
+    assert not found(planned(docker_args=["--network", "host"]), "container.network")
+    assert not found(planned(), "container.network")
