@@ -408,7 +408,7 @@ def _json(option: Option, value: Any, version: Version | None) -> Any:
                 Problem(
                     "bad_value",
                     f"--{option.name}",
-                    f"is {plain_data.shown(value)}, which is no JSON: {error}",
+                    f"is {plain_data.shown(value)}, which is not JSON: {error.__cause__ or error}",
                     "Quote it as one JSON text.",
                     f"argument --{option.name}: Value {value} cannot be converted to JSON",
                     value,
