@@ -58,7 +58,7 @@ def write_fleet(folder: Path, hosts: int) -> Path:
     """An inventory of so many hosts, their services in host_vars' place and the rest in the group's."""
     entries = {
         f"spark-{number:04}": {
-            "ansible_host": f"192.0.2.{number % 254 + 1}",
+            "ansible_host": f"10.0.{number // 250}.{number % 250 + 1}",
             "spark_total_gib": round(119.56 + 0.01 * (number % 200), 2),
             "spark_services": list(services(number)),
         }

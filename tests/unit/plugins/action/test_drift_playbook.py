@@ -74,8 +74,8 @@ class Controller:
         play = self.folder / "play.yml"
         play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [PLAN, DRIFT]}]))
         said = {
-            name: {"ansible_host": "192.0.2.1", "spark_measured": {"images": IMAGES}, **body}
-            for name, body in hosts.items()
+            name: {"ansible_host": f"192.0.2.{number}", "spark_measured": {"images": IMAGES}, **body}
+            for number, (name, body) in enumerate(hosts.items(), start=1)
         }
         return self.run(said, str(play), *options, **variables)
 

@@ -60,7 +60,8 @@ class Controller:
     def run(self, hosts: dict[str, Any], *options: str, playbook: str = "") -> tuple[int, str]:
         inventory = self.folder / "hosts.yml"
         named = {
-            name: {"ansible_host": "192.0.2.1", "spark_services": [SERVICE], **host} for name, host in hosts.items()
+            name: {"ansible_host": f"192.0.2.{number}", "spark_services": [SERVICE], **host}
+            for number, (name, host) in enumerate(hosts.items(), start=1)
         }
         variables = {"spark_plan_file": str(self.folder / "plan.json")}
         inventory.write_text(yaml.safe_dump({"sparks": {"hosts": named, "vars": variables}}))

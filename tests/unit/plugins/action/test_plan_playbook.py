@@ -30,7 +30,10 @@ class Plan:
         self.settings: dict[str, str | None] = {}
 
     def __call__(self, hosts: dict[str, Any], *options: str, group: str = "sparks") -> tuple[int, str]:
-        named = {name: {"ansible_host": "192.0.2.1", **host} for name, host in hosts.items()}
+        named = {
+            name: {"ansible_host": f"192.0.2.{number}", **host}
+            for number, (name, host) in enumerate(hosts.items(), start=1)
+        }
         return self.run({group: {"hosts": named, "vars": {"spark_plan_file": str(self.file)}}}, *options)
 
     def run(self, groups: dict[str, Any], *options: str, playbook: str = "plan") -> tuple[int, str]:
@@ -138,7 +141,7 @@ def test_all_that_is_malformed_is_told_at_once(plan: Plan) -> None:
 def test_a_missing_group_is_named(plan: Plan) -> None:
     code, text = plan({"spark-1": {"spark_services": [FAST]}}, group="nodes")
     assert code != 0
-    assert "the group 'sparks' is missing or empty" in text
+    assert "has no group 'sparks' but 'nodes'; rename the group 'nodes' to 'sparks'." in text
 
 
 def test_errors_of_all_hosts_stop_the_play(plan: Plan) -> None:
@@ -210,15 +213,17 @@ def test_a_host_may_be_the_controller_itself(
 def pair(*services: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Two Sparks of one cluster, the second name first, and one of its own."""
     large = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}
-    address = {"ansible_host": "192.0.2.1"}
     return {
         "sparks": {
-            "hosts": {"spark-3": {**address, "spark_services": [FAST]}},
+            "hosts": {"spark-3": {"ansible_host": "192.0.2.3", "spark_services": [FAST]}},
             # Three Sparks without a lock file: what moves is refused there, which is not what is looked at here.
             "vars": {"spark_allow_moving": True},
             "children": {
                 "pair_a": {
-                    "hosts": {"spark-2": address, "spark-1": {**address, "spark_services": [FAST]}},
+                    "hosts": {
+                        "spark-2": {"ansible_host": "192.0.2.2"},
+                        "spark-1": {"ansible_host": "192.0.2.1", "spark_services": [FAST]},
+                    },
                     "vars": {"spark_cluster": {"name": "pair_a", "services": list(services or [large]), **more}},
                 }
             },
