@@ -326,7 +326,11 @@ def _value_of_no_vllm(of: Launch) -> Hits:
             and str(given) not in named
             and value not in named
         ):
-            near = validation.nearest_word(value, tuple(known))
+            own = [name for name in known if not name.startswith(_OTHER_DEVICES)]
+            family = value.partition("_")[0]
+            near = validation.nearest_word(value, own, 0.85) or (
+                family if family in own else validation.nearest_word(value, own)
+            )
             yield {
                 "option": option,
                 "value": given,
@@ -334,6 +338,8 @@ def _value_of_no_vllm(of: Launch) -> Hits:
             }
 
 
+# Attention backends of other devices than NVIDIA's.
+_OTHER_DEVICES = ("AMX_", "CPU_", "ROCM_", "XPU_")
 # With a plugin a parser may have any name.
 _PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 

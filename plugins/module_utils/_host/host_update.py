@@ -164,7 +164,7 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted:
         )
 
     coming = [package["new"] for package in pending["install"] if _DRIVER.fullmatch(package["name"])]
-    driver = ".".join(map(str, version_key(coming[0]))) if coming else str(facts.get("driver") or "")
+    driver = coming[0].partition(":")[2] or coming[0] if coming else str(facts.get("driver") or "")
     for package in pending["install"]:
         _check_package(package, driver, add)
     gone = [each["name"] for each in pending["remove"] if each["name"].startswith(NOT_TO_GO)]

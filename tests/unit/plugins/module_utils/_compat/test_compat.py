@@ -1241,6 +1241,7 @@ UNKNOWN_IMAGE = "registry.example/vllm:1"
     ("option", "wrong", "near"),
     [
         ("attention-backend", "FLASHINFR", "FLASHINFER"),
+        ("attention-backend", "B12X_MLA_SPARSE", "B12X"),
         ("moe-backend", "marlim", "marlin"),
         ("linear-backend", "cutlas", "cutlass"),
         ("load-format", "safetensor", "safetensors"),

@@ -236,7 +236,7 @@ exec ./launch-cluster.sh -t eugr/spark-vllm-b12x:nightly-20260925 --earlyoom \
 def test_eugrs_own_launcher_of_clusters() -> None:
     found = read(CLUSTER)
     service = found["service"]
-    assert service["image"]["ref"] == "eugr/spark-vllm-b12x:nightly-20260925"
+    assert service["image"] == "eugr/spark-vllm-b12x:nightly-20260925"  # its entrypoint is in the catalogue
     assert service["env"] == {"CUTE_DSL_ARCH": "sm_121a", "VLLM_ENABLE_ROCE_ALLREDUCE": "1"}
     assert service["model"] == {"path": "/home/me/models/GLM-5.3-Flash-NVFP4-Spark"}
     assert (service["served_model_name"], service["port"], found["nodes"]) == ("glm53-spark", 8003, 2)
