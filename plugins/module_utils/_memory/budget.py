@@ -670,6 +670,19 @@ def _sources(engine: Engine) -> dict[str, str]:
     return {name: source for name, source in found.items() if source}
 
 
+def _host_memory(engine: Engine) -> list[dict[str, Any]]:
+    """Return the named parts of an engine's host memory, as the module documents them."""
+    return [
+        {
+            "name": buffer.name,
+            "gib": {level: _gib(buffer.size(level)) for level in LEVELS},
+            "at_start": buffer.at_start,
+            "option": buffer.option,
+        }
+        for buffer in engine.buffers
+    ]
+
+
 def _service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
     engine, requested = service.engine, node.requested(service)
     free = {level: node.free(service, node.others(service), level) for level in LEVELS}
@@ -687,15 +700,7 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
     }
     if engine.cache_from:
         result["sources"] = _sources(engine)
-        result["host_memory"] = [
-            {
-                "name": buffer.name,
-                "gib": {level: _gib(buffer.size(level)) for level in LEVELS},
-                "at_start": buffer.at_start,
-                "option": buffer.option,
-            }
-            for buffer in engine.buffers
-        ]
+        result["host_memory"] = _host_memory(engine)
     if engine.stated is not None:
         result["stated_gib"] = _gib(engine.stated)
     if engine.weights or engine.plan is not None:  # of a service that states only a sum, no part is known
