@@ -705,6 +705,24 @@ def _sources(engine: Engine) -> dict[str, str]:
     return {name: source for name, source in found.items() if source}
 
 
+def _by_level(sizes: Mapping[str, float]) -> dict[str, float]:
+    """Return sizes in GiB at each level of the overheads. sizes: in bytes."""
+    return {level: _gib(sizes.get(level, 0.0)) for level in LEVELS}
+
+
+def _host_memory(engine: Engine) -> list[dict[str, Any]]:
+    """Return the named parts of an engine's host memory, as the module documents them."""
+    return [
+        {
+            "name": buffer.name,
+            "gib": {level: _gib(buffer.size(level)) for level in LEVELS},
+            "at_start": buffer.at_start,
+            "option": buffer.option,
+        }
+        for buffer in engine.buffers
+    ]
+
+
 def _service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
     engine, requested = service.engine, node.requested(service)
     free = {level: node.free(service, node.others(service), level) for level in LEVELS}
@@ -721,23 +739,13 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
         "solved": list(service.solved),
     }
     if engine.cache_from:
-        result["sources"] = _sources(engine)
-        result["host_memory"] = [
-            {
-                "name": buffer.name,
-                "gib": {level: _gib(buffer.size(level)) for level in LEVELS},
-                "at_start": buffer.at_start,
-                "option": buffer.option,
-            }
-            for buffer in engine.buffers
-        ]
+        result.update(sources=_sources(engine), host_memory=_host_memory(engine))
     if engine.stated is not None:
         result["stated_gib"] = _gib(engine.stated)
     if engine.weights or engine.plan is not None:  # of a service that states only a sum, no part is known
         # Named by their size: the low figure is what high overheads leave.
         available = {name: engine.available(requested, level) for name, level in zip(LEVELS, reversed(LEVELS))}
-        overhead = {level: _gib(engine.inside[level]) for level in LEVELS}
-        result.update(weights_bytes=engine.weights, available_kv_bytes=available, overhead_gib=overhead)
+        result.update(weights_bytes=engine.weights, available_kv_bytes=available, overhead_gib=_by_level(engine.inside))
     if engine.plan is None or engine.release is None:
         return result
     plan, length = engine.plan, service.length or 0
@@ -751,7 +759,7 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
             "host_bytes": engine.host,
             "adapters_bytes": engine.adapters,
             "load_peak_bytes": engine.loading("typical"),
-            "beside_gib": {level: _gib(engine.beside.get(level, 0.0)) for level in LEVELS},
+            "beside_gib": _by_level(engine.beside),
             "offloaded_bytes": engine.in_host.offloaded,
             "model_runner": engine.runner,
             "kv_cache_dtype": plan.settings.kv_cache_dtype,
