@@ -374,7 +374,7 @@ MISCABLED = {
 
 
 def test_engines_are_stopped_before_plugs_are_moved():
-    code, text = run("dgxspark.vllm.stop")
+    code, text = run("dgxspark.vllm.stop", "-e", "services=all")
     assert code == 0, text
     assert states("tiny") == ["inactive"] * 4
 
@@ -404,7 +404,7 @@ def test_a_deployment_tests_the_ring_with_the_engines_own_image_and_starts_it():
 
 def test_three_in_a_triangle_are_spanned_by_ray(tmp_path):
     """Heads, vocabulary and layers of the model divide by three."""
-    assert run("dgxspark.vllm.stop")[0] == 0
+    assert run("dgxspark.vllm.stop", "-e", "services=all")[0] == 0
     for host in HOSTS:  # these tests start it more often than the ten times an hour that a cluster is given
         node(host, "rm", "-f", "/run/dgxspark/attempts/tiny.json")
     model = ROOT / ".cache" / "sim" / "models" / "scripted3"

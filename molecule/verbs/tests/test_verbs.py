@@ -70,7 +70,7 @@ def test_a_stop_ends_when_the_memory_is_back(first):
 
 
 def test_a_second_stop_changes_nothing(first):
-    assert "changed=0" in run("stop", "--limit", "spark-1")
+    assert "changed=0" in run("stop", "-e", "services=all", "--limit", "spark-1")
 
 
 def test_a_start_proves_and_enables(first):
@@ -104,7 +104,7 @@ def test_what_does_not_prove_goes_and_the_old_one_comes_back(first):
 
 
 def test_without_names_all_that_is_meant_to_run_is_stopped_and_started(first):
-    run("stop")
+    run("stop", "-e", "services=all")
     assert active(first) == []
     run("start")
     # The first of the set, since none of it ran.
