@@ -355,7 +355,8 @@ def read_monitoring(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     if settings["thresholds"]["memory_critical_gib"] > settings["thresholds"]["memory_warning_gib"]:
         problems.add("'memory_critical_gib' is above 'memory_warning_gib'. It is the lower of the two.")
     for index, receiver in enumerate(settings["receivers"]):
-        if not problems.named(f"receivers[{index}]"):
+        # The place of one may be another than it was written at: entries of a wrong type are left out.
+        if receiver["type"] is not None and not problems.named(f"receivers[{index}]"):
             _check_receiver(problems, f"receivers[{index}]", receiver)
     for index, target in enumerate(settings["targets"]):
         _check_labels(problems, f"targets[{index}]", target)

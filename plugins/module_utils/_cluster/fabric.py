@@ -897,7 +897,7 @@ def judge_rdma(interface: Interface) -> list[Finding]:
     """Check that the address of an interface is among the GIDs of its RoCE device: NCCL finds its way by that."""
     gids = interface.rdma.get("gids") or []
     address = str(interface_of(interface.present).ip)
-    if not gids or any(gid["type"] == "RoCE v2" and gid["address"] == address for gid in gids):
+    if not gids or any(gid.get("type") == "RoCE v2" and gid["address"] == address for gid in gids):
         return []
     return [
         Finding(

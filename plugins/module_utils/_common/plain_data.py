@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -269,7 +269,26 @@ class MappingOf(NamedTuple):
     form: Any
 
 
+class TextOf(NamedTuple):
+    """A text that passes a test. what: it is then, for messages."""
+
+    test: Callable[[str], Any]
+    what: str
+
+
 NUMBER = (int, float)
+
+
+def is_interface(value: Any) -> bool:
+    """Tell whether a value is an address with its network, C(192.168.1.11/24)."""
+    try:
+        return isinstance(value, str) and "/" in value and bool(ipaddress.ip_interface(strict_address(value)))
+    except ValueError:
+        return False
+
+
+ADDRESS = TextOf(is_address, "an address or the name of a host")
+INTERFACE = TextOf(is_interface, "an address with its network")
 
 
 def misfits(value: Any, form: Any, where: str) -> list[str]:
@@ -277,7 +296,7 @@ def misfits(value: Any, form: Any, where: str) -> list[str]:
 
     :param value: plain data
     :param form: a type or several, C([form]) for a list, C({key: form}) for a mapping that may have further keys,
-        C(MappingOf) and C(Required)
+        C(MappingOf), C(TextOf) and C(Required)
     :param where: its name, for messages
     :returns: messages
     """
@@ -299,6 +318,11 @@ def misfits(value: Any, form: Any, where: str) -> list[str]:
             return [f"{where} is {kind(value)}, not a list"]
         inner = form[0] if isinstance(form[0], Required) else Required(form[0])
         return [text for index, item in enumerate(value) for text in misfits(item, inner, f"{where}[{index}]")]
+    if isinstance(form, TextOf):
+        fits = isinstance(value, str) and form.test(value)
+        return (
+            [] if fits else [f"{where} is {shown(value) if isinstance(value, str) else kind(value)}, not {form.what}"]
+        )
     types = form if isinstance(form, tuple) else (form,)
     if isinstance(value, bool) is not (bool in types) or not isinstance(value, types):
         return [f"{where} is {kind(value)}, not {kind(types[0]())}"]

@@ -656,6 +656,8 @@ def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
     reader.keys(params, _TOP_KEYS, "")
     common = reader.overheads(reader.mapping(params, "overheads", "") or {}, "overheads.")
     total = reader.number(params, "total_gib", "", above=True)
+    if total is not None and total * GIB < 1:
+        reader.wrong("", "total_gib", f"is less than a byte, {total!r}")
     reserve = reader.number(params, "os_reserve_gib", "")
     margin = reader.number(params, "safety_margin_gib", "")
     measured = reader.mapping(params, "measured", "") or {}

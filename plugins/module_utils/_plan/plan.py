@@ -106,7 +106,7 @@ def _read(
     clusters = dict(sorted(clusters.items()))
     spanned = {}
     for name, cluster in clusters.items():
-        if set(cluster.hosts) <= set(sparks):
+        if cluster.hosts and set(cluster.hosts) <= set(sparks):  # what is wrong with others is told
             spanned[name], members = plan_cluster(cluster, sparks, sources, messages)
             sparks |= members
     if messages:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
-from .._common.plain_data import NUMBER, MappingOf, Required
+from .._common.plain_data import ADDRESS, INTERFACE, NUMBER, MappingOf, Required
 from .._host.known_bad import KEEPS_HANDOVER, against, keeps_handover, of_running
 from . import on_demand
 from .planned import PlannedService
@@ -28,16 +28,18 @@ NETDEV: dict[str, Any] = {
     "function": int,
     "link_speed_gts": NUMBER,
     "link_width": int,
-    "addresses": [str],
+    "addresses": [INTERFACE],
     "rdma": {
         "name": Required(str),
         "state": str,
         "physical_state": str,
         "rate_gbps": NUMBER,
-        "gids": [{"type": Required(str), "address": str}],
+        "gids": [{"type": str, "address": Required(str)}],
     },
     "neighbours": [{"address": Required(str), "mac": Required(str)}],
-    "stored": [{"path": Required(str), "reader": str, "persistent": Required(bool), "alone": bool, "managed": bool}],
+    "stored": [
+        {"path": Required(str), "reader": str, "persistent": Required(bool), "alone": Required(bool), "managed": bool}
+    ],
 }
 FABRIC: dict[str, Any] = {
     "connectx": bool,
@@ -52,7 +54,7 @@ FABRIC: dict[str, Any] = {
             "netdevs": Required([NETDEV]),
         }
     ],
-    "networks": MappingOf([str]),
+    "networks": MappingOf([INTERFACE]),
     "mtus": MappingOf(int),
     "relay": bool,
 }
@@ -84,7 +86,7 @@ ANSWERS: dict[str, Any] = {
         "firewall": bool,
         "nft": bool,
         "disks": MappingOf({"free_gib": Required(NUMBER), "total_gib": NUMBER}),
-        "management_address": str,
+        "management_address": ADDRESS,
         "fabric": FABRIC,
     },
     "images": MappingOf(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -126,7 +125,7 @@ def _check_fabric(problems: validation.Problems, settings: Mapping[str, Any]) ->
         ]
         problems.messages += [f"{problems.where}: {message}" for message in wrong]
     for port, address in settings["spark_fabric_addresses"].items():
-        if not _is_interface(address):
+        if not plain_data.is_interface(address):
             problems.add(
                 f"spark_fabric_addresses.{port} is {plain_data.shown(address)}; write ADDRESS/BITS, as 10.77.0.1/24."
             )
@@ -159,10 +158,3 @@ def _check_paths(problems: validation.Problems, settings: Mapping[str, Any]) -> 
             f"'spark_cache_dir' and 'spark_hf_home' are both '{settings['spark_hf_home']}'; a service's caches would lie among the weights. "
             "Name two folders."
         )
-
-
-def _is_interface(text: Any) -> bool:
-    try:
-        return isinstance(text, str) and "/" in text and bool(ipaddress.ip_interface(plain_data.strict_address(text)))
-    except ValueError:
-        return False

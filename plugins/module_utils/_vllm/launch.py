@@ -376,7 +376,7 @@ def _native(option: Option, value: Any) -> Any:
         if option.kind == "float":
             number = float(text)
             return int(number) if re.fullmatch(r"-?\d+", text) else number
-    except ValueError:
+    except (OverflowError, ValueError):  # digits without end are an infinite number
         raise _bad(option, value, "whole number" if option.kind != "float" else "number") from None
     return text.lower().replace("-", "_") if option.lowered else text
 

@@ -315,6 +315,46 @@ class Watched(dict[str, Any]):
         return super().__getitem__(key)
 
 
+@pytest.mark.parametrize(
+    ("subject", "place", "value"),
+    [
+        ("facts", ("resident",), [{"name": "own"}]),
+        ("facts", ("snapshots", "Org/Own-8B", "refs"), {"main": None}),
+        ("facts", ("unknown",), "["),
+        ("facts", ("hf_home",), {"closed": {"": None}}),
+        ("facts", ("fabric",), {"ports": [{"netdevs": []}]}),
+        ("facts", ("fabric",), {"networks": {"eth0": ["a"]}}),
+        ("facts", ("management_address",), "fe80::1%\nListenAddress 0.0.0.0"),
+        ("memory", ("total_gib",), 1e-320),
+        ("memory", ("services", 0, "args", "max-model-len"), {1: 2, None: 3, False: 4}),
+        ("launch", ("args", "max-model-len"), "9" * 5000),
+        ("launch", ("args", "gpu-memory-utilization"), "9" * 5000),
+    ],
+)
+def test_what_once_ended_in_an_error_of_python(subject: str, place: tuple[Any, ...], value: Any) -> None:
+    bodies = {"facts": hostile.FACTS, "memory": hostile.MEMORY, "launch": hostile.LAUNCH}
+    given = hostile.put(copy.deepcopy(bodies[subject]), place, value)
+    assert attempt(hostile.Case(0, 0, subject, given)) == (PLANNED if subject == "launch" else REFUSED)
+
+
+def test_a_cluster_whose_group_has_no_hosts_is_named() -> None:
+    given = hostile.BASES["pair"]()
+    given["groups"]["pair_a"] = []
+    with pytest.raises(InventoryError) as refusal:
+        of_inventory(plain(given))
+    assert any("the group has 0 host" in message for message in refusal.value.messages)
+
+
+def test_receivers_of_a_wrong_type_do_not_move_the_others() -> None:
+    given = hostile.BASES["duo"]()
+    (name,) = [host for host in given["others"] if "spark_monitoring" in given["others"][host]["vars"]]
+    receivers = given["others"][name]["vars"]["spark_monitoring"]["receivers"]
+    receivers[:] = ["{model}", *receivers, {"a": None}]
+    with pytest.raises(InventoryError) as refusal:
+        of_inventory(plain(given))
+    assert any("receivers[0]" in message for message in refusal.value.messages)
+
+
 @pytest.mark.parametrize("name", hostile.BASES)
 def test_the_examples_that_cases_are_made_of_are_planned(name: str) -> None:
     assert of_inventory(plain(hostile.BASES[name]())) == PLANNED

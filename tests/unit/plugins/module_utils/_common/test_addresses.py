@@ -15,7 +15,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.modules import spread_access
 
@@ -35,7 +34,7 @@ def test_a_zone_is_the_name_of_an_interface(zone: str) -> None:
     for parse in (untrusted.address, untrusted.network):
         with pytest.raises(untrusted.Untrusted):
             parse(address, "x")
-    assert variables._is_interface(f"{address}/64") is False
+    assert plain_data.is_interface(f"{address}/64") is False
     assert endpoints.is_loopback(f"::1%{zone}") is False
     assert discovery._is_address(address) is False
 
