@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json, printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from .untrusted import parse_json
+from .foreign_text import parse_json
 
 MARK = "<redacted>"
 SHORTEST = 4

@@ -23,46 +23,46 @@ LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package of what programs of the host import; it lies beside them, where Python looks first."""
 LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
-    "clients": {"_common": ("untrusted",), "_runtime": ("endpoint",)},
+    "clients": {"_common": ("foreign_text",), "_runtime": ("endpoint",)},
     "exporters": {
-        "_common": ("findings", "redaction", "untrusted"),
+        "_common": ("findings", "redaction", "foreign_text"),
         "_host": ("docker_facts", "gb10", "units"),
         "_proof": ("receipts",),
         "_runtime": ("command", "hostmem"),
     },
     "fleet_monitor": {
-        "_common": ("findings", "sizes", "tables", "untrusted"),
+        "_common": ("findings", "sizes", "tables", "foreign_text"),
         "_fleet": ("fleet_status", "status_page", "watched_status"),
         "_host": ("guard_account",),
         "_plan": ("page_parts", "picture"),
         "_runtime": ("command", "endpoint", "fleet_state", "guard", "metrics", "state_file", "systemd"),
     },
-    "gateway": {"_common": ("untrusted",), "_runtime": ("command", "endpoint", "state_file")},
+    "gateway": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
     "guard": {
-        "_common": ("untrusted",),
+        "_common": ("foreign_text",),
         "_runtime": (
             *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "pins", "state_file", "systemd"),
             *("unloading",),
         ),
     },
     "host": {
-        "_common": ("untrusted",),
+        "_common": ("foreign_text",),
         "_runtime": (
             *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "pins", "ranks", "ray_nodes"),
             *("start_stages", "state_file", "systemd", "unloading"),
         ),
     },
-    "ollama": {"_common": ("untrusted",), "_runtime": ("command", "endpoint", "state_file")},
+    "ollama": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
     "on_demand": {
-        "_common": ("redaction", "untrusted"),
+        "_common": ("redaction", "foreign_text"),
         "_runtime": (
             *("command", "endpoint", "hostmem", "metrics", "on_demand", "pins", "start_stages", "state_file"),
             "systemd",
         ),
     },
-    "speech": {"_common": ("untrusted",), "_runtime": ("command", "endpoint", "state_file")},
+    "speech": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
     "watchdog": {
-        "_common": ("untrusted",),
+        "_common": ("foreign_text",),
         "_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge"),
     },
 }
