@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
 from ansible_collections.dgxspark.vllm.plugins.modules.import_recipe import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented

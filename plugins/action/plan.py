@@ -17,7 +17,7 @@ from ansible.utils import color
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import received
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (

@@ -137,8 +137,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, host_update, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, receipts

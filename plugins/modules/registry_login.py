@@ -72,7 +72,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, state_file
 

@@ -157,7 +157,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, readiness, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (

@@ -115,7 +115,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import strict_address
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_stream, image_layers, image_stream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
@@ -201,9 +201,9 @@ def open_server(module: AnsibleModule, run: Run) -> None:
     hub.mkdir(parents=True, exist_ok=True)
     PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
     put("serve", access.serve_script(python=sys.executable))
-    put("image_layers.py", program_text.program(image_layers, image_stream))
+    put("image_layers.py", program_text.program(image_layers, foreign_text, image_stream))
     put("rsyncd.conf", access.rsyncd_conf(str(hub)))
-    put("file_stream.py", program_text.program(file_stream, beneath))
+    put("file_stream.py", program_text.program(file_stream, foreign_text, beneath))
     put("clear", "".join(f"{address} {hub}\n" for address in params["clear"] if address in params["addresses"]))
     put("images", "".join(f"{ref}\n" for ref in params["images"]))
     put("authorized_keys", access.authorized_keys(params["peers"]))

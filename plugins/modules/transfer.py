@@ -122,7 +122,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text, untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     file_stream,
     image_layers,
@@ -151,7 +151,15 @@ def start(module: AnsibleModule, run: Run) -> None:
         made.note(home, name, paths)
     run(["systemctl", "reset-failed", f"{access.WORKER_UNIT}.service"])
     (RUN_DIR / "state.json").unlink(missing_ok=True)
-    library: tuple[Any, ...] = (beneath, file_stream, file_times, image_layers, image_stream, spread_files, untrusted)
+    library: tuple[Any, ...] = (
+        beneath,
+        file_stream,
+        file_times,
+        image_layers,
+        image_stream,
+        spread_files,
+        foreign_text,
+    )
     for name, text in {
         "spread_worker.py": module.params["program"],
         # What the worker imports, as the package that it has on hosts.
@@ -202,7 +210,7 @@ def look(run: Run) -> dict[str, Any]:
     """Say how far the job is, or how it ended; while systemctl does not say, or fails, it counts as under way."""
     rc, _out, _err = noted({}, (0, "", ""), run, ["systemctl", "is-active", "--quiet", f"{access.WORKER_UNIT}.service"])
     try:
-        state = untrusted.parse_json((RUN_DIR / "state.json").read_text(encoding="utf-8"), "state.json of the job")
+        state = foreign_text.parse_json((RUN_DIR / "state.json").read_text(encoding="utf-8"), "state.json of the job")
     except (OSError, ValueError):
         state = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
     if not state["finished"] and rc not in NOT_ACTIVE:
@@ -219,7 +227,7 @@ def look(run: Run) -> dict[str, Any]:
 def started() -> list[dict[str, Any]]:
     """Return the tasks of the job as it was started: who only looks does not send them again."""
     try:
-        tasks = untrusted.parse_json((RUN_DIR / "job.json").read_text(encoding="utf-8"), "job.json")["tasks"]
+        tasks = foreign_text.parse_json((RUN_DIR / "job.json").read_text(encoding="utf-8"), "job.json")["tasks"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []

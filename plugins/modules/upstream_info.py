@@ -75,7 +75,7 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import parse_json
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access, upstream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 

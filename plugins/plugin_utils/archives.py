@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 
 FILE, LINK, OTHER = "file", "link", "other"
 MOST_MEMBERS = 20_000

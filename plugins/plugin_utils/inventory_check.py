@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import validation
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import Sources
 
 GROUP = "sparks"

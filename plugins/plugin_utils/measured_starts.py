@@ -14,6 +14,7 @@ from urllib.parse import quote
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
@@ -45,7 +46,7 @@ class MeasuredStarts:
         if path is None:
             return []
         try:
-            content = untrusted.parse_json(path.read_text(encoding="utf-8"), str(path))
+            content = parse_json(path.read_text(encoding="utf-8"), str(path))
             if not isinstance(content, dict) or content.get("schema") != SCHEMA:
                 return []
             return list(_STARTS(content.get("starts"), str(path)))

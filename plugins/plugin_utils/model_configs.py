@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Services that name a model and no recipe, C(model: Org/Name): their recipe, or config.json, commit and image, as far as the controller knows.
+"""Complete services that name a model and no recipe (C(model: Org/Name)): with a recipe, or with config.json, commit and image.
 
-A recipe for that model is used if there is one. Otherwise config.json comes from the folder C(.spark/models) of the
-fleet, a Hugging Face cache of the controller, or the hub, in this order, and stays at its commit until that file is
-removed. No import of Ansible.
+A recipe for that model is used if one exists. Otherwise config.json comes from the folder C(.spark/models) of the
+fleet, a Hugging Face cache of the controller, or the hub, in this order. The kept file pins the commit; remove the file to
+move on. No import of Ansible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.hub_access import HUB, judge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint as http
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, image_catalogue
@@ -33,19 +33,19 @@ RELEASE = re.compile(r"\d+(?:\.\d+){2,3}(?:\.post\d+)?")
 """A released vLLM: builds between releases are chosen by people who know why."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 TIMEOUT = 10.0
-"""Seconds for each file of the hub; a plan waits for it only the first time that it meets a model."""
+"""Seconds for each file of the hub; only the first plan with a model downloads its files."""
 MOST_REDIRECTS = 3
 MOST_CONFIG = 2 * 2**20
 """Bytes of a config.json; the largest known one, with a list of quantised layers, has 70 kB."""
 CACHES = ("/srv/huggingface/hub",)
-"""The cache of the collection, for a controller that is itself a Spark."""
+"""The cache of the collection, for a controller on a Spark."""
 ANSWERS_FOR_ITSELF = ("recipe", "config", "memory", "memory_gib")
-"""Keys of a service that say how its model is planned."""
+"""Keys that already tell the plan how large the model is."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The configuration of a model at a commit. quant_config: hf_quant_config.json, empty where the model has none."""
+    """The configuration of a model at a commit. quant_config: content of hf_quant_config.json, empty without that file."""
 
     repo: str
     commit: str
@@ -64,7 +64,7 @@ class ModelConfigs:
     def __init__(self, folder: Path | None, keep: bool) -> None:
         """Read nothing yet.
 
-        :param folder: where configurations are kept, None where the fleet has no folder
+        :param folder: for downloaded configurations, None to keep none
         :param keep: write what the hub answered
         """
         self.folder = folder
@@ -78,16 +78,16 @@ class ModelConfigs:
         :param revision: branch, tag or commit
         :param endpoint: address of the hub; empty for the public one
         :param token: of the hub; empty for none
-        :raises Unknown: it cannot be had
+        :raises Unknown: no source has it
         """
         key = (repo, revision)
         if key not in self._seen:
             try:
-                found = self._kept(repo, revision) or _cached(repo, revision)
-                if found is None:
-                    found = _downloaded(repo, revision, endpoint or HUB, token)
-                    self._keep(found, revision)
-                self._seen[key] = found
+                model_config = self._read_kept(repo, revision) or _cached(repo, revision)
+                if model_config is None:
+                    model_config = _downloaded(repo, revision, endpoint or HUB, token)
+                    self._keep(model_config, revision)
+                self._seen[key] = model_config
             except Unknown as error:
                 self._seen[key] = error
         answer = self._seen[key]
@@ -99,12 +99,12 @@ class ModelConfigs:
         name = f"{repo}@{revision}".replace("/", "--")
         return self.folder / f"{name}.json" if self.folder else None
 
-    def _kept(self, repo: str, revision: str) -> ModelConfig | None:
+    def _read_kept(self, repo: str, revision: str) -> ModelConfig | None:
         path = self._path(repo, revision)
         if path is None or not path.is_file():
             return None
         try:
-            content = untrusted.parse_json(path.read_bytes(), str(path), finite=False)
+            content = foreign_text.parse_json(path.read_bytes(), str(path), finite=False)
             if content["schema"] == SCHEMA and content["repo"] == repo and COMMIT.fullmatch(content["commit"]):
                 return ModelConfig(
                     repo, content["commit"], dict(content["config"]), dict(content["quant_config"]), str(path)
@@ -113,12 +113,12 @@ class ModelConfigs:
             raise Unknown(f"{path} cannot be read ({error}). Remove the file to ask the hub again.") from None
         raise Unknown(f"{path} was written by another release. Remove the file to ask the hub again.")
 
-    def _keep(self, found: ModelConfig, revision: str) -> None:
-        path = self._path(found.repo, revision)
+    def _keep(self, model_config: ModelConfig, revision: str) -> None:
+        path = self._path(model_config.repo, revision)
         if path is None or not self.keep:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1, sort_keys=True) + "\n")
+        write(path, json.dumps({"schema": SCHEMA, **asdict(model_config)}, indent=1, sort_keys=True) + "\n")
 
 
 def complete_services(
@@ -127,12 +127,12 @@ def complete_services(
     configs: ModelConfigs,
     messages: list[str],
 ) -> None:
-    """Give each service that names a model alone its recipe, or its configuration and an image.
+    """Complete each service that names a model without a recipe.
 
     :param hosts: by name, with C(vars); services are replaced in them
     :param recipes: by name
-    :param configs: where configurations come from
-    :param messages: takes what is wrong
+    :param configs: the source of configurations
+    :param messages: receives the problems
     """
     for name, host in hosts.items():
         variables = host["vars"]
@@ -151,14 +151,14 @@ def complete_services(
 
 
 def _stand_in(service: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a service that can be planned in place of one that is refused: other problems are still found, by their index."""
+    """Return a valid service in place of a refused one, so that messages about other services keep their index."""
     return {key: service[key] for key in ("name", "port") if key in service} | {
         "recipe": min(name for name, recipe in recipes.items() if int(recipe.get("nodes") or 1) == 1)
     }
 
 
 def _service_lists(variables: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yield the lists of services that variables of a host have: their name, and the mapping and key that hold them."""
+    """Yield the lists of services in the variables of a host: name, and the mapping and key with the list."""
     if isinstance(variables.get("spark_services"), list):
         yield "spark_services", variables, "spark_services"
     cluster = variables.get("spark_cluster")
@@ -174,9 +174,9 @@ def _has_name(service: Any) -> bool:
 def _complete(
     service: Any, variables: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], configs: ModelConfigs
 ) -> Any:
-    """Return a service with what its model needs; any other entry as it is.
+    """Return a service with the recipe or the configuration of its model; any other entry unchanged.
 
-    A service with C(model: {repo: ...}) and an image stays as it is: the image is asked with the config.json of its host.
+    A service with C(model: {repo: ...}) and an image stays unchanged: the image is asked with the config.json of its host.
     """
     if not isinstance(service, Mapping) or not service.get("model"):
         return service
@@ -192,20 +192,20 @@ def _complete(
     recipe = None if model.get("revision") else _recipe_of(repo, recipes)
     if recipe:
         return {**{key: value for key, value in service.items() if key != "model"}, "recipe": recipe}
-    found = configs.find(repo, revision, str(variables.get("spark_hf_endpoint") or ""), _read_token(variables))
+    model_config = configs.find(repo, revision, str(variables.get("spark_hf_endpoint") or ""), _read_token(variables))
     return {
         **service,
-        "model": {**model, "revision": found.commit},
-        "config": found.config,
-        **({"quant_config": found.quant_config} if found.quant_config else {}),
-        "image": image or {"ref": choose_image(found, recipes)},
+        "model": {**model, "revision": model_config.commit},
+        "config": model_config.config,
+        **({"quant_config": model_config.quant_config} if model_config.quant_config else {}),
+        "image": image or {"ref": choose_image(model_config, recipes)},
     }
 
 
 def _read_name(text: str) -> dict[str, Any]:
     """Return the model that a text names, C(ORG/NAME) or C(ORG/NAME@REVISION).
 
-    :raises Unknown: it names none
+    :raises Unknown: the text names no model
     """
     match = REPOSITORY.fullmatch(text)
     if match:
@@ -221,7 +221,7 @@ def _read_name(text: str) -> dict[str, Any]:
 
 
 def _recipe_of(repo: str, recipes: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the name of the recipe for a model on one Spark; the first by name where there are several."""
+    """Return the name of the recipe for a model: the one for the fewest Sparks, then the first by name."""
     names = (name for name, recipe in recipes.items() if _model_of(recipe).lower() == repo.lower() and ":" not in name)
     return min(names, key=lambda name: (int(recipes[name].get("nodes") or 1), name), default=None)
 
@@ -231,12 +231,12 @@ def _model_of(recipe: Mapping[str, Any]) -> str:
     return str(model.get("repo") or "") if isinstance(model, Mapping) else ""
 
 
-def choose_image(found: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the newest image that is known to serve a model: one that recipes use, else one of the catalogue.
+def choose_image(model_config: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the newest image whose vLLM serves a model: from the recipes, else from the catalogue.
 
-    :raises Unknown: no image is known to serve its architecture
+    :raises Unknown: no known image serves the architecture
     """
-    architecture = str(next(iter(found.config.get("architectures") or ()), ""))
+    architecture = str(next(iter(model_config.config.get("architectures") or ()), ""))
     used = (str(image.get("ref")) for recipe in recipes.values() for image in recipe.get("images") or ())
     listed = (str(entry["image"]) for entry in image_catalogue.IMAGES)
     for references in (used, listed):
@@ -258,7 +258,7 @@ def choose_image(found: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -
         if candidates:
             return max(candidates, key=lambda reference: (candidates[reference], reference))
     raise Unknown(
-        f"no image is known whose vLLM serves {architecture or 'a model without architectures in config.json'} ({found.repo}). "
+        f"no image is known whose vLLM serves {architecture or 'a model without architectures in config.json'} ({model_config.repo}). "
         "Name one: image: {ref: REPOSITORY:TAG}."
     )
 
@@ -267,7 +267,7 @@ def choose_image(found: ModelConfig, recipes: Mapping[str, Mapping[str, Any]]) -
 
 
 def _cache_folders() -> Iterator[Path]:
-    """Yield the Hugging Face caches of the controller, by the variables that the hub's client reads."""
+    """Yield the Hugging Face caches of the controller, from the environment variables of the hub client."""
     if os.environ.get("HF_HUB_CACHE"):
         yield Path(os.environ["HF_HUB_CACHE"])
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
@@ -276,7 +276,7 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def _cached(repo: str, revision: str) -> ModelConfig | None:
-    """Return the configuration that a cache has of a model, None where no cache has it."""
+    """Return the cached configuration of a model, None if no cache has it."""
     for cache in _cache_folders():
         folder = cache / f"models--{repo.replace('/', '--')}"
         try:
@@ -296,9 +296,9 @@ def _cached(repo: str, revision: str) -> ModelConfig | None:
 
 
 def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelConfig:
-    """Return the configuration that the hub has of a model.
+    """Download the configuration of a model.
 
-    :raises Unknown: the hub does not answer, or not with a configuration
+    :raises Unknown: the hub does not answer with a configuration
     """
     commit, body = _get(f"{endpoint.rstrip('/')}/{repo}/resolve/{revision}/config.json", token, repo)
     if body is None:
@@ -316,9 +316,9 @@ def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelCon
 
 
 def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
-    """Return commit and content of a file of the hub; no content where the repository lacks the file.
+    """Return commit and content of a file of the hub; content is None if the repository lacks the file.
 
-    :raises Unknown: anything else that is no content
+    :raises Unknown: any other answer
     """
     name = url.rpartition("/")[2]
     give = (
@@ -355,13 +355,13 @@ def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
 
 
 def _parse(content: bytes, where: str) -> dict[str, Any]:
-    """Return a configuration.
+    """Return the mapping of a JSON configuration.
 
-    :raises Unknown: it is none
+    :raises Unknown: the content is not a JSON mapping
     """
     try:
-        value = untrusted.parse_json(content, where, MOST_CONFIG, finite=False)
-    except untrusted.Untrusted as error:
+        value = foreign_text.parse_json(content, where, MOST_CONFIG, finite=False)
+    except foreign_text.Untrusted as error:
         raise Unknown(str(error)) from None
     if not isinstance(value, dict):
         raise Unknown(f"{where} is not a mapping, so it does not configure a model.")
@@ -369,7 +369,7 @@ def _parse(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _read_token(variables: Mapping[str, Any]) -> str:
-    """Return the token of the hub that a host has, empty where its file cannot be read; the plan has a finding of that."""
+    """Return the hub token of a host, empty if its file is unreadable; the plan has a finding for that."""
     path = variables.get("spark_hf_token_file")
     try:
         return Path(str(path)).expanduser().read_text(encoding="utf-8").strip() if path else ""

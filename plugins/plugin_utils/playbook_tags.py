@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import validation
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import printable
 
 COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import (
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import (
     Untrusted,
     parse_json,
     printable,

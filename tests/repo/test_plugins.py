@@ -118,7 +118,7 @@ def test_programs_are_all_looked_at() -> None:
     assert using == named | {"roles/spread/files/spread_worker.py"}
     worker = imported("roles/spread/files/spread_worker.py")
     assert worker == {
-        "_common/untrusted",
+        "_common/foreign_text",
         "_host/beneath",
         "_host/file_times",
         "_content/file_stream",
@@ -207,7 +207,7 @@ def test_an_undocumented_argument_is_found(text: str, lacks: set[str]) -> None:
 
 READS_JSON = {
     "plugins/callback/progress.py": "what this collection's own workers wrote into a pipe",
-    "plugins/module_utils/_common/untrusted.py": "the reader itself",
+    "plugins/module_utils/_common/foreign_text.py": "the reader itself",
     "plugins/module_utils/_content/image_probe_program.py": "runs in an image, alone",
     "plugins/module_utils/_content/image_stream.py": "refuses keys that Docker could take for each other",
     "plugins/module_utils/_content/plan_probe_program.py": "runs in an image, alone",
@@ -225,7 +225,7 @@ READS_JSON = {
 def test_json_of_others_is_read_by_the_one_reader_that_has_bounds() -> None:
     names = [name for folder in ("plugins/", "roles/") for name in tree.below(folder, suffix=".py")]
     found = {name for name in names if re.search(r"\bjson\.loads?\(|JSONDecoder", tree.read(name))}
-    assert found <= set(READS_JSON), "use parse_json of _common/untrusted.py"
+    assert found <= set(READS_JSON), "use parse_json of _common/foreign_text.py"
 
 
 def test_archives_of_others_are_read_by_the_one_reader_that_has_bounds() -> None:

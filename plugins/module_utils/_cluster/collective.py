@@ -14,7 +14,7 @@ from typing import Any
 
 from .._common import program_text
 from .._common.findings import Finding
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._content import image_probe_program
 from . import collective_program
 from .cabling import join

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import Finding
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .cabling import (
     APART,
     Cabling,

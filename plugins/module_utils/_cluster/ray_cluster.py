@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._common import program_text
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._runtime import ray_nodes
 
 GCS_PORT = 6379

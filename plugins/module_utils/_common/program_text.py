@@ -20,10 +20,10 @@ def program(module: ModuleType, *imported: ModuleType) -> str:
     """Return the text of a program in one piece, which ends with a call of its C(main).
 
     :param module: the program; imports from modules beside it are one line each
-    :param imported: these modules, whose text comes first
+    :param imported: these modules, whose text comes first, each after those that it imports
     """
-    parts = [source(each) for each in imported]
-    own = source(module).splitlines()
-    if imported:
-        own = [line for line in own if not line.startswith(("from __future__ ", "from ."))]
-    return "\n".join((*parts, *own, "main()", ""))
+    first, *others = [source(each) for each in (*imported, module)]
+    lines = [
+        line for text in others for line in text.splitlines() if not line.startswith(("from __future__ ", "from ."))
+    ]
+    return "\n".join((first, *lines, "main()", ""))

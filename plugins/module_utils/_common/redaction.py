@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from . import secret_rules
-from .untrusted import parse_json
+from .foreign_text import parse_json
 
 MARK = "<redacted>"
 SHORTEST = 4

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from .._common.untrusted import decode_text
+from .._common.foreign_text import decode_text
 from .._host.beneath import drop_pages, open_file
 
 PIECE = 256 * 1024

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .image_stream import CHUNK, ArchiveGuard, UnexpectedContent
 
 LAYER = re.compile(r"sha256:[0-9a-f]{64}")

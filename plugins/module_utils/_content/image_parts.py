@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO
 
-from .._common.untrusted import decode_text
+from .._common.foreign_text import decode_text
 from .image_stream import CHUNK, HASH, ArchiveGuard, UnexpectedContent
 
 LEAST = 64 * 1024

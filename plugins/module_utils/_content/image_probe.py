@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._common import program_text
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._host import containers
 from . import image_probe_program
 

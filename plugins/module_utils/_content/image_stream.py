@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from .._common.untrusted import decode_text
+from .._common.foreign_text import decode_text
 
 BLOCK = 512
 CHUNK = 2**20

@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any
 
 from .._common import program_text
+from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
-from .._common.untrusted import parse_json
 from .._host import containers
 from . import image_probe, image_probe_program, plan_probe_program
 

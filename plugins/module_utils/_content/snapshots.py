@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._host import beneath, containers, file_times
 from .._runtime import state_file
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._host import beneath, file_times
 
 RECORDS = Path("/var/lib/dgxspark/spread")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
-from .._common.untrusted import printable
+from .._common.foreign_text import printable
 from .._plan.picture import names_text, natural
 from .._plan.recommend import Pick
 from .discovery import Cables, Machine

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._content import snapshots
 from .._host import component, file_times, staging
 from .._runtime import state_file

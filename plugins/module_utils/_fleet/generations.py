@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .._common.docker_run import read_docker_run, read_unit
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 FOLDER = "/var/lib/dgxspark/generations"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Union
 
-from .._common.untrusted import printable
+from .._common.foreign_text import printable
 
 Root = Union[str, Path, int]
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

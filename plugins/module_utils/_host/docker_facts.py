@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from .._common import redaction
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._runtime import command
 
 INFO_COMMAND = ["docker", "info", "--format", "{{json .}}"]

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .._common.untrusted import decode_text, parse_json, printable
+from .._common.foreign_text import decode_text, parse_json, printable
 from .._runtime import hostmem
 from .._runtime.command import NoAnswer, answered, noted, says_missing, unreadable
 from . import docker_facts, units

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._runtime import state_file
 
 DEADLINE_SECONDS = 120.0

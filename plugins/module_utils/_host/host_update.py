@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package, version_key
 
 SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]

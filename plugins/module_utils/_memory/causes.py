@@ -108,15 +108,15 @@ def merge_causes(
             for finding in findings
         )
     too_large = [item for item in items if judge.find_room_errors((item,))]
-    others = tuple(item for item in items if item not in too_large)
+    remaining = tuple(item for item in items if item not in too_large)
     merged: dict[int, Finding] = {}
     for item in too_large:
         mine = [finding for finding in errors if finding.service == judge.name(item)]
         _merge(mine, _fix_alone(judge, item, describe), merged, several=False)
-    if len(others) > 1 and judge.find_room_errors(others):
-        names = {judge.name(item) for item in others}
+    if len(remaining) > 1 and judge.find_room_errors(remaining):
+        names = {judge.name(item) for item in remaining}
         shared = [finding for finding in errors if finding.service in names or not finding.service]
-        _merge(shared, _fix_together(judge, others, describe), merged, several=True)
+        _merge(shared, _fix_together(judge, remaining, describe), merged, several=True)
     elif merged:
         # What fails of the whole node fails because of the service that is too large by itself.
         cause = next(finding for finding in merged.values() if not finding.consequence_of)

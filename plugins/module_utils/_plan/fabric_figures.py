@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._cluster import collective
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 FILE = "fabric.json"

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._addons import addons
 from .._common import plain_data, schema, untrusted, validation
-from .._common.untrusted import printable
+from .._common.foreign_text import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, variables
 from .service import Host, PlacedService, ServiceSpec, Sources

@@ -24,23 +24,23 @@ LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package of what programs of the host import; it lies beside them, where Python looks first."""
 LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
-    "clients": {"_common": ("plain_data", "untrusted"), "_runtime": ("endpoint",)},
+    "clients": {"_common": ("foreign_text",), "_runtime": ("endpoint",)},
     "exporters": {
-        "_common": ("findings", "plain_data", "redaction", "secret_rules", "untrusted"),
+        "_common": ("findings", "foreign_text", "redaction", "secret_rules"),
         "_host": ("docker_facts", "gb10", "units"),
         "_proof": ("receipts",),
         "_runtime": ("command", "hostmem"),
     },
     "fleet_monitor": {
-        "_common": ("findings", "plain_data", "sizes", "tables", "untrusted"),
+        "_common": ("findings", "foreign_text", "sizes", "tables"),
         "_fleet": ("fleet_status", "status_page", "watched_status"),
         "_host": ("guard_account",),
         "_plan": ("page_parts", "picture"),
         "_runtime": ("command", "endpoint", "fleet_state", "guard", "metrics", "state_file", "systemd"),
     },
-    "gateway": {"_common": ("plain_data", "untrusted"), "_runtime": ("command", "endpoint", "state_file")},
+    "gateway": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
     "guard": {
-        "_common": ("plain_data", "untrusted"),
+        "_common": ("foreign_text",),
         "_runtime": (
             "command",
             "endpoint",
@@ -55,7 +55,7 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "host": {
-        "_common": ("plain_data", "untrusted"),
+        "_common": ("foreign_text",),
         "_runtime": (
             "command",
             "compile_cache",
@@ -71,9 +71,9 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
             "unloading",
         ),
     },
-    "ollama": {"_common": ("plain_data", "untrusted"), "_runtime": ("command", "endpoint", "state_file")},
+    "ollama": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
     "on_demand": {
-        "_common": ("plain_data", "redaction", "secret_rules", "untrusted"),
+        "_common": ("foreign_text", "redaction", "secret_rules"),
         "_runtime": (
             "command",
             "endpoint",
@@ -86,9 +86,9 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
             "systemd",
         ),
     },
-    "speech": {"_common": ("plain_data", "untrusted"), "_runtime": ("command", "endpoint", "state_file")},
+    "speech": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
     "watchdog": {
-        "_common": ("plain_data", "untrusted"),
+        "_common": ("foreign_text",),
         "_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge"),
     },
 }

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._common import schema, validation
+from .._common.foreign_text import parse_json
 from .._common.schema import NUMBER, Key
-from .._common.untrusted import parse_json
 from .._runtime import metrics
 
 KEYS: dict[str, Key] = {
@@ -434,16 +434,9 @@ COUNTERS = {
 
 def counters(text: str) -> dict[str, float | None]:
     """Read /metrics; each of C(COUNTERS), summed over engines, or None."""
-    samples: dict[str, float] = {}
-    for line in text.splitlines():
-        match = None if line.startswith("#") else metrics.SAMPLE.fullmatch(line.strip())
-        if match:
-            try:
-                samples[match.group(1)] = samples.get(match.group(1), 0.0) + float(match.group(2))
-            except ValueError:
-                continue
+    samples = metrics.samples(text)
     return {
-        name: next((samples[known] for known in known_as if known in samples), None)
+        name: next((sum(samples[known]) for known in known_as if known in samples), None)
         for name, known_as in COUNTERS.items()
     }
 

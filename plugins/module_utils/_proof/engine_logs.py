@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._cluster import ray_cluster
-from .._common.untrusted import decode_text
+from .._common.foreign_text import decode_text
 from .._host import beneath, units
 from .._runtime.command import noted
 

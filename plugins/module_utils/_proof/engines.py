@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from .._cluster import ray_cluster
 from .._common.findings import Finding
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from .._host import gb10
 from .._runtime import endpoint
 from . import engine_logs, fast_path, residency

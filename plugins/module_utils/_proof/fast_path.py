@@ -13,13 +13,13 @@ they differ the pattern says so. No I/O.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._common.findings import Finding
+from .._runtime import metrics
 
 GUIDE = "practical guide to vLLM on a DGX Spark, June 2026"
 PACKAGES = "the vLLM packages, read version by version"
@@ -268,8 +268,6 @@ def _none(text: str | None) -> str | None:
 
 # /metrics ------------------------------------------------------------------------------------------------------------
 
-_SAMPLE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+\d+)?")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _COUNTERS = {
     "drafts": "vllm:spec_decode_num_drafts",
     "drafted": "vllm:spec_decode_num_draft_tokens",
@@ -305,19 +303,11 @@ def parse_metrics(text: str) -> Counted:
     """Read the exposition format; counters of several engines are added up."""
     sums: dict[str, float] = {}
     info: dict[str, str] = {}
-    for line in text.splitlines():
-        match = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
-        if match is None:
-            continue
-        name = match["name"].removesuffix("_total")
+    for name, samples in metrics.labelled(text, "vllm:").items():
         if name == "vllm:cache_config_info":
-            info = dict(_LABEL.findall(match["labels"] or ""))
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            sums[name] = sums.get(name, 0.0) + value
+            info = samples[-1][0]
+        short = name.removesuffix("_total")
+        sums[short] = sums.get(short, 0.0) + sum(value for _labels, value in samples)
     found = Counted()
     for key, name in _COUNTERS.items():
         if name in sums:

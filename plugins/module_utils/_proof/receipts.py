@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common.findings import Finding
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._common.untrusted import decode_text
+from .._common.foreign_text import decode_text
 
 # Programs format numbers and times themselves, so both are pinned.
 ENVIRONMENT = {"LC_ALL": "C", "LANG": "C", "LANGUAGE": "C", "TZ": "UTC"}

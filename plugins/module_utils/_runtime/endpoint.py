@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from .._common.untrusted import decode_text, parse_json, printable, received
+from .._common.foreign_text import decode_text, parse_json, printable, received
 
 STAGES = ("health", "models", "completion", "adapters", "tools", "reasoning")
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .._common.untrusted import printable
+from .._common.foreign_text import printable
 
 # Our name -> vLLM's gauge (vllm/v1/metrics/loggers.py; the second KV name is the one before 0.9).
 GAUGES = {

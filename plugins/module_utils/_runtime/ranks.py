@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 
 MAGIC = "dgxspark-rank-1"
 

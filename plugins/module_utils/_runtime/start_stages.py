@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._common.untrusted import decode_text, parse_json
+from .._common.foreign_text import decode_text, parse_json
 
 # The stages of a start, in their order. vLLM's runners differ in whether kernels warm up before or after the graphs are captured.
 STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 
 DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -36,7 +36,12 @@ def write(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
 
 
 def write_text(path: Path, text: str, mode: int | None = 0o644) -> None:
-    """Replace a file of text at one go, as C(write_bytes) does."""
+    """Replace a file of text at one go, as C(write_bytes) does.
+
+    :param path: of the file; its folder is made
+    :param text: its content
+    :param mode: of the file; None leaves it to the umask
+    """
     write_bytes(path, text.encode(), mode)
 
 

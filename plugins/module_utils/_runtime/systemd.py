@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Callable
 
-from .._common.untrusted import printable
+from .._common.foreign_text import printable
 
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""

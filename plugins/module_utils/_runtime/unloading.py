@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from . import endpoint
 from .hostmem import GIB
 

@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, Optional
 
 from .._common import plain_data, validation
-from .._common.untrusted import parse_json
+from .._common.foreign_text import parse_json
 from . import catalogue, versions
 from .catalogue import Option
 from .versions import Version

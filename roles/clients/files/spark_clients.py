@@ -17,7 +17,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._common.untrusted import parse_json
+from dgxspark_vllm._common.foreign_text import parse_json
 from dgxspark_vllm._runtime import endpoint
 
 REQUEST_SECONDS = 35.0

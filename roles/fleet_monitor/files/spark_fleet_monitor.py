@@ -38,7 +38,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._common.untrusted import decode_text, printable
+from dgxspark_vllm._common.foreign_text import decode_text, printable
 from dgxspark_vllm._fleet import status_page, watched_status
 from dgxspark_vllm._runtime import command, endpoint, fleet_state, metrics, state_file
 from dgxspark_vllm._runtime.fleet_state import Result

@@ -31,7 +31,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._common.untrusted import decode_text
+from dgxspark_vllm._common.foreign_text import decode_text
 from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, pins, state_file, unloading
 from dgxspark_vllm._runtime.systemd import journal, notify
 

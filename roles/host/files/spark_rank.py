@@ -43,7 +43,7 @@ sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libr
 import spark_unit
 from spark_unit import Stop, say
 
-from dgxspark_vllm._common.untrusted import parse_json  # isort: skip
+from dgxspark_vllm._common.foreign_text import parse_json  # isort: skip
 from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
 from dgxspark_vllm._runtime import endpoint  # isort: skip
 from dgxspark_vllm._runtime import hostmem  # isort: skip

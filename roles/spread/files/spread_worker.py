@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 sys.dont_write_bytecode = True
 
-from dgxspark_vllm._common.untrusted import decode_text, parse_json
+from dgxspark_vllm._common.foreign_text import decode_text, parse_json
 from dgxspark_vllm._content import file_stream, image_layers, image_stream, spread_files
 from dgxspark_vllm._content.spread_files import (
     CHUNK,

@@ -22,7 +22,7 @@ from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 from spread_fixture import HASH, saved
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     file_stream,
     image_layers,
@@ -312,7 +312,7 @@ def test_a_key_gives_rsync_with_our_settings_and_the_images_of_the_run(tmp_path:
 
 
 def test_an_image_is_sent_without_the_layers_that_the_receiver_names(tmp_path: Path) -> None:
-    (tmp_path / "image_layers.py").write_text(program_text.program(image_layers, image_stream))
+    (tmp_path / "image_layers.py").write_text(program_text.program(image_layers, foreign_text, image_stream))
     wanted = f"image an/image:1 {HASH}"
     assert "what came is no archive of docker save" in serve(tmp_path, wanted).stderr  # the docker of these tests
     (tmp_path / "archive").write_bytes(saved("an/image:1"))
@@ -323,7 +323,7 @@ def test_an_image_is_sent_without_the_layers_that_the_receiver_names(tmp_path: P
 
 
 def test_on_an_address_of_the_fabric_a_key_gives_files_of_the_hub(tmp_path: Path) -> None:
-    (tmp_path / "file_stream.py").write_text(program_text.program(file_stream, beneath))
+    (tmp_path / "file_stream.py").write_text(program_text.program(file_stream, foreign_text, beneath))
     (tmp_path / "h u b").mkdir()
     (tmp_path / "h u b/file").write_bytes(b"weights")
     target = io.BytesIO()

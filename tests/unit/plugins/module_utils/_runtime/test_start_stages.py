@@ -89,7 +89,7 @@ def test_the_journal_as_journalctl_prints_it() -> None:
             "[1]",
         ]
     )
-    assert start_stages.read_journal(text) == ([(1.5, "plain"), (2.0, "\x1b[0mcolours"), (2.5, "")], "s=1")
+    assert start_stages.read_journal(text) == ([(1.5, "plain"), (2.0, "colours"), (2.5, "")], "s=1")
     assert start_stages.read_journal("") == ([], "")
     assert "--after-cursor=s=2" in start_stages.journal_argv("ab", "s=2")
     assert start_stages.journal_argv("ab")[-1] == "_SYSTEMD_INVOCATION_ID=ab"
