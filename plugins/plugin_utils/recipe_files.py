@@ -47,7 +47,7 @@ def load_yaml(text: str, several: bool = False) -> Any:
     found = list(yaml.load_all(text, Loader=LOADER)) if several else yaml.load(text, Loader=LOADER)
     if why := plain_data.endless(found):
         _check_depth(text)
-        raise TooLarge(why)
+        raise TooLarge("its aliases hold each other too deeply" if why == plain_data.NESTED else why)
     return found
 
 
