@@ -126,12 +126,18 @@ def test_alerts_become_runs_within_bounds(running: Running) -> None:
     # What is no name of a host is let go, what is over too, and what is but a warning.
     assert running.post(alert("SparkTargetDown", "x;y"), alert("SparkTargetDown", "{{ 1 }}")) == 200
     assert running.post({**alert("SparkTargetDown"), "status": "resolved"}) == 200
+    # Neither a host nor a cluster may be a group of the whole inventory: it would widen the limit.
+    wide = [alert("SparkTargetDown", host) for host in ("all", "sparks")]
+    wide += [
+        alert("SparkTargetDown", cluster=cluster) for cluster in ("all", "pair_a,sparks", "*", "!spark-2", "ungrouped")
+    ]
+    assert running.post(*wide) == 200
     assert running.post(alert("SparkGpuHot", severity="warning")) == 200
     # A wedged engine, told twice.
     assert running.post(alert("SparkEngineWedged", service="fast")) == 200
     assert running.post(alert("SparkEngineWedged", service="fast")) == 200
     assert running.post(alert("SparkTargetDown"), alert("SparkServiceNotUp")) == 200
-    assert running.post(alert("SparkUnitFailed", "spark-2")) == 200
+    assert running.post(alert("SparkUnitFailed", "spark-2", cluster="pair_a")) == 200
     index, doctor = running.place / "out/support/index.json", running.place / "out/doctor-spark-1.json"
     running.until((running.place / "out/doctor-spark-2.json").exists)
     assert doctor.exists()
