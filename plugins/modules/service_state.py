@@ -184,15 +184,15 @@ Run = Callable[[list[str]], tuple[int, str, str]]
 
 def deployed(etc: str) -> dict[str, dict[str, Any]]:
     """Return the settings of the services that are on the host, and of its speech servers on demand, by name."""
-    found = {}
+    services = {}
     speech = sorted((Path(etc) / "speech").glob("*.json"))
     for path in [*(Path(etc) / "services" / f"{name}.json" for name in gb10.read_services(etc)), *speech]:
-        settings = state_file.read(path)
-        wanted = settings is not None and (path not in speech or settings.get("on_demand"))
-        if wanted and settings.get("unit") == f"spark-{path.stem}.service":
-            # Its unit is active when it has answered; the questions of engines are none that a speech server knows.
-            found[path.stem] = {**settings, "url": None} if path in speech else settings
-    return found
+        settings = state_file.read(path) or {}
+        is_deployed = path not in speech or settings.get("on_demand")
+        if is_deployed and settings.get("unit") == f"spark-{path.stem}.service":
+            # The unit of a speech server is active once it answers; it does not know the questions of engines.
+            services[path.stem] = {**settings, "url": None} if path in speech else settings
+    return services
 
 
 def unit_states(run: Run, names: list[str]) -> dict[str, dict[str, Any]]:
