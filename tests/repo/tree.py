@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from common import ROOT, tracked_files
+from common import ROOT as ROOT
+from common import tracked_files
 
 
 class AnsibleLoader(yaml.SafeLoader):
