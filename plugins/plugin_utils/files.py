@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -48,7 +47,7 @@ def check_replaceable(path: Path, keys: Collection[str] = ()) -> None:
 
 def write_report(path: Path, text: str) -> None:
     """Write a page or a report in JSON, unless a file of somebody else is there; raises OSError."""
-    check_replaceable(path, () if path.suffix == ".html" else json.loads(text).keys())
+    check_replaceable(path, () if path.suffix == ".html" else parse_json(text, str(path), exact=True).keys())
     write(path, text)
 
 

@@ -31,6 +31,7 @@ WHY = {
     "plugins/modules/component.py": "with the monotonic clock of the same moment, for file_times",
     "plugins/modules/doctor_info.py": "the clock is what is asked; ages of days; the cache of an engine against its unit, as a hint",
     "plugins/modules/service_info.py": "the date of a state file that is rewritten each 15 s, in either direction",
+    "plugins/action/bundle.py": "an age: the draft of a transfer that was cut off is removed after a while",
     "plugins/plugin_utils/image_plans.py": "an age of a day; a date of the future is asked again",
     "roles/exporters/files/spark_collector.py": "dates as metrics, which alerts compare with the host's own clock",
     "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",

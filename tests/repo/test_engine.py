@@ -60,6 +60,7 @@ PURE = {
     "binascii",
     "collections",
     "contextlib",
+    "contextvars",
     "copy",
     "dataclasses",
     "datetime",

@@ -215,6 +215,12 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
                 "see what else runs on the host; with a drafter the text decides, and more repeats help",
                 "info",
             )
+    return [*found, *_check_load(new, service)]
+
+
+def _check_load(new: Mapping[str, Any], service: str) -> list[Finding]:
+    """Return doubts about the figures under load: requests that waited in the engine or failed."""
+    findings: list[Finding] = []
     most = new.get("max_num_seqs")
     queued = [
         row["concurrency"]
@@ -222,19 +228,29 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
         if isinstance(most, int) and row["concurrency"] > most
     ]
     if queued:
-        add(
-            "bench.queued",
-            f"{service} was asked by {' and '.join(map(str, queued))} clients at once, but runs at most {most} requests (max-num-seqs): the "
-            "others waited, and the time to their first token is mostly that",
-            "compare up to that many, or raise max-num-seqs if the KV cache holds more",
-            "info",
+        message = (
+            f"{service} was asked by {' and '.join(map(str, queued))} clients at once, but runs at most {most} requests "
+            "(max-num-seqs): the others waited, and the time to their first token is mostly that"
         )
-    for row in [row for row in (new.get("concurrency") or []) + (new.get("request_rates") or []) if row.get("failed")][
-        :1
-    ]:
-        said = f"{service} did not answer {row['failed']} of {row['requests']} requests at {pace(row)[0]}"
-        add("bench.failed", said, "see the unit's log")
-    return found
+        fix = "compare up to that many, or raise max-num-seqs if the KV cache holds more"
+        findings.append(
+            Finding(rule="bench.queued", severity="info", service=service, message=message, fix=fix, basis="measured")
+        )
+    loads = (new.get("concurrency") or []) + (new.get("request_rates") or [])
+    failed = next((row for row in loads if row.get("failed")), None)
+    if failed:
+        message = f"{service} did not answer {failed['failed']} of {failed['requests']} requests at {pace(failed)[0]}"
+        findings.append(
+            Finding(
+                rule="bench.failed",
+                severity="warning",
+                service=service,
+                message=message,
+                fix="see the unit's log",
+                basis="measured",
+            )
+        )
+    return findings
 
 
 def _at(row: Mapping[str, Any]) -> str:

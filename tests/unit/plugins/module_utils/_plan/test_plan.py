@@ -281,7 +281,7 @@ def test_the_first_failure_of_the_document_is_refused_on_the_live_host_and_its_f
         "Free memory on device cuda:0 (98.51/119.67 GiB) on startup is less than desired GPU memory utilization "
         "(0.85, 101.72 GiB)"
     ) in said[0]["vllm_error"]
-    assert "gpu-memory-utilization of heavy to 0.80" in said[0]["fix"]
+    assert "gpu-memory-utilization of heavy to 0.79" in said[0]["fix"]
     fixed = {**HEAVY, "args": {"gpu-memory-utilization": 0.80}}
     again = plan_of(host(fixed, {**FAST, "args": {"gpu-memory-utilization": 0.10}}, measured=live))
     assert errors(again) == []
