@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import tomllib
 
@@ -108,7 +109,7 @@ def end_of_group(regex: str, at: int) -> int:
     return at
 
 
-def render_rules(config: dict) -> str:
+def render_rules(config: dict[str, Any]) -> str:
     """Return the generated module for a parsed gitleaks.toml."""
     rows = []
     for rule in config["rules"]:

@@ -107,7 +107,9 @@ def checked_hosts(
     :returns: the pattern
     """
     needed = pattern != "localhost" if needs_sparks is None else needs_sparks
-    problems = find_problems(groups, sources, playbook, needed) or [arguments.REQUIRED[name] for name in missing]
+    problems = find_problems(groups, sources, playbook, needed)
+    if not problems and not _runs_nothing():
+        problems = [arguments.REQUIRED[name] for name in missing]
     if problems:
         refuse(problems)
     return pattern
@@ -141,9 +143,14 @@ def find_problems(
     problems += playbook_tags.find_problems(options.get("tags") or (), playbooks)
     # quickstart.yml deploys the inventory that it wrote; in check mode it writes none.
     unwritten = options.get("check") and "quickstart" in map(playbook_tags.playbook_name, playbooks)
-    if needs_sparks and not unwritten and not any(options.get(option) for option in _LISTINGS):
+    if needs_sparks and not unwritten and not _runs_nothing():
         problems += inventory_check.find_problems(groups, read)
     return problems
+
+
+def _runs_nothing() -> bool:
+    """Tell whether the run only lists hosts, tasks or tags, or checks the syntax."""
+    return any(context.CLIARGS.get(option) for option in _LISTINGS)
 
 
 def refuse(problems: Sequence[str]) -> NoReturn:
