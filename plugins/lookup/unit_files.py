@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: unit_files
-short_description: What a component of a host is made of, as the module component takes it
+short_description: What a component of a host is made of, as the module deploy takes it
 version_added: 0.1.0
 description:
   - Returns the folders, files and units of a component for the plan of a host. Texts of the plan reach them as they are, quoted as
@@ -25,8 +25,13 @@ options:
       - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
         part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component; for V(keys)
         a list of C(name), that of the file on the host, and C(source), the file on the controller.
+      - Not needed with O(state=absent).
     type: raw
-    required: true
+  state:
+    description: V(absent) returns the document that removes the component, which V(ollama), V(watchdog), V(guard) and V(gpu_clocks) have.
+    type: str
+    choices: [present, absent]
+    default: present
   user:
     description: Account that runs the units of V(services), V(speech) and V(ollama), or owns V(keys).
     type: str
@@ -45,7 +50,7 @@ options:
     type: str
     default: /etc/dgxspark/secrets
 seealso:
-  - module: dgxspark.vllm.component
+  - module: dgxspark.vllm.deploy
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
@@ -58,7 +63,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: One dictionary a component, with C(folders), C(files), C(units) and what else M(dgxspark.vllm.component) is given.
+  description: One dictionary a component, with C(folders), C(files), C(units) and what else M(dgxspark.vllm.deploy) is given.
   type: list
   elements: dict
 """
@@ -69,7 +74,7 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
@@ -84,7 +89,7 @@ class LookupModule(LookupBase):
         :param terms: names of components
         :param variables: of the task
         :param kwargs: options of the lookup
-        :returns: C({folders, files, units, ...}), as the module component takes them
+        :returns: C({folders, files, units, ...}), as the module deploy takes them
         """
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
@@ -105,8 +110,9 @@ class LookupModule(LookupBase):
         unknown = [term for term in terms if term not in makers]
         if unknown:
             raise AnsibleLookupError(f"unit_files: {', '.join(unknown)}: known are {', '.join(makers)}")
+        is_absent = self.get_option("state") == "absent"
         try:
-            return [located(makers[term]()) for term in terms]
+            return [located(planned_state.absent(term) if is_absent else makers[term]()) for term in terms]
         except ValueError as error:
             raise AnsibleLookupError(f"unit_files: {error}") from error
 

@@ -13,7 +13,7 @@ description:
   - Removes what the collection has noted that it made - the caches of services, with O(weights) the files of models that it fetched, and
     folders that are empty by then. What it did not make stays, wherever it lies, and is named.
   - Takes no folder from the inventory, so a value that has changed, or was never right, removes nothing.
-  - Services, units and settings are the business of the roles; M(dgxspark.vllm.component) takes those away.
+  - Services, units and settings are the business of the roles; M(dgxspark.vllm.deploy) takes those away.
 options:
   weights:
     description:

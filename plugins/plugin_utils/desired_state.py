@@ -49,7 +49,7 @@ FROM_PLAN = frozenset(
             "firewall_ranges",
             "firewall_admitted",
         ),
-        *("host_known_users", "host_hf_home", "host_cache_dir"),
+        *("host_hf_home", "host_cache_dir"),
         *(
             "images_refs",
             "images_known",

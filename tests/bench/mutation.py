@@ -36,7 +36,7 @@ PARTS = {
     "plan": [f"{ENGINE}/_plan"],
     "memory": [f"{ENGINE}/_memory"],
     "compat": [f"{ENGINE}/_compat"],
-    "component": [f"{ENGINE}/_host/component.py", "plugins/modules/component.py"],
+    "deploy": [f"{ENGINE}/_host/deploy*.py", f"{ENGINE}/_host/unit_steps.py", "plugins/modules/deploy.py"],
     "generation": [f"{ENGINE}/_fleet/generation*.py"],
     "unit helper": ["roles/host/files/spark_unit.py", f"{ENGINE}/_runtime/load_guard.py"],
 }

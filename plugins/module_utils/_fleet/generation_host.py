@@ -20,7 +20,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._content import snapshots
-from .._host import component, file_times, staging
+from .._host import file_times, staging, unit_steps
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, says_missing
 from .._vllm.image_catalogue import names_of_image
@@ -124,11 +124,11 @@ class Host:
         names = sorted(self.texts)
         if not names:
             return {}
-        rc, out, err = self.run(component.show_command(names))
+        rc, out, err = self.run(unit_steps.show_command(names))
         if rc:
             raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}")
         try:
-            seen = component.read_units(names, out, *self.clocks)
+            seen = unit_steps.read_units(names, out, *self.clocks)
         except NoAnswer as nothing:
             raise Refused(f"systemd cannot be asked about {', '.join(names)}: {nothing}") from nothing
         self.began = {name: unit.began for name, unit in seen.items()}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies on a host for a plan: folders, files and units as the module component takes them, written as systemd reads them.
+"""What lies on a host for a plan: folders, files and units as the module deploy takes them, written as systemd reads them.
 
 A text of a plan reaches a file as it is: it is put there by Python, with the quotes of the file's own format, and nothing reads it on
 the way. Nothing is read from a host and nothing is done here.
@@ -253,7 +253,7 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
     :param entries: of each C(name), that of its file on the host, and C(source), the file on the controller
     :param folder: on the host
     :param owner: account that may read them
-    :returns: files as the module component takes them
+    :returns: files as the module deploy takes them
     """
     return [
         {
@@ -320,7 +320,7 @@ def _own_files(item: PlannedService) -> list[File]:
 
 
 def given(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
-    """Return the folders and files of the host that a service is given, as C(component) takes them. item: a planned service."""
+    """Return the folders and files of the host that a service is given, as C(deploy) takes them. item: a planned service."""
     files = [
         {"path": entry.host, "source": entry.source} if entry.content is None else _file(entry.host, entry.content)
         for entry in _own_files(item)
@@ -342,7 +342,7 @@ def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[s
 
 
 def _service_state(item: PlannedService) -> dict[str, Any]:
-    """Return the unit of one service as C(component) takes it."""
+    """Return the unit of one service as C(deploy) takes it."""
     return {
         "name": item.unit,
         # Stopped by its owner, or another one of its exclusive set runs: it stays in place, and down over a boot.
@@ -1328,7 +1328,7 @@ def render(
     :param planned: the host's part of a plan
     :param addons: the plan of add-on services
     :param variables: variables of roles that somebody has set, by their names; the others have the roles' defaults
-    :returns: what the module component takes for each: C(folders), C(files) with C(content), C(source), a file of the controller, or
+    :returns: what the module deploy takes for each: C(folders), C(files) with C(content), C(source), a file of the controller, or
         C(bundled), a file of this collection, C(units), C(instances) and C(purge); of the host C(accounts), too
     :raises ValueError: for a text that no unit can hold
     """

@@ -4,7 +4,7 @@
 """A wall clock that is set by an hour, ahead or back, between two steps that belong together.
 
 Programs that run for long have their cases beside them: C(test_spark_unit.py), C(test_spark_watchdog.py), C(test_wedge.py),
-C(test_component.py).
+C(test_unit_steps.py).
 """
 
 from __future__ import annotations

@@ -9,37 +9,40 @@ from pathlib import Path
 
 import pytest
 import yaml
-from playbook_runs import ansible_playbook
+from playbook_runs import ansible_playbook, python
 
 pytestmark = pytest.mark.slow
 
-TASKS = Path(__file__).parents[4] / "roles" / "host" / "tasks" / "accounts.yml"
-USER = """#!/usr/bin/python
+ROLE = Path(__file__).parents[4] / "roles" / "host"
+DEPLOY = """#!/usr/bin/python
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ("name", "groups", "append", "system", "create_home", "home", "shell")
-module = AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True)
+module = AnsibleModule({"part": {"type": "str"}, "documents": {"type": "raw"}}, supports_check_mode=True)
 file = Path("members")
 members = file.read_text().split() if file.exists() else []
-there = module.params["name"] in members
-file.write_text(" ".join([*members, module.params["name"]]))
-module.exit_json(changed=not there)
+(document,) = module.params["documents"]
+people = [name for name, account in document["accounts"].items() if not account]
+file.write_text(" ".join([*members, *people]))
+module.exit_json(changed=True, joined=[name for name in people if name not in members])
 """
 
 
 def run(folder: Path, people: list[str]) -> str:
     (folder / "library").mkdir(exist_ok=True)
-    (folder / "library/played_user.py").write_text(USER)
-    (folder / "accounts.yml").write_text(TASKS.read_text().replace("ansible.builtin.user:", "played_user:"))
-    values = {
-        "host_user": "dgxspark",
-        "host_docker_users": people,
-        "__host_account": {"home": "/nonexistent", "shell": "/usr/sbin/nologin"},
+    (folder / "library/played_deploy.py").write_text(DEPLOY)
+    tasks = (ROLE / "tasks/main.yml").read_text()
+    (folder / "main.yml").write_text(tasks.replace("dgxspark.vllm.deploy:", "played_deploy:"))
+    values = {"host_docker_users": people}
+    read = [str(ROLE / part / "main.yml") for part in ("defaults", "vars")]
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "vars_files": read,
+        "tasks": [{"import_tasks": "main.yml", "vars": values}],
     }
-    play = {"hosts": "all", "gather_facts": False, "vars": values, "tasks": [{"import_tasks": "accounts.yml"}]}
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    (folder / "hosts").write_text("spark-1 ansible_connection=local\n")
+    (folder / "hosts").write_text(f"spark-1 ansible_connection=local ansible_python_interpreter={python()}\n")
     done = ansible_playbook("-i", "hosts", "play.yml", cwd=folder, env={"ANSIBLE_LIBRARY": str(folder / "library")})
     text = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 0, text

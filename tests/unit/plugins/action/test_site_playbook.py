@@ -38,7 +38,9 @@ ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewa
 module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_check_mode=True)
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:
-    log.write("{name} " + str(module.params.get("action") or module.params.get("name") or "") + "\\n")
+    parts = {{row["part"] for kind in ("files", "units") for row in module.params.get(kind) or [] if "part" in row}}
+    of = module.params.get("action") or module.params.get("name") or " ".join(sorted(parts))
+    log.write("{name} " + of + "\\n")
 if module.params.get("action") == "up_to_date":
     asked = {{name: module.params[name] for name in ASKED}}
     (folder / "asked.json").write_text(json.dumps({{**asked, **(module.params["proof"] or {{}})}}))
@@ -69,7 +71,7 @@ PROVE = """
 
 # What reaches a host in a first run. Accounts (ansible.builtin.user), pulls (docker), the hub and its downloads are not played.
 ROLES_PLAYED = {
-    "component": {
+    "deploy": {
         "changed": True,
         "started": ["spark-tiny.service"],
         "starting": [],
@@ -459,13 +461,13 @@ def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Pat
     # With an account that is made, an image that is pulled, and a model that a hub grants and sends, four more: fewer than 15.
     assert fleet.log("spark-01") == [
         "spark_info",
-        "component host",
+        "deploy host",
         "image_info",
         "model_folder",
-        "component services",
+        "deploy service",
         "endpoint_ready",
         "service_proof",
-        "component watchdog",
-        "component guard",
+        "deploy watchdog",
+        "deploy guard",
         "generation record",
     ]

@@ -118,7 +118,7 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
                 assert made[variable] == rendered[component], variable
     assert [key["source"] for key in made["__gateway_keys"]] == [f"/keys/{TEXT}"]
     assert made["__gateway_keys"][0]["owner"] == "spark-gateway"
-    assert made["__monitoring_unwanted"] == [{"name": "spark-grafana.service", "state": "stopped"}]
+    assert made["__monitoring_unwanted"] == [{"name": "spark-grafana.service", "state": "absent"}]
     restart_on = {unit["name"]: unit["restart_on"] for unit in made["__monitoring_runs"]}
     assert "/etc/dgxspark/secrets/monitoring/us.url_file" in restart_on["spark-alertmanager.service"]
     files = {file["path"]: file for file in made["__monitoring_component"]["files"]}

@@ -1,14 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to happen to the units of a component so that they run from its files: decisions, without doing anything."""
+"""Decides which units have to be started, restarted, stopped, enabled or disabled so that they run from the files on the disk."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .._runtime import command
+from .host_state import Unit
 
 SHOWN = (
     "Id",
@@ -89,8 +90,8 @@ def read_units(names: list[str], text: str, monotonic_now: float, now: float) ->
     return found
 
 
-def outdated(seen: Seen, changed: dict[str, float], watched: list[str]) -> bool:
-    """Whether a unit runs from files older than those on the disk.
+def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -> bool:
+    """Tell whether a unit runs from files older than those on the disk.
 
     By this, a run that was cut off between writing files and restarting their unit is finished by the next one.
 
@@ -107,36 +108,38 @@ def outdated(seen: Seen, changed: dict[str, float], watched: list[str]) -> bool:
     return seen.began is not None and any(changed.get(path, 0.0) > seen.began for path in watched)
 
 
-def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str, float]) -> Steps:
-    """Say what to do with the units of a component that is to be present.
+def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str, float]) -> Steps:
+    """Decide what has to be done with units that are present.
 
-    :param units: C([{name, state: started|stopped|triggered, enabled: bool|None, restart_on: [path], outdated: bool, defer:
-        bool}])
+    :param units: rows of the document; their C(restart_on) is known
     :param seen: by name, of C(read_units)
     :param changed: see C(outdated); files that are about to be written count as written now
     :returns: what is started, restarted, stopped, enabled and disabled
     """
     todo = Steps()
     for unit in units:
-        name, now = unit["name"], seen[unit["name"]]
-        if unit["enabled"] is not None and unit["enabled"] != now.enabled:
-            (todo.enable if unit["enabled"] else todo.disable).append(name)
-        # What something else starts may run or not; from older files it does not go on.
-        if unit["state"] == "triggered" and not outdated(now, changed, unit["restart_on"]) and not unit["outdated"]:
-            continue
-        if unit["state"] in ("stopped", "triggered"):
-            if now.active in (*RUNNING, "deactivating"):
-                todo.stop.append(name)
-            continue
-        if now.active == "failed":
-            todo.forget.append(name)
-        if now.active not in RUNNING:
-            todo.start.append(name)
-        elif unit["outdated"] or outdated(now, changed, unit["restart_on"]):
-            (todo.due if unit["defer"] else todo.restart).append(name)
-            # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
-            if not unit["defer"]:
-                todo.forget.append(name)
-        elif now.active == "activating":
-            todo.starting.append(name)
+        name, now = unit.name, seen[unit.name]
+        is_old = unit.outdated or outdated(now, changed, unit.restart_on or ())
+        if unit.enabled is not None and unit.enabled != now.enabled:
+            (todo.enable if unit.enabled else todo.disable).append(name)
+        if unit.state == "started":
+            _start(todo, unit, now, is_old)
+        # A triggered unit may run or not, but it does not go on from older files.
+        elif now.active in (*RUNNING, "deactivating") and (unit.state == "stopped" or is_old):
+            todo.stop.append(name)
     return todo
+
+
+def _start(todo: Steps, unit: Unit, now: Seen, is_old: bool) -> None:
+    """Add what has to be done with a unit that has to run."""
+    if now.active == "failed":
+        todo.forget.append(unit.name)
+    if now.active not in RUNNING:
+        todo.start.append(unit.name)
+    elif is_old:
+        (todo.due if unit.defer else todo.restart).append(unit.name)
+        # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
+        if not unit.defer:
+            todo.forget.append(unit.name)
+    elif now.active == "activating":
+        todo.starting.append(unit.name)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.component import Seen, outdated, read_units, steps
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.file_times import WRITTEN, stamp_written, written_at
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import Unit
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.unit_steps import Seen, outdated, read_units, steps
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 SHOWN = """Id=spark-a.service
@@ -32,16 +33,8 @@ InactiveExitTimestampMonotonic=0
 """
 
 
-def unit(name: str = "u", **more: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "state": "started",
-        "enabled": None,
-        "restart_on": ["/f"],
-        "outdated": False,
-        "defer": False,
-        **more,
-    }
+def unit(name: str = "u", **more: Any) -> Unit:
+    return Unit(name, **{"restart_on": ("/f",), **more})
 
 
 def test_units_are_read_and_dated_by_the_monotonic_clock() -> None:

@@ -71,7 +71,7 @@ class Host:
     def run(self, *options: str, code: int = 0, **arguments: Any) -> dict[str, Any]:
         play = self.folder / "play.yml"
         arguments.setdefault("folders", [{"path": str(self.folder / "etc"), **OWNER}])
-        task = {"name": "Put it in place", "dgxspark.vllm.component": {"name": "thing", **arguments}}
+        task = {"name": "Put it in place", "dgxspark.vllm.deploy": {"part": "thing", **arguments}}
         play.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
         ran = ansible_playbook(
             "-i",
@@ -145,6 +145,29 @@ def test_a_changed_file_restarts_its_unit_alone(host: Host) -> None:
     result = host.run(V, files=[host.file("a", "1"), host.file("b", "2")], units=units)
     assert result["restarted"] == ["b.service"] and result["restart_due"] == ["c.service"]
     assert host.calls() == ["reset-failed b.service", "restart -- b.service"]
+
+
+def test_several_parts_are_deployed_by_one_task(host: Host) -> None:
+    shared = host.file("shared.py", "1")
+    documents: list[dict[str, Any]] = [
+        {"part": "a", "files": [shared, host.file("a", "1")], "units": [{"name": "a.service"}]},
+        {"part": "b", "files": [shared, host.file("b", "1")], "units": [{"name": "b.service"}]},
+        {"part": "c", "files": [host.file("c", "1")], "units": [{"name": "c.service", "enabled": True}]},
+    ]
+    first = host.run(V, documents=documents)
+    assert first["written"] == [host.path(name) for name in ("shared.py", "a", "b", "c")]
+    assert host.calls() == ["enable -- c.service", "start -- a.service b.service c.service"]
+    assert not host.run(V, documents=documents)["changed"]
+    documents[1]["files"] = [host.file("shared.py", "2"), host.file("b", "1")]
+    assert "shared.py is listed twice" in host.run(code=2, documents=documents)["msg"]
+    shared["content"] = "2"
+    assert host.run(V, documents=documents)["restarted"] == ["a.service", "b.service"]
+    # A part goes while others stay.
+    documents[0] = {"part": "a", "removed": [host.path("a")], "units": [{"name": "a.service", "state": "absent"}]}
+    gone = host.run(V, documents=documents)
+    assert gone["removed"] == [host.path("a")] and gone["stopped"] == ["a.service"] and gone["restarted"] == []
+    broken = [*documents, {"part": "d", "units": [{"name": "broken.service"}]}]
+    assert host.run(code=2, documents=broken)["msg"].startswith("d: systemctl start broken.service failed")
 
 
 def test_a_run_that_was_cut_off_is_finished(host: Host) -> None:
@@ -254,13 +277,16 @@ def test_absent(host: Host) -> None:
     Path(host.path("theirs")).mkdir()
     host.run(V, folders=[{"path": host.path("state"), "holds": "cache", **OWNER}])
     Path(host.path("state"), "compiled").write_text("1")
-    arguments.update(state="absent", removed=[host.path("state"), host.path("theirs")])
-    result = host.run(V, **arguments)
+    gone: dict[str, Any] = {
+        "removed": [host.path("a"), host.path("state"), host.path("theirs")],
+        "units": [{"name": "a.service", "state": "absent"}],
+    }
+    result = host.run(V, **gone)
     assert "theirs stays, since this collection did not make what is in it" in host.printed.replace("\n", " ")
     assert Path(host.path("theirs")).is_dir()
     assert result["removed"] == [host.path("a"), host.path("state")] and result["stopped"] == ["a.service"]
     assert host.calls() == ["stop -- a.service", "disable -- a.service"]
-    assert not host.run(V, **arguments)["changed"]
+    assert not host.run(V, **gone)["changed"]
 
 
 def test_wrong_input_is_named(host: Host) -> None:

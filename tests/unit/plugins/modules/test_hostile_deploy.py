@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module component among others: folders of somebody, a second controller at work, a run that is killed."""
+"""The module deploy among others: folders of somebody, a second controller at work, a run that is killed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, staging
-from ansible_collections.dgxspark.vllm.plugins.modules import component
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployment, host_lock, made, staging
+from ansible_collections.dgxspark.vllm.plugins.modules import deploy
 
 OWNER = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.getgid()).gr_name}
 THEM = 12345
@@ -33,7 +33,7 @@ HOLDER = """
 import sys, time, types
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, staging
 from pathlib import Path
-module = types.SimpleNamespace(check_mode=False, params={"controller": "ann@laptop, run 1"}, _name="dgxspark.vllm.component")
+module = types.SimpleNamespace(check_mode=False, params={"controller": "ann@laptop, run 1"}, _name="dgxspark.vllm.deploy")
 with host_lock.held(module), host_lock.noted("ann@laptop, run 1", True):
     beside = staging.beside(Path(sys.argv[1]), b"a key", 0o600)
     print(beside, flush=True)
@@ -57,8 +57,8 @@ def call(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: (0, "", ""))
 
     def call(**args: Any) -> dict[str, Any]:
-        with patch_module_args({"name": "thing", **args}), pytest.raises(SystemExit):
-            component.main()
+        with patch_module_args({"part": "thing", **args}), pytest.raises(SystemExit):
+            deploy.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -74,9 +74,9 @@ def test_the_files_of_units_that_go_are_removed(call: Any, monkeypatch: pytest.M
         calls.append(argv[1])
         return 0, "Id=spark-thing.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n", ""
 
-    monkeypatch.setattr(component, "SYSTEM", tmp_path)
-    monkeypatch.setattr(component.command, "runner", lambda _module: systemctl)
-    result = call(state="absent", units=[{"name": unit.name}])
+    monkeypatch.setattr(deployment, "SYSTEM", tmp_path)
+    monkeypatch.setattr(deploy.command, "runner", lambda _module: systemctl)
+    result = call(units=[{"name": unit.name, "state": "absent"}])
     assert result.get("changed") is True, result
     assert not unit.exists() and calls[:3] == ["show", "stop", "disable"] and "daemon-reload" in calls
 
@@ -106,7 +106,7 @@ def test_hostile_a_folder_of_somebody_keeps_owner_and_mode_and_is_not_removed(
     assert call(folders=[{"path": str(theirs), **OWNER}])["changed"] is False
     seen = theirs.stat()
     assert (seen.st_uid, stat.S_IMODE(seen.st_mode)) == (THEM, 0o700)
-    gone = call(state="absent", removed=[str(theirs)])
+    gone = call(removed=[str(theirs)])
     assert gone["changed"] is False and (theirs / "thesis.tex").exists()
     assert "stays, since this collection did not make what is in it" in warned[0]
     ours = theirs / "ours"
@@ -115,15 +115,15 @@ def test_hostile_a_folder_of_somebody_keeps_owner_and_mode_and_is_not_removed(
     assert call(folders=[{"path": str(ours), "holds": "weights", "mode": "0750", **OWNER}])["changed"]
     assert stat.S_IMODE(ours.stat().st_mode) == 0o750
     (ours / "model").write_text("x")
-    assert call(state="absent", removed=[str(ours)])["removed"] == [str(ours)] and not ours.exists()
+    assert call(removed=[str(ours)])["removed"] == [str(ours)] and not ours.exists()
 
 
 def test_hostile_a_shared_folder_of_ours_with_something_in_it_stays(call: Any, tmp_path: Path) -> None:
     call(folders=[{"path": str(tmp_path / "shared"), **OWNER}])
     (tmp_path / "shared/theirs").write_text("x")
-    assert call(state="absent", removed=[str(tmp_path / "shared")])["removed"] == []
+    assert call(removed=[str(tmp_path / "shared")])["removed"] == []
     (tmp_path / "shared/theirs").unlink()
-    assert call(state="absent", removed=[str(tmp_path / "shared")])["removed"] == [str(tmp_path / "shared")]
+    assert call(removed=[str(tmp_path / "shared")])["removed"] == [str(tmp_path / "shared")]
 
 
 def test_hostile_who_comes_second_waits_and_then_says_for_whom(
@@ -133,8 +133,7 @@ def test_hostile_who_comes_second_waits_and_then_says_for_whom(
     monkeypatch.setattr(host_lock, "DEADLINE_SECONDS", 0.2)
     said = call(files=[file(target, "mine")], controller="bob@desk, run 2")
     assert (
-        said["failed"]
-        and f"the module component of ann@laptop, run 1 (process {process.pid} on the host" in said["msg"]
+        said["failed"] and f"the module deploy of ann@laptop, run 1 (process {process.pid} on the host" in said["msg"]
     )
     assert "nothing was changed" in said["msg"] and not target.exists()
     # A look for --check waits for nobody.

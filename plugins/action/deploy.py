@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Send checksums first, and only those contents that a host lacks; documented in plugins/modules/deploy.py."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+MODULE = "dgxspark.vllm.deploy"
+COLLECTION = Path(__file__).resolve().parents[2]
+
+
+class ActionModule(ActionBase):
+    """Read the files on the controller, ask the host which of them it needs, send those."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's answer."""
+        super().run(tmp, task_vars)
+        # Contents, and checksums of secrets, are no matter for the host's log.
+        variables = {**(task_vars or {}), "ansible_no_target_syslog": True}
+        state = document_of(plain(self._task.args))
+        contents = {file.path: self._content(file, variables) for file in state.files}
+        files = [_asked(file, contents[file.path]) for file in state.files]
+        result = self._deploy(state, files, variables)
+        wanted = result.get("wanted")
+        if wanted:
+            files = [_sent(file, contents[file.path]) if file.path in wanted else file for file in files]
+            result = self._deploy(state, files, variables)
+        result.pop("invocation", None)
+        return result
+
+    def _deploy(self, state: HostState, files: Sequence[HostFile], variables: dict[str, Any]) -> dict[str, Any]:
+        arguments = {
+            **replace(state, files=tuple(files)).to_dict(),
+            "part": str(self._task.args.get("part") or ""),
+            "controller": run_name(str(self._task._uuid)),
+        }
+        answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=variables)
+        return answer
+
+    def _content(self, file: HostFile, variables: dict[str, Any]) -> bytes:
+        if file.content is not None:
+            return str(file.content).encode()
+        if file.bundled:
+            return (COLLECTION / file.bundled).read_bytes()
+        part = f"{file.part}: " if file.part else ""
+        if not file.source:
+            raise AnsibleActionFail(f"{part}{file.path} has neither content nor source")
+        # A secret is the user's and lies where the inventory says; anything else is looked for in the role first.
+        source = of_host(file.source, variables) if file.secret else file.source
+        try:
+            real = self._loader.get_real_file(self._find_needle("files", source))
+            content = Path(real).read_bytes()
+        except (AnsibleError, OSError) as error:
+            raise AnsibleActionFail(
+                f"{part}{source}, meant for {file.path}, cannot be read on the controller: {error}"
+            ) from error
+        self._loader.cleanup_tmp_file(real)
+        return content
+
+
+def document_of(arguments: Mapping[str, Any]) -> HostState:
+    """Return the document that the arguments of a task describe. Raises AnsibleActionFail for a row that is not one."""
+    part = str(arguments.get("part") or "")
+    try:
+        states = [
+            HostState.from_dict(document, str(document.get("part") or part))
+            for document in (arguments, *(arguments.get("documents") or []))
+        ]
+        return merge(states).distinct()
+    except ValueError as error:
+        raise AnsibleActionFail(f"{part}: {error}" if part else str(error)) from error
+
+
+def _asked(file: HostFile, content: bytes) -> HostFile:
+    """Return a file as the host is asked about it: by the checksum of its content."""
+    return replace(file, content=None, source=None, bundled=None, digest=hashlib.sha256(content).hexdigest())
+
+
+def _sent(file: HostFile, content: bytes) -> HostFile:
+    """Return a file with its content."""
+    return replace(file, data=base64.b64encode(content).decode())

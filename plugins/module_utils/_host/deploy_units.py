@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Units of a state document: what systemd says of them, and the calls that make them run from the files on the disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .._runtime import command
+from .deployment import Deployment, Refused
+from .file_times import written_at
+from .unit_steps import Seen, Steps, read_units, show_command, steps
+
+LOG_LINES = 15  # of a unit that does not start
+
+
+def ask(job: Deployment, names: Sequence[str]) -> dict[str, Seen]:
+    """Return what systemd says of units, by name. Raises Refused where it fails, NoAnswer where it is silent."""
+    rc, out, err = job.run(show_command(list(names)))
+    if rc:
+        raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}", job.part_of(names))
+    return read_units(list(names), out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
+
+
+def systemctl(job: Deployment, verb: str, names: Sequence[str], wait: bool = True) -> None:
+    """Run systemctl, which counts as a change. Raises Refused with the journal's last lines.
+
+    :param job: the deployment; in check mode nothing is run
+    :param verb: C(start), C(stop) and their like
+    :param names: of units; nothing happens without any
+    :param wait: whether it waits until that is done
+    """
+    if not names:
+        return
+    job.changed = True
+    if job.check:
+        return
+    seconds = command.WORK_SECONDS if wait else command.QUERY_SECONDS
+    rc, out, err = job.run(["systemctl", verb, *([] if wait else ["--no-block"]), "--", *names], seconds)
+    if rc:
+        raise failure(job, verb, names, (err or out).strip())
+
+
+def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Refused:
+    """Return the error of a systemctl that failed, with what the journal says about the units that do not run.
+
+    :param job: the deployment
+    :param verb: that failed
+    :param names: of the units
+    :param output: of systemctl
+    :returns: what the caller raises
+    """
+    seen = ask(job, names)
+    failed = [name for name in names if seen[name].active == "failed"] or list(names)
+    log = []
+    for name in failed:
+        journal = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={LOG_LINES}", f"--unit={name}"]
+        log += [f"{name}: {line}" for line in job.run(journal)[1].splitlines()]
+    text = f"systemctl {verb} {' '.join(names)} failed: {output}\n" + "\n".join(log)
+    return Refused(text, job.part_of(failed), log)
+
+
+def bring(job: Deployment, written: Sequence[str]) -> Steps:
+    """Enable, start and restart units as far as needed; returns the steps.
+
+    :param job: the deployment
+    :param written: files that this run has written, or would write
+    """
+    units = job.state.units
+    names = [unit.name for unit in units]
+    seen = ask(job, names) if names else {}
+    if (job.reload or any(unit.needs_reload for unit in seen.values())) and not job.check:
+        rc, out, err = job.run(["systemctl", "daemon-reload"])
+        if rc:
+            raise Refused(f"systemctl daemon-reload failed: {(err or out).strip()}", job.part_of(names))
+    watched = {path for unit in units for path in unit.restart_on or ()}
+    clocks = time.clock_gettime(time.CLOCK_MONOTONIC), time.time()
+    changed = {path: written_at(path, *clocks) for path in watched if Path(path).exists()}
+    # In check mode they have not been written.
+    changed.update({path: time.time() for path in written})
+    todo = steps(units, seen, changed)
+    waiting = {unit.name for unit in units if unit.wait}
+    systemctl(job, "stop", todo.stop[::-1])
+    systemctl(job, "disable", todo.disable)
+    systemctl(job, "enable", todo.enable)
+    if todo.forget and not job.check:
+        job.run(["systemctl", "reset-failed", *todo.forget])
+    for verb, which in (("start", todo.start), ("restart", todo.restart)):
+        systemctl(job, verb, [name for name in which if name not in waiting], wait=False)
+        systemctl(job, verb, [name for name in which if name in waiting])
+    return todo

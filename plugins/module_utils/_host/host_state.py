@@ -1,0 +1,223 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state document: the folders, files, accounts and units of a host, each row with the part that owns it.
+
+A part is what one role, and the tag of its name, puts on a host. The same input gives the same document: rows hold no times and no host facts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder. holds: one of C(made.KINDS)."""
+
+    path: str
+    owner: str = "root"
+    group: str = "root"
+    mode: str = "0755"
+    holds: str = "shared"
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A file with its whole content.
+
+    The controller knows the content as C(content), a text, as C(source), one of its own files, or as C(bundled), a file of this
+    collection. The host gets C(digest), its SHA-256, and C(data), the content in base64, once it asks for it. device: the file is left out
+    on a host without this device. validate: a command that has to accept the file, with C(%s) for its path.
+    """
+
+    path: str
+    content: str | None = None
+    source: str | None = None
+    bundled: str | None = None
+    owner: str = "root"
+    group: str = "root"
+    mode: str = "0644"
+    secret: bool = False
+    device: str | None = None
+    validate: str | None = None
+    digest: str | None = None
+    data: str | None = None
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user that belongs to the group docker. With C(home) and C(shell) it is a system account, without them a person's."""
+
+    name: str
+    home: str | None = None
+    shell: str | None = None
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of systemd; units are started in the order of their rows.
+
+    state: C(started), C(stopped), C(triggered) or C(absent). restart_on: paths whose change restarts it, None for all files of its part.
+    outdated: it is known to run from older files. defer: report a restart that is due instead of doing it. wait: wait for the job.
+    """
+
+    name: str
+    state: str = "started"
+    enabled: bool | None = None
+    restart_on: tuple[str, ...] | None = None
+    outdated: bool = False
+    defer: bool = False
+    wait: bool = True
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A file or folder that must not exist."""
+
+    path: str
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Purge:
+    """A folder in which files that match the pattern exist only if they are rows of the document."""
+
+    folder: str
+    pattern: str = "*"
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Instances:
+    """A kind of component of which a host has several. One that is not in C(keep) is removed with its units and paths.
+
+    marker: pattern of paths, one for each instance; C(*) is the name. units, paths: with C({name}) for the name.
+    """
+
+    marker: str
+    keep: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    part: str = ""
+
+
+ROWS: dict[str, Any] = {
+    "accounts": Account,
+    "folders": Folder,
+    "files": HostFile,
+    "units": Unit,
+    "removed": Removed,
+    "purge": Purge,
+    "instances": Instances,
+}
+"""Kinds of rows by their key in the document."""
+
+
+@dataclass(frozen=True)
+class HostState:
+    """The rows of a document, by kind."""
+
+    accounts: tuple[Account, ...] = ()
+    folders: tuple[Folder, ...] = ()
+    files: tuple[HostFile, ...] = ()
+    units: tuple[Unit, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    purge: tuple[Purge, ...] = ()
+    instances: tuple[Instances, ...] = ()
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any], part: str = "") -> HostState:
+        """Return the document that a mapping describes.
+
+        :param document: lists of rows by kind; other keys are ignored. Accounts may be a mapping of names to the other fields
+        :param part: owner of rows that name none
+        :returns: the document
+        :raises ValueError: for a row with an unknown key, or without its path or name
+        """
+        return cls(
+            **{
+                kind: tuple(_row(kind, row, part) for row in _listed(document[kind]))
+                for kind in ROWS
+                if document.get(kind) is not None
+            }
+        )
+
+    def to_dict(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the document as plain data, without values that are the defaults."""
+        return {kind: [_plain(row) for row in getattr(self, kind)] for kind in ROWS}
+
+    def dump(self) -> str:
+        """Return the document as JSON; equal documents give equal texts."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def of_parts(self, parts: Collection[str]) -> HostState:
+        """Return the rows of some parts alone."""
+        return HostState(**{kind: tuple(row for row in getattr(self, kind) if row.part in parts) for kind in ROWS})
+
+    def distinct(self) -> HostState:
+        """Return the document with each row once, where parts share files, and with the files that each unit is restarted for.
+
+        :raises ValueError: for a file that is listed with two contents or two modes
+        """
+        units = tuple(
+            unit if unit.restart_on is not None else replace(unit, restart_on=self._files_of(unit.part))
+            for unit in self.units
+        )
+        once: dict[str, Any] = {}
+        for kind, rows in {**vars(self), "units": units}.items():
+            first: dict[Any, Any] = {}
+            for row in rows:
+                first.setdefault(replace(row, part=""), row)
+            once[kind] = tuple(first.values())
+        paths = [file.path for file in once["files"]]
+        twice = sorted({path for path in paths if paths.count(path) > 1})
+        if twice:
+            raise ValueError(f"{', '.join(twice)} is listed twice; a file has one content")
+        return HostState(**once)
+
+    def _files_of(self, part: str) -> tuple[str, ...]:
+        return tuple(file.path for file in self.files if file.part == part)
+
+
+def merge(states: Iterable[HostState]) -> HostState:
+    """Return one document with the rows of all, in their order."""
+    every = list(states)
+    return HostState(**{kind: tuple(row for state in every for row in getattr(state, kind)) for kind in ROWS})
+
+
+def _listed(rows: Any) -> list[Any]:
+    """Return rows as a list, also those that stand below their names."""
+    return [{"name": name, **row} for name, row in rows.items()] if isinstance(rows, Mapping) else list(rows)
+
+
+def _row(kind: str, given: Any, part: str) -> Any:
+    """Return one row of a kind."""
+    row = {"path": given} if isinstance(given, str) and kind == "removed" else given
+    known = {field.name: field for field in fields(ROWS[kind])}
+    unknown = sorted(set(row) - set(known))
+    if unknown:
+        raise ValueError(f"{kind}: unknown keys {', '.join(unknown)}; known are {', '.join(known)}")
+    missing = [name for name, field in known.items() if field.default is MISSING and row.get(name) is None]
+    if missing:
+        raise ValueError(f"{kind}: a row lacks {', '.join(missing)}")
+    mappings = sorted(name for name, value in row.items() if isinstance(value, Mapping))
+    if mappings:
+        raise ValueError(f"{kind}: {', '.join(mappings)} must not be a mapping")
+    values = {name: tuple(value) if isinstance(value, (list, tuple)) else value for name, value in row.items()}
+    return ROWS[kind](**{**values, "part": row.get("part") or part})
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    """Return one row without defaults."""
+    values = {
+        field.name: getattr(row, field.name) for field in fields(row) if getattr(row, field.name) != field.default
+    }
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -1,0 +1,74 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recipes_fixture import RECIPES
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
+
+
+def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The plan of one host, and its add-on services."""
+    service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
+    own = {"spark_services": [service], "spark_total_gib": 119.67, **variables}
+    plan = engine.make_plan({"spark-1": {"vars": own, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
+    return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
+
+
+def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> None:
+    plan, addons = planned(
+        spark_speech=[{"name": "ears", "kind": "asr"}],
+        spark_ollama={"models": ["qwen3:8b"]},
+        spark_watchdog={},
+        spark_guard=True,
+        spark_host_protection=True,
+        spark_gpu_clocks={"max_mhz": 2200},
+    )
+    state = planned_state.planned_state(plan, addons)
+    made = unit_files.render(plan, addons)
+    parts = {"host", "service", "speech", "ollama", "watchdog", "guard"}
+    assert {row.part for kind in vars(state).values() for row in kind} == parts
+    assert [file.path for file in state.files] == [file["path"] for part in made.values() for file in part["files"]]
+    assert [unit.name for unit in state.of_parts({"guard"}).units] == [
+        "spark-guard.service",
+        "spark-gpu-clocks.service",
+    ]
+    assert [account.name for account in state.accounts] == ["dgxspark"]
+    # Parts that share files of the library do so with the same content.
+    assert len(state.distinct().files) < len(state.files)
+    assert (
+        state.dump()
+        == planned_state.planned_state(
+            *planned(
+                spark_speech=[{"name": "ears", "kind": "asr"}],
+                spark_ollama={"models": ["qwen3:8b"]},
+                spark_watchdog={},
+                spark_guard=True,
+                spark_host_protection=True,
+                spark_gpu_clocks={"max_mhz": 2200},
+            )
+        ).dump()
+    )
+
+
+def test_parts_that_are_planned_as_absent_are_removed() -> None:
+    plan, addons = planned(spark_watchdog=False, spark_guard=False, spark_host_protection=False)
+    addons = {**addons, "ollama": {"state": "absent"}}
+    state = planned_state.planned_state(plan, addons)
+    gone = {unit.name for unit in state.units if unit.state == "absent"}
+    assert gone == {
+        *("spark-ollama.service", "spark-watchdog.service", "spark-guard.service", "spark-gpu-clocks.service")
+    }
+    removed = {row.path for row in state.removed}
+    assert {"/etc/dgxspark/watchdog", "/etc/dgxspark/guard", "/etc/dgxspark/ollama"} <= removed
+    assert "/etc/systemd/system/ssh.service.d/50-dgxspark.conf" in removed
+
+
+def test_only_some_components_can_be_absent() -> None:
+    with pytest.raises(ValueError, match="host: only ollama, watchdog, guard, gpu_clocks can be absent"):
+        planned_state.absent("host")
