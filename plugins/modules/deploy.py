@@ -437,7 +437,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def tools_of(module: AnsibleModule) -> Tools:
-    """Return what a deployment needs of the module."""
+    """Return the tools that the module gives to a deployment."""
 
     def attributes(path: str, owner: str, group: str, mode: str, difference: dict[str, Any]) -> bool:
         wanted = {"path": path, "owner": owner, "group": group, "mode": mode}

@@ -20,7 +20,7 @@ from .host_state import HostFile, HostState, Unit
 
 
 def check(state: HostState) -> None:
-    """Refuse a document that cannot be deployed whatever the host has."""
+    """Refuse a document with a file without content, or with a marker without a name."""
     for file in state.files:
         if file.digest is None:
             raise Refused(f"{file.path} has neither content nor source; give one of them", file.part)
@@ -49,7 +49,7 @@ def deploy(job: Deployment) -> dict[str, Any]:
     if not job.check:
         deploy_files.validate(job, differing)
         if differing and job.state.units:
-            # What systemd does not answer, it does not answer later either: then nothing has been written yet.
+            # A systemd that hangs is found out before the first write.
             deploy_units.ask(job, [unit.name for unit in job.state.units])
     joined = deploy_accounts.make_accounts(job)
     deploy_files.make_folders(job)
@@ -73,7 +73,7 @@ def deploy(job: Deployment) -> dict[str, Any]:
 def _replace(
     job: Deployment, differing: list[HostFile], unwanted: list[Unit]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Put contents in place of old ones; what is no longer planned goes before, when they are all on the disk.
+    """Stage all contents, remove instances and units, then rename the contents to their places.
 
     :returns: names of removed instances, units that were stopped, and paths that were written
     """

@@ -35,8 +35,8 @@ def make_accounts(job: Deployment) -> list[str]:
 
 
 def command_for(account: Account) -> list[str]:
-    """Return the command that makes an account what it has to be, empty where it is that already."""
-    own = [
+    """Return the command that creates or corrects an account, an empty list for a correct one."""
+    settings = [
         *(["--home-dir", account.home] if account.home else []),
         *(["--shell", account.shell] if account.shell else []),
     ]
@@ -44,7 +44,7 @@ def command_for(account: Account) -> list[str]:
         kind = ["--create-home"] if account.shell is None else ["--system", "--no-create-home"]
         # useradd refuses a name that a group has already, unless it is told to use that group.
         group = ["--gid", account.name] if group_exists(account.name) else []
-        return ["useradd", *kind, *own, *group, "--groups", DOCKER, "--", account.name]
+        return ["useradd", *kind, *settings, *group, "--groups", DOCKER, "--", account.name]
     user = pwd.getpwnam(account.name)
     changes = []
     if account.home and user.pw_dir != account.home:

@@ -42,13 +42,13 @@ def differing(state: HostState) -> list[HostFile]:
 
 def check_owners(state: HostState) -> None:
     """Refuse owners and groups that neither the host nor the document has."""
-    own = {account.name for account in state.accounts}
+    planned = {account.name for account in state.accounts}
     rows: list[Folder | HostFile] = [*state.folders, *state.files]
     unknown = []
     for row in rows:
-        if row.owner not in own and not user_exists(row.owner):
+        if row.owner not in planned and not user_exists(row.owner):
             unknown.append((row.part, f"owner {row.owner} of {row.path}"))
-        if row.group not in own and not group_exists(row.group):
+        if row.group not in planned and not group_exists(row.group):
             unknown.append((row.part, f"group {row.group} of {row.path}"))
     if unknown:
         raise Refused(
@@ -96,7 +96,7 @@ def make_folders(job: Deployment) -> None:
 
 
 def set_attributes(job: Deployment, row: Folder | HostFile, exists: bool, shown: bool = True) -> None:
-    """Set owner, group and mode where they differ.
+    """Correct owner, group and mode.
 
     :param job: the deployment
     :param row: the file or folder
@@ -114,7 +114,7 @@ def set_attributes(job: Deployment, row: Folder | HostFile, exists: bool, shown:
 
 
 def stage(job: Deployment, files: Iterable[HostFile]) -> None:
-    """Write new contents beside their places. Raises Refused, or PermissionError, with every file as it was."""
+    """Write new contents to temporary files next to the old ones. Raises Refused or PermissionError; no old file has changed then."""
     for file in files:
         path = Path(file.path)
         if not path.parent.is_dir():
@@ -147,7 +147,7 @@ def put_in_place(job: Deployment, files: Sequence[HostFile]) -> list[str]:
             job.touch(path)
             show(job, file)
             if not job.check:
-                # Dated by when it counts: a unit that began since it was written beside its place ran from the old one.
+                # Date the file by its rename: a unit that started between staging and rename runs from the old file.
                 os.utime(job.staged[file.path])
                 stamp_written(job.staged[file.path])
                 job.staged.pop(file.path).replace(path)

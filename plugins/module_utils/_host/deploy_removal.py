@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removal of what a state document does not have: files and folders, strangers in folders, instances with their units."""
+"""Removes files and folders, strangers in purged folders, units, and instances with their units."""
 
 from __future__ import annotations
 

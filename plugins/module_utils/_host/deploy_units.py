@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Units of a state document: what systemd says of them, and the calls that make them run from the files on the disk."""
+"""Asks systemd for the state of units, and makes them run from the files on the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_LINES = 15  # of a unit that does not start
 
 
 def ask(job: Deployment, names: Sequence[str]) -> dict[str, Seen]:
-    """Return what systemd says of units, by name. Raises Refused where it fails, NoAnswer where it is silent."""
+    """Return the state of units by name. Raises Refused if systemctl fails, NoAnswer if it prints something else."""
     rc, out, err = job.run(show_command(list(names)))
     if rc:
         raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}", job.part_of(names))
@@ -45,7 +45,7 @@ def systemctl(job: Deployment, verb: str, names: Sequence[str], wait: bool = Tru
 
 
 def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Refused:
-    """Return the error of a systemctl that failed, with what the journal says about the units that do not run.
+    """Return the error of a failed systemctl, with the last lines of the journal of its failed units.
 
     :param job: the deployment
     :param verb: that failed

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A state document on its way to a host: what is to be there, and what this run has changed so far."""
+"""A run that deploys a state document: the document, the tools of the module, and a record of changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 @dataclass
 class Tools:
-    """What a deployment needs of the module that runs it.
+    """Functions and settings that the module gives to a deployment.
 
     run: runs a command, as C(command.runner) makes it. attributes: takes path, owner, group, mode and a mapping for the difference, sets what
     differs unless this is check mode, and tells whether anything differs. warn: shows a warning. check: change nothing. tmpdir: for files

@@ -30,7 +30,7 @@ class Folder:
 class HostFile:
     """A file with its whole content.
 
-    The controller knows the content as C(content), a text, as C(source), one of its own files, or as C(bundled), a file of this
+    On the controller, the content is C(content), a text, C(source), a file of the controller, or C(bundled), a file of this
     collection. The host gets C(digest), its SHA-256, and C(data), the content in base64, once it asks for it. device: the file is left out
     on a host without this device. validate: a command that has to accept the file, with C(%s) for its path.
     """
@@ -97,7 +97,7 @@ class Purge:
 
 @dataclass(frozen=True)
 class Instances:
-    """A kind of component of which a host has several. One that is not in C(keep) is removed with its units and paths.
+    """Components that exist once per name. Those whose names are not in C(keep) are removed with their units and paths.
 
     marker: pattern of paths, one for each instance; C(*) is the name. units, paths: with C({name}) for the name.
     """
@@ -198,14 +198,14 @@ def _listed(rows: Any) -> list[Any]:
     return [{"name": name, **row} for name, row in rows.items()] if isinstance(rows, Mapping) else list(rows)
 
 
-def _row(kind: str, given: Any, part: str) -> Any:
+def _row(kind: str, written: Any, part: str) -> Any:
     """Return one row of a kind."""
-    row = {"path": given} if isinstance(given, str) and kind == "removed" else given
-    known = {field.name: field for field in fields(ROWS[kind])}
-    unknown = sorted(set(row) - set(known))
+    row = {"path": written} if isinstance(written, str) and kind == "removed" else written
+    columns = {field.name: field for field in fields(ROWS[kind])}
+    unknown = sorted(set(row) - set(columns))
     if unknown:
-        raise ValueError(f"{kind}: unknown keys {', '.join(unknown)}; known are {', '.join(known)}")
-    missing = [name for name, field in known.items() if field.default is MISSING and row.get(name) is None]
+        raise ValueError(f"{kind}: unknown keys {', '.join(unknown)}; known are {', '.join(columns)}")
+    missing = [name for name, field in columns.items() if field.default is MISSING and row.get(name) is None]
     if missing:
         raise ValueError(f"{kind}: a row lacks {', '.join(missing)}")
     mappings = sorted(name for name, value in row.items() if isinstance(value, Mapping))

@@ -39,7 +39,7 @@ class Seen:
 
 @dataclass
 class Steps:
-    """What to do, each a list of unit names in the order in which the units were given."""
+    """Steps, each a list of unit names in the order of the rows."""
 
     enable: list[str] = field(default_factory=list)
     disable: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Steps:
     forget: list[str] = field(default_factory=list)  # systemd counts earlier starts of these against the next one
 
     def any(self) -> bool:
-        """Whether a unit changes; what is due has not changed yet."""
+        """Tell whether a unit changes; a restart that is due is no change yet."""
         return bool(self.enable or self.disable or self.stop or self.start or self.restart)
 
 
@@ -93,7 +93,7 @@ def read_units(names: list[str], text: str, monotonic_now: float, now: float) ->
 def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -> bool:
     """Tell whether a unit runs from files older than those on the disk.
 
-    By this, a run that was cut off between writing files and restarting their unit is finished by the next one.
+    So the next run completes a run that was cut off between writing files and restarting their unit.
 
     :param seen: the unit
     :param changed: path to when the file was last written, as C(file_times.written_at) says
@@ -109,12 +109,12 @@ def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -
 
 
 def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str, float]) -> Steps:
-    """Decide what has to be done with units that are present.
+    """Return the steps for units whose files stay.
 
     :param units: rows of the document; their C(restart_on) is known
     :param seen: by name, of C(read_units)
     :param changed: see C(outdated); files that are about to be written count as written now
-    :returns: what is started, restarted, stopped, enabled and disabled
+    :returns: units to start, restart, stop, enable and disable
     """
     todo = Steps()
     for unit in units:
@@ -131,7 +131,7 @@ def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str,
 
 
 def _start(todo: Steps, unit: Unit, now: Seen, is_old: bool) -> None:
-    """Add what has to be done with a unit that has to run."""
+    """Add the steps for a unit that has to run."""
     if now.active == "failed":
         todo.forget.append(unit.name)
     if now.active not in RUNNING:

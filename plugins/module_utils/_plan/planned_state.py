@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state document of a host from its plan: what its parts put there, and what must not exist for parts that are planned as absent."""
+"""Makes the state document of a host from its plan; parts that are planned as absent are rows that remove their files and units."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ABSENT: dict[str, dict[str, Any]] = {
 
 
 def absent(component: str) -> dict[str, Any]:
-    """Return the document that removes a component. Raises ValueError where the component has none."""
+    """Return the document that removes a component. Raises ValueError for other components."""
     if component not in ABSENT:
         raise ValueError(f"{component}: only {', '.join(ABSENT)} can be absent")
     return {"folders": [], "files": [], "removed": [], **ABSENT[component]}
@@ -70,8 +70,8 @@ def planned_state(
 
 def _absent(addons: Mapping[str, Any]) -> list[str]:
     """Return the components that are planned as absent."""
-    found = [
+    names = [
         name for name in ("ollama", "watchdog", "guard") if addons.get(name) and addons[name].get("state") == "absent"
     ]
     guard = addons.get("guard")
-    return [*found, "gpu_clocks"] if guard and not guard.get("clocks") else found
+    return [*names, "gpu_clocks"] if guard and not guard.get("clocks") else names
