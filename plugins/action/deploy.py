@@ -89,8 +89,9 @@ def document_of(arguments: Mapping[str, Any]) -> HostState:
 
 
 def _asked(file: HostFile, content: bytes) -> HostFile:
-    """Return a file as the host is asked about it: by the checksum of its content."""
-    return replace(file, content=None, source=None, bundled=None, digest=hashlib.sha256(content).hexdigest())
+    """Return a file as the host is asked about it: by the checksum of its content. A host that has to fill it in gets the content."""
+    asked = replace(file, content=None, source=None, bundled=None, digest=hashlib.sha256(content).hexdigest())
+    return _sent(asked, content) if file.port_range else asked
 
 
 def _sent(file: HostFile, content: bytes) -> HostFile:

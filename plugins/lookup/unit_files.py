@@ -15,8 +15,8 @@ description:
 options:
   _terms:
     description:
-      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(monitoring),
-        V(keys), the files of keys of a component, or V(library), what its programs import.
+      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall),
+        V(monitoring), V(keys), the files of keys of a component, or V(library), what its programs import.
     type: list
     elements: str
     required: true
@@ -75,6 +75,7 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
@@ -106,6 +107,7 @@ class LookupModule(LookupBase):
             "guard": lambda: unit_files.guard(planned),
             "protection": lambda: unit_files.protection(planned),
             "gpu_clocks": lambda: unit_files.gpu_clocks(planned),
+            "firewall": lambda: role_documents.firewall(planned),
         }
         unknown = [term for term in terms if term not in makers]
         if unknown:

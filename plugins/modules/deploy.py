@@ -143,6 +143,11 @@ options:
       device:
         description: A device without which the file must not be there, such as that of a watchdog.
         type: path
+      port_range:
+        description:
+          - A text in the content that stands for the range of ports that the kernel gives to outgoing connections. The host replaces it
+            by C(FIRST-LAST).
+        type: str
       validate:
         description:
           - A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
@@ -255,6 +260,20 @@ options:
           - Do not restart the unit but name it in RV(restart_due), for a play that has to do something first.
         type: bool
         default: false
+      reload:
+        description: Reload the unit where it would be restarted.
+        type: bool
+        default: false
+      prints:
+        description:
+          - A program of the host with its arguments. A running unit is restarted or reloaded if this prints something else than after the
+            last start, such as a table of the kernel that somebody has changed.
+        type: list
+        elements: str
+        default: []
+      printed:
+        description: The file of the host in which the output of O(units[].prints) is kept.
+        type: path
       wait:
         description: Wait until systemd has carried the job out.
         type: bool
@@ -340,6 +359,12 @@ restarted:
   type: list
   elements: str
   sample: []
+reloaded:
+  description: Units that were reloaded, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 stopped:
   description: Units that were stopped, or would be.
   returned: success
@@ -392,6 +417,7 @@ FILE = {
     "mode": {"type": "str", "default": "0644"},
     "secret": {"type": "bool", "default": False, "no_log": False},
     "device": {"type": "path"},
+    "port_range": {"type": "str"},
     "validate": {"type": "str"},
     "digest": {"type": "str"},
     "data": {"type": "str", "no_log": True},
@@ -405,6 +431,9 @@ UNIT = {
     "outdated": {"type": "bool", "default": False},
     "defer": {"type": "bool", "default": False},
     "wait": {"type": "bool", "default": True},
+    "reload": {"type": "bool", "default": False},
+    "prints": {"type": "list", "elements": "str", "default": []},
+    "printed": {"type": "path"},
     **PART,
 }
 PURGE = {"folder": {"type": "path", "required": True}, "pattern": {"type": "str", "default": "*"}, **PART}

@@ -11,10 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.filter.core import to_nice_yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
@@ -23,14 +21,18 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths imp
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
     BY_TEMPLATES,
     COMPONENTS,
-    ROLES,
     SKIPPED,
     defaults,
     digest,
     rendered,
 )
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_documents import (
+    NETWORK_FILE,
+    RELAY_FILE,
+    network_text,
+    relay_text,
+)
 
-NETWORK_FILE = "/etc/netplan/40-cx7.yaml"  # __fabric_netplan of the role
 ETC = "/etc/dgxspark"
 SYSTEM = "/etc/systemd/system"
 TAGS = {
@@ -257,24 +259,12 @@ def network_of(
     return {
         "file": {"path": NETWORK_FILE, "sha256": sha256_of(network_text(document))} if document else {},
         # One that is there and is not asked for has to go.
-        "units": [{"path": f"{SYSTEM}/{relay.UNIT}", "sha256": sha256_of(relay_text(ways)) if ways else ""}],
+        "units": [{"path": RELAY_FILE, "sha256": sha256_of(relay_text(ways)) if ways else ""}],
         "routes": relay.routes_of(document),
         "relay": ways,
         "ufw": ufw if cluster["fabric"]["firewall"] else {},
         "pings": own["pings"],
     }, why
-
-
-def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
-    """Return the unit of the role fabric, as its template makes it. ways: C(relay) of the host's part of the network."""
-    template = (ROLES / "fabric" / "templates" / "relay.service.j2").read_text(encoding="utf-8")
-    made = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False).from_string(template)
-    return made.render(__fabric_own={"relay": ways})
-
-
-def network_text(document: Mapping[str, Any]) -> str:
-    """Return the file of the role fabric, as templates/netplan.yaml.j2 makes it. document: C(netplan) of the host's part of the network."""
-    return f"# Ansible managed: dgxspark.vllm.fabric\n{to_nice_yaml(document, indent=2)}"
 
 
 def sha256_of(text: str) -> str:

@@ -329,7 +329,7 @@ def test_a_change_takes_effect_at_once(play):
         pytest.param(
             {"firewall_fabric": []}, "firewall_fabric and firewall_peers belong together", marks=pytest.mark.nightly
         ),
-        pytest.param({"firewall_closed": ["70000"]}, "failed to validate", marks=pytest.mark.nightly),
+        pytest.param({"firewall_closed": ["70000"]}, "firewall.nft is not valid", marks=pytest.mark.nightly),
         (
             {"firewall_admitted": [{"ports": [8005], "from": ["any; accept"]}]},
             "of firewall_admitted is no address or network",

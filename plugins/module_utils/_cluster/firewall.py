@@ -28,8 +28,19 @@ ABSENT: dict[str, Any] = {
 CLOSED = ("6379-6399", "8265", "10001-19999", "29400-29600")
 """Ray's GCS and its neighbours, its dashboard, its clients and workers; rendezvous of torch and vLLM, supervisors of ranks.
 
-The role firewall has the same list, and adds the range from which the kernel takes ports, as the host has it.
+The table has these, and the range from which the kernel of the host takes ports.
 """
+HOST_RANGE = "@EPHEMERAL-PORTS@"
+"""Stands for that range until the host fills it in."""
+PORT, ADDRESS = re.compile(r"[0-9]{1,5}"), re.compile(r"[0-9A-Fa-f.:]+(/[0-9]{1,3})?")
+FORMS: dict[str, tuple[str, re.Pattern[str], str]] = {
+    "fabric": ("firewall_fabric", re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,14}"), "is no name of an interface"),
+    "peers": ("firewall_peers", ADDRESS, "is no address or network"),
+    "allowed": ("firewall_allowed_tcp", PORT, "is no port"),
+    "allowed_udp": ("firewall_allowed_udp", PORT, "is no port"),
+    "closed": ("firewall_closed", re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?"), "is no port and no FIRST-LAST"),
+}
+"""Of each setting the variable of the role, the form of its values, and the complaint about others."""
 EPHEMERAL = "32768-60999"
 """That range, as Linux has it by default."""
 
@@ -237,4 +248,51 @@ def blocked_listeners(
             fix=f"To allow it: spark_firewall_allowed: [{ports}].",
             basis="measured",
         )
+    ]
+
+
+def problems(settings: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the settings of the table, which no nft file could hold.
+
+    :param settings: C(fabric), C(peers), C(allowed), C(allowed_udp), C(closed) and C(admitted)
+    :returns: sentences that name variables of the role firewall
+    """
+    wrong = [
+        f"{value} of {variable} {complaint}"
+        for key, (variable, form, complaint) in FORMS.items()
+        for value in map(str, settings[key])
+        if not form.fullmatch(value)
+    ]
+    for entry in settings["admitted"]:
+        wrong += [
+            f"{port} of firewall_admitted is no port" for port in map(str, entry["ports"]) if not PORT.fullmatch(port)
+        ]
+        wrong += [
+            f"{source} of firewall_admitted is no address or network"
+            for source in map(str, entry["from"])
+            if not ADDRESS.fullmatch(source)
+        ]
+    if bool(settings["fabric"]) != bool(settings["peers"]):
+        wrong.append(
+            "firewall_fabric and firewall_peers belong together: interfaces that peers come in by, and where they come from"
+        )
+    return wrong
+
+
+def sets(settings: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the named sets of the table.
+
+    :param settings: as C(problems) takes them, with C(ranges)
+    :returns: of each set its name, its type, whether it holds intervals, and its elements
+    """
+    peers = sorted(set(map(str, settings["peers"])), key=str.lower)
+    ranges = [HOST_RANGE, *CLOSED] if settings["ranges"] else []
+    return [
+        ["fabric", "ifname", False, [f'"{name}"' for name in sorted(set(settings["fabric"]), key=str.lower)]],
+        ["peers", "ipv4_addr", True, [peer for peer in peers if ":" not in peer]],
+        ["peers6", "ipv6_addr", True, [peer for peer in peers if ":" in peer]],
+        ["allowed_tcp", "inet_service", True, sorted(set(map(int, settings["allowed"])))],
+        ["allowed_udp", "inet_service", True, sorted(set(map(int, settings["allowed_udp"])))],
+        ["closed", "inet_service", True, list(dict.fromkeys(map(str, settings["closed"])))],
+        ["ranges", "inet_service", True, ranges],
     ]

@@ -39,7 +39,8 @@ def deploy(job: Deployment) -> dict[str, Any]:
     """
     unwanted = [unit for unit in job.state.units if unit.state == "absent"]
     units = tuple(unit for unit in job.state.units if unit.state != "absent")
-    job.state = deploy_files.without_missing_devices(replace(job.state, units=units))
+    state = deploy_files.without_missing_devices(replace(job.state, units=units))
+    job.state = deploy_files.with_port_range(state)
     if not job.check:
         deploy_files.check_owners(job.state)
     differing = deploy_files.differing(job.state)
@@ -64,6 +65,7 @@ def deploy(job: Deployment) -> dict[str, Any]:
         "instances_removed": gone,
         "started": todo.start,
         "restarted": todo.restart,
+        "reloaded": todo.reload,
         "stopped": [*stopped, *todo.stop],
         "restart_due": todo.due,
         "starting": todo.starting,

@@ -19,6 +19,8 @@ from .deployment import Deployment, Refused, is_folder, is_present, user_exists
 from .file_times import stamp_written
 from .host_state import Folder, HostFile, HostState, Removed
 
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+NOT_FOUND = 127  # exit code for a program that is missing
 SHOWN_BYTES = 100_000  # of a file, in a diff
 
 
@@ -29,6 +31,19 @@ def without_missing_devices(state: HostState) -> HostState:
         state,
         files=tuple(file for file in state.files if file not in lacking),
         removed=(*state.removed, *(Removed(file.path, file.part) for file in lacking)),
+    )
+
+
+def with_port_range(state: HostState) -> HostState:
+    """Return the document with the port range of the kernel in the contents that ask for it."""
+    return replace(state, files=tuple(_filled(file) if file.port_range and file.data else file for file in state.files))
+
+
+def _filled(file: HostFile) -> HostFile:
+    ports = "-".join(PORT_RANGE.read_text(encoding="ascii").split())
+    content = content_of(file).replace(str(file.port_range).encode(), ports.encode())
+    return replace(
+        file, data=base64.b64encode(content).decode(), digest=hashlib.sha256(content).hexdigest(), port_range=None
     )
 
 
@@ -69,7 +84,11 @@ def validate(job: Deployment, files: Iterable[HostFile]) -> None:
             path.touch(0o600, exist_ok=False)
             path.write_bytes(content_of(file))
             rc, out, err = job.run([word.replace("%s", str(path)) for word in shlex.split(program)])
-            if rc:
+            if rc == NOT_FOUND:
+                refused.append(
+                    (file.part, f"{file.path} cannot be checked: {shlex.split(program)[0]} is not installed")
+                )
+            elif rc:
                 output = (err or out).strip().replace(str(path), file.path)
                 refused.append((file.part, f"{file.path} is not valid: {program.split(maxsplit=1)[0]} says: {output}"))
     if refused:

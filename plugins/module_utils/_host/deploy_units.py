@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from .._runtime import command
+from . import staging
 from .deployment import Deployment, Refused
-from .file_times import written_at
+from .file_times import stamp_written, written_at
+from .host_state import Unit
 from .unit_steps import Seen, Steps, read_units, show_command, steps
 
 LOG_LINES = 15  # of a unit that does not start
@@ -81,7 +84,11 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
     changed = {path: written_at(path, *clocks) for path in watched if Path(path).exists()}
     # In check mode they have not been written.
     changed.update({path: time.time() for path in written})
-    todo = steps(units, seen, changed)
+    for unit in units:
+        if unit.reload and unit.printed and Path(unit.printed).exists():
+            # systemd does not date a reload; what was printed after it does.
+            seen[unit.name].began = max(seen[unit.name].began or 0.0, written_at(unit.printed, *clocks))
+    todo = steps([replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units], seen, changed)
     waiting = {unit.name for unit in units if unit.wait}
     systemctl(job, "stop", todo.stop[::-1])
     systemctl(job, "disable", todo.disable)
@@ -91,4 +98,32 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
     for verb, which in (("start", todo.start), ("restart", todo.restart)):
         systemctl(job, verb, [name for name in which if name not in waiting], wait=False)
         systemctl(job, verb, [name for name in which if name in waiting])
+    systemctl(job, "reload", todo.reload)
+    for unit in units:
+        if unit.prints and unit.name in (*todo.start, *todo.restart, *todo.reload):
+            keep_output(job, unit)
     return todo
+
+
+def is_other(job: Deployment, unit: Unit) -> bool:
+    """Tell whether the command of a unit prints something else than after its last start."""
+    if not unit.prints or not unit.printed:
+        return False
+    rc, out, _err = job.run(list(unit.prints))
+    path = Path(unit.printed)
+    return rc != 0 or not path.is_file() or path.read_text(encoding="utf-8") != out
+
+
+def keep_output(job: Deployment, unit: Unit) -> None:
+    """Keep what the command of a unit prints now. Raises Refused if it fails."""
+    if job.check or not unit.printed:
+        return
+    rc, out, err = job.run(list(unit.prints))
+    if rc:
+        raise Refused(
+            f"{' '.join(unit.prints)} failed after the start of {unit.name}: {(err or out).strip()}", unit.part
+        )
+    path = Path(unit.printed)
+    beside = staging.beside(path, out.encode(), 0o644)
+    stamp_written(beside)
+    beside.replace(path)

@@ -32,7 +32,8 @@ class HostFile:
 
     On the controller, the content is C(content), a text, C(source), a file of the controller, or C(bundled), a file of this
     collection. The host gets C(digest), its SHA-256, and C(data), the content in base64, once it asks for it. device: the file is left out
-    on a host without this device. validate: a command that has to accept the file, with C(%s) for its path.
+    on a host without this device. port_range: a text in the content that stands for the range of ports that the kernel gives to outgoing
+    connections; the host fills it in. validate: a command that has to accept the file, with C(%s) for its path.
     """
 
     path: str
@@ -44,6 +45,7 @@ class HostFile:
     mode: str = "0644"
     secret: bool = False
     device: str | None = None
+    port_range: str | None = None
     validate: str | None = None
     digest: str | None = None
     data: str | None = None
@@ -66,6 +68,8 @@ class Unit:
 
     state: C(started), C(stopped), C(triggered) or C(absent). restart_on: paths whose change restarts it, None for all files of its part.
     outdated: it is known to run from older files. defer: report a restart that is due instead of doing it. wait: wait for the job.
+    reload: reload it instead of restarting it. prints: a command; the unit is outdated if this prints something else than after the last
+    start, which is kept in the file C(printed).
     """
 
     name: str
@@ -75,6 +79,9 @@ class Unit:
     outdated: bool = False
     defer: bool = False
     wait: bool = True
+    reload: bool = False
+    prints: tuple[str, ...] = ()
+    printed: str | None = None
     part: str = ""
 
 

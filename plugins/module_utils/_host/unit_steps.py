@@ -46,13 +46,14 @@ class Steps:
     stop: list[str] = field(default_factory=list)
     start: list[str] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
+    reload: list[str] = field(default_factory=list)
     due: list[str] = field(default_factory=list)  # would be restarted, but the caller wants to do something first
     starting: list[str] = field(default_factory=list)  # since before, from these files; left alone
     forget: list[str] = field(default_factory=list)  # systemd counts earlier starts of these against the next one
 
     def any(self) -> bool:
         """Tell whether a unit changes; a restart that is due is no change yet."""
-        return bool(self.enable or self.disable or self.stop or self.start or self.restart)
+        return bool(self.enable or self.disable or self.stop or self.start or self.restart or self.reload)
 
 
 def show_command(units: list[str]) -> list[str]:
@@ -137,9 +138,9 @@ def _start(todo: Steps, unit: Unit, now: Seen, is_old: bool) -> None:
     if now.active not in RUNNING:
         todo.start.append(unit.name)
     elif is_old:
-        (todo.due if unit.defer else todo.restart).append(unit.name)
+        (todo.due if unit.defer else todo.reload if unit.reload else todo.restart).append(unit.name)
         # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
-        if not unit.defer:
+        if not unit.defer and not unit.reload:
             todo.forget.append(unit.name)
     elif now.active == "activating":
         todo.starting.append(unit.name)

@@ -40,6 +40,7 @@ start|restart)
     *) echo active > "$UNITS/$unit.state"; "$INTERPRETER" -c 'import time; print(time.monotonic_ns() // 1000)' > "$UNITS/$unit.began" ;;
     esac
   done ;;
+reload) ;; # by which no unit begins anew
 stop) for unit; do echo inactive > "$UNITS/$unit.state"; done ;;
 enable) for unit; do echo enabled > "$UNITS/$unit.enabled"; done ;;
 disable) for unit; do echo disabled > "$UNITS/$unit.enabled"; done ;;
@@ -168,6 +169,32 @@ def test_several_parts_are_deployed_by_one_task(host: Host) -> None:
     assert gone["removed"] == [host.path("a")] and gone["stopped"] == ["a.service"] and gone["restarted"] == []
     broken = [*documents, {"part": "d", "units": [{"name": "broken.service"}]}]
     assert host.run(code=2, documents=broken)["msg"].startswith("d: systemctl start broken.service failed")
+
+
+def test_a_unit_is_reloaded_for_its_files_and_for_what_its_program_prints(host: Host) -> None:
+    table = host.folder / "table"
+    table.write_text("as loaded\n")
+    ports = "-".join(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    arguments: dict[str, Any] = {
+        "files": [host.file("a", "close @PORTS@\n", port_range="@PORTS@", validate="/bin/grep -q close %s")],
+        "units": [
+            {"name": "a.service", "reload": True, "prints": ["/bin/cat", str(table)], "printed": host.path("printed")}
+        ],
+    }
+    assert host.run(V, **arguments)["started"] == ["a.service"] and host.calls() == ["start -- a.service"]
+    assert Path(host.path("a")).read_text() == f"close {ports}\n"
+    assert Path(host.path("printed")).read_text() == "as loaded\n"
+    assert not host.run(V, **arguments)["changed"] and host.calls() == []
+    table.write_text("as somebody has changed it\n")
+    assert host.run(V, "--check", **arguments)["reloaded"] == ["a.service"] and host.calls() == []
+    assert host.run(V, **arguments)["reloaded"] == ["a.service"] and host.calls() == ["reload -- a.service"]
+    assert not host.run(V, **arguments)["changed"]
+    arguments["files"][0]["content"] = "close all of @PORTS@\n"
+    again = host.run(V, "--diff", **arguments)
+    assert again["reloaded"] == ["a.service"] and again["restarted"] == [] and f"+close all of {ports}" in host.printed
+    assert not host.run(V, **arguments)["changed"]
+    arguments["files"][0].update(content="close\n", validate="/none/nft -c %s")
+    assert "cannot be checked: /none/nft is not installed" in host.run(code=2, **arguments)["msg"]
 
 
 def test_a_run_that_was_cut_off_is_finished(host: Host) -> None:

@@ -14,12 +14,11 @@ import pytest
 import yaml
 from cluster_fixture import bare, fabric_facts, network, settled_ring
 from planned_fixture import MEASURED, RECIPES
-from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, settled_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, role_documents, settled_host
 
 ROOT = Path(__file__).parents[4]
 PLAN = {"cluster": {"name": "pair", "fabric": {"firewall": True}}}
@@ -36,8 +35,8 @@ def test_a_network_that_is_right_is_compared_asked_and_pinged() -> None:
     asked, why = settled_host.network_of(PLAN, pair(), "s1")
     assert why == [] and [ping["target"] for ping in asked["pings"]] == ["192.168.100.12", "192.168.101.12"]
     assert asked["ufw"] == {"netdevs": ["enP2p1s0f0np0", "enp1s0f0np0"], "peers": []}
-    text = settled_host.network_text(pair()["hosts"]["s1"]["netplan"])
-    assert asked["file"] == {"path": settled_host.NETWORK_FILE, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    text = role_documents.network_text(pair()["hosts"]["s1"]["netplan"])
+    assert asked["file"] == {"path": role_documents.NETWORK_FILE, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     closed = {"cluster": {"name": "pair", "fabric": {"firewall": False}}}
     assert settled_host.network_of(closed, pair(), "s1")[0]["ufw"] == {}
     assert settled_host.network_of({"cluster": None}, None, "s1") == ({}, [])
@@ -108,24 +107,6 @@ def test_hosts_of_a_line_are_for_the_role() -> None:
     line = {**network("ring", ["s1", "s2", "s3"]), "topology": "line", "ready": True}
     why = settled_host.network_of(PLAN, line, "s1")[1]
     assert why[0] == "the hosts of pair are a line, and have to listen how it is cabled"
-
-
-def test_the_files_of_the_network_are_what_the_role_makes_of_its_templates(tmp_path: Path) -> None:
-    own = fabric.plan(settled_ring(["s1", "s2", "s3", "s4"], RELAY), RELAY)["hosts"]["s1"]
-    folder = ROOT / "roles" / "fabric" / "templates"
-    tasks = [
-        {"ansible.builtin.template": {"src": str(folder / name), "dest": str(tmp_path / made), "mode": "0600"}}
-        for name, made in (("netplan.yaml.j2", "made"), ("relay.service.j2", "unit"))
-    ]
-    play = {"hosts": "localhost", "gather_facts": False, "vars": {"__fabric_own": own}, "tasks": tasks}
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    ran = ansible_playbook("-i", "localhost,", "-c", "local", "play.yml", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "routes:" in (tmp_path / "made").read_text()
-    assert (tmp_path / "made").read_text() == settled_host.network_text(own["netplan"])
-    assert (tmp_path / "unit").read_text() == settled_host.relay_text(own["relay"])
-    places = yaml.safe_load((ROOT / "roles" / "fabric" / "vars" / "main.yml").read_text())
-    assert (places["__fabric_netplan"], places["__fabric_relay_unit"]) == (settled_host.NETWORK_FILE, relay.UNIT)
 
 
 def test_servers_are_asked_as_their_roles_would() -> None:

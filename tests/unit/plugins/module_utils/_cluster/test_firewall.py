@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import firewall
 
@@ -61,8 +60,49 @@ def test_several_are_one_finding_and_extra_ports_count() -> None:
     assert "7000, 8005, 18000 is closed" in finding.message and "[7000, 8005, 18000]" in finding.fix
 
 
-def test_the_role_closes_what_the_engine_says() -> None:
-    own = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
-    assert tuple(own["__firewall_ranges"]) == firewall.CLOSED
+SETTINGS: dict[str, Any] = {
+    "fabric": ["enp1s0f0np0", "enP2p1s0f0np0"],
+    "peers": ["192.168.100.0/24", "fe80::1", "10.0.0.3"],
+    "allowed": [443, "22"],
+    "allowed_udp": [],
+    "closed": ["8000-8010", "9000", "8000-8010"],
+    "ranges": True,
+    "admitted": [{"ports": [8000], "from": ["10.0.0.0/8"]}],
+}
+
+
+def test_the_sets_of_the_table_hold_each_element_once() -> None:
+    assert firewall.problems(SETTINGS) == []
+    elements = {name: values for name, _type, _intervals, values in firewall.sets(SETTINGS)}
+    assert elements == {
+        "fabric": ['"enp1s0f0np0"', '"enP2p1s0f0np0"'],
+        "peers": ["10.0.0.3", "192.168.100.0/24"],
+        "peers6": ["fe80::1"],
+        "allowed_tcp": [22, 443],
+        "allowed_udp": [],
+        "closed": ["8000-8010", "9000"],
+        "ranges": [firewall.HOST_RANGE, *firewall.CLOSED],
+    }
+    assert firewall.sets({**SETTINGS, "ranges": False})[-1][-1] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "problem"),
+    [
+        ("fabric", ["a b"], "a b of firewall_fabric is no name of an interface"),
+        ("peers", ["host"], "host of firewall_peers is no address or network"),
+        ("allowed", ["22; drop"], "22; drop of firewall_allowed_tcp is no port"),
+        ("closed", ["1-2-3"], "1-2-3 of firewall_closed is no port and no FIRST-LAST"),
+        ("admitted", [{"ports": ["x"], "from": []}], "x of firewall_admitted is no port"),
+        ("admitted", [{"ports": [], "from": ["x"]}], "x of firewall_admitted is no address or network"),
+        ("peers", [], "firewall_fabric and firewall_peers belong together"),
+    ],
+)
+def test_values_that_no_table_can_hold_are_named(setting: str, value: list[Any], problem: str) -> None:
+    (said,) = firewall.problems({**SETTINGS, setting: value})
+    assert said.startswith(problem)
+
+
+def test_the_page_of_the_role_names_the_ranges() -> None:
     readme = (ROLE / "README.md").read_text(encoding="utf-8")
     assert all(text in readme for text in (*firewall.CLOSED, firewall.EPHEMERAL))

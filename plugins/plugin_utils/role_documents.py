@@ -1,0 +1,100 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documents of parts whose files are templates of their roles: the firewall, and the network of a cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from ansible.plugins.filter.core import FilterModule, to_nice_yaml
+from ansible.plugins.test.core import TestModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import firewall as planning
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+SYSTEM = "/etc/systemd/system"
+NFT = "/usr/sbin/nft"
+TABLE_FILE = "/etc/dgxspark/firewall.nft"
+TABLE_COMMAND = [NFT, "--stateless", "list", "table", "inet", "dgxspark"]
+LISTING = "/var/lib/dgxspark/firewall"
+"""The table as the kernel printed it after the last load."""
+FIREWALL_UNIT = "spark-firewall.service"
+NETWORK_FILE = "/etc/netplan/40-cx7.yaml"  # __fabric_netplan of the role
+
+
+def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of the firewall.
+
+    :param planned: C(fabric), C(peers), C(allowed), C(allowed_udp), C(ranges), C(closed) and C(admitted), as C(firewall.plan) has them
+    :returns: its folders, files and unit
+    :raises ValueError: for values that are no ports, addresses or interfaces
+    """
+    problems = planning.problems(planned)
+    if problems:
+        raise ValueError("; ".join(problems))
+    table = _render(
+        "firewall",
+        "firewall.nft.j2",
+        __firewall_sets=planning.sets(planned),
+        firewall_admitted=planned["admitted"],
+        firewall_ranges=planned["ranges"],
+    )
+    unit = _render("firewall", f"{FIREWALL_UNIT}.j2", __firewall_nft=NFT, __firewall_file=TABLE_FILE)
+    ports = {"port_range": planning.HOST_RANGE} if planned["ranges"] else {}
+    return {
+        "folders": [{"path": "/etc/dgxspark"}, {"path": "/var/lib/dgxspark"}],
+        "files": [
+            {"path": TABLE_FILE, "content": table, "validate": f"{NFT} -c -f %s", **ports},
+            {"path": f"{SYSTEM}/{FIREWALL_UNIT}", "content": unit},
+        ],
+        "units": [
+            {
+                "name": FIREWALL_UNIT,
+                "enabled": True,
+                # The table is replaced in one transaction: a restart would leave a moment without it.
+                "reload": True,
+                "restart_on": [TABLE_FILE],
+                "prints": TABLE_COMMAND,
+                "printed": LISTING,
+            }
+        ],
+    }
+
+
+def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
+    """Return the unit of a host that passes on packets for others. ways: C(relay) of the host's part of the network."""
+    return _render("fabric", "relay.service.j2", __fabric_own={"relay": ways})
+
+
+def network_text(document: Mapping[str, Any]) -> str:
+    """Return the netplan file, as templates/netplan.yaml.j2 makes it. document: C(netplan) of the host's part of the network."""
+    return f"# Ansible managed: dgxspark.vllm.fabric\n{to_nice_yaml(document, indent=2)}"
+
+
+RELAY_FILE = f"{SYSTEM}/{relay.UNIT}"
+
+
+def _render(role: str, template: str, **variables: Any) -> str:
+    """Return the text that a template of a role makes."""
+    return (
+        _environment()
+        .from_string((ROLES / role / "templates" / template).read_text(encoding="utf-8"))
+        .render(variables)
+    )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """Return an environment with the filters and tests of Ansible; files of systemd and nftables need no escapes of HTML."""
+    environment = jinja2.Environment(
+        trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
+    )
+    environment.filters.update(FilterModule().filters())
+    environment.tests.update(TestModule().tests())
+    return environment
