@@ -17,8 +17,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import images_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 

@@ -20,15 +20,14 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import settled_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
     SKIPPED,
-    defaults,
     desired_checksum,
     differs,
     folders_of,
-    own_variables,
     part_checksums,
 )
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults, own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 

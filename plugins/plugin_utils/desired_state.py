@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
@@ -107,28 +106,6 @@ FROM_PLAN = frozenset(
         ),
     ]
 )
-
-
-def defaults(role: str) -> dict[str, Any]:
-    """Return the variables of a role and their defaults."""
-    path = ROLES / role / "defaults" / "main.yml"
-    return dict(_read(path, path.stat().st_mtime_ns))
-
-
-@functools.lru_cache(maxsize=64)
-def _read(path: Path, _changed: int) -> dict[str, Any]:
-    return dict(load_yaml(path.read_text(encoding="utf-8")) or {})
-
-
-def own_variables(known: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """Return the variables of roles that somebody has set for a host.
-
-    known: all variables of the host. resolve: what makes a value of a template, where C(known) has templates.
-    """
-    roles = [path.parts[-3] for path in ROLES.glob("*/defaults/main.yml")]
-    # The firewall lets Ansible in.
-    names = {"ansible_port", *(name for role in roles for name in defaults(role))}
-    return {name: plain(resolve(known[name]) if resolve else known[name]) for name in sorted(names) if name in known}
 
 
 def desired_checksum(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> str:

@@ -18,6 +18,8 @@ COLLECTION = Path(__file__).resolve().parents[2]
 PLAYBOOKS = COLLECTION / "playbooks"
 PREFIX = "dgxspark.vllm."
 ANSIBLES_OWN = frozenset(("all", "tagged", "untagged", "always", "never"))
+PARTS = "parts_by_tag"
+"""Variable of a task: the parts that it deploys, each for the tag of its name."""
 _IMPORT = "ansible.builtin.import_playbook"
 _TASK_FILES = ("ansible.builtin.import_tasks", "ansible.builtin.include_tasks")
 _LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -66,6 +68,8 @@ def playbook_tags(path: Path) -> set[str]:
         for entry in plays_and_tasks(yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)):
             entry_tags = entry.get("tags") or []
             tags.update([entry_tags] if isinstance(entry_tags, str) else entry_tags)
+            # A task that deploys several parts runs always, and takes those whose tags are given.
+            tags.update((entry.get("vars") or {}).get(PARTS) or [])
             if _IMPORT in entry:
                 pending.append(PLAYBOOKS / f"{playbook_name(entry[_IMPORT])}.yml")
             for included in filter(None, map(entry.get, _TASK_FILES)):

@@ -22,10 +22,10 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import
     BY_TEMPLATES,
     COMPONENTS,
     SKIPPED,
-    defaults,
     digest,
     rendered,
 )
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_documents import (
     NETWORK_FILE,
     RELAY_FILE,

@@ -101,6 +101,12 @@ from ansible.module_utils.basic import AnsibleModule
 NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "checks", "planned", "settings", "root", "disk_paths", "hf_home", "facts", "images"]
 AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json(images={}, results=[])
 """
+DEPLOY = """
+from ansible.module_utils.basic import AnsibleModule
+
+NAMES = ["part", "documents", "accounts", "folders", "files", "units", "removed", "purge", "instances", "controller"]
+AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json(joined=[])
+"""
 APPLY = """
 - name: Apply
   dgxspark.vllm.generation:
@@ -132,10 +138,10 @@ def played(folder: Path) -> Path:
         for path in (ROOT / "plugins" / kind).iterdir():
             if path.name != "__pycache__":
                 (own / "plugins" / kind / path.name).symlink_to(path)
-    for name in ("generation", "spark_info", "endpoint_ready", "service_bench"):
+    for name in ("generation", "deploy", "spark_info", "endpoint_ready", "service_bench"):
         path = own / "plugins" / "modules" / f"{name}.py"
         path.unlink()
-        path.write_text("#!/usr/bin/python\n" + (GENERATION if name == "generation" else NOTHING))
+        path.write_text("#!/usr/bin/python\n" + {"generation": GENERATION, "deploy": DEPLOY}.get(name, NOTHING))
     (own / "plugins" / "action" / "service_bench.py").unlink()
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():

@@ -113,7 +113,7 @@ def with_played(folder: Path, modules: Iterable[str]) -> Path:
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The collection, in which what reaches hosts is played."""
     folder = tmp_path_factory.mktemp("collections")
-    own = with_played(folder, ["spark_info", "generation"])
+    own = with_played(folder, ["spark_info", "generation", "deploy"])
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():
         (own / "roles" / path.name / "tasks").mkdir(parents=True)
@@ -186,6 +186,7 @@ class Fleet:
         probe = {"vllm_version": "0.32.0", "architecture": "x86_64"}
         image = {"present": True, "id": f"sha256:{'1' * 64}", "probe_from": "cache", "probe": probe}
         said: dict[str, dict[str, Any]] = {
+            "deploy": {"changed": True, "joined": []},
             "spark_info": {"spark": HERE, "images": {IMAGE: image}},
             "generation": {
                 **{"up_to_date": up_to_date, "proved": up_to_date and proved, "changed": False, "why": []},
@@ -246,7 +247,8 @@ def test_a_host_that_is_what_it_is_to_be_takes_two_round_trips_and_three_workers
     fleet = Fleet(tmp_path, collections, 3)
     fleet.are(False)
     fleet.site()
-    assert fleet.log("spark-02") == ["spark_info", "generation up_to_date", "applied", "proved", "generation record"]
+    applied = ["deploy host", "applied", "proved", "deploy guard watchdog", "generation record"]
+    assert fleet.log("spark-02") == ["spark_info", "generation up_to_date", *applied]
     for name in fleet.names:
         fleet.log(name)
     fleet.are(True)
@@ -288,12 +290,12 @@ def test_a_host_that_is_not_proved_by_the_look_is_proved_as_a_whole(tmp_path: Pa
         ),
         pytest.param(
             ("--skip-tags", "firewall"),
-            ["spark_info", "applied", "proved", "generation record"],
+            ["spark_info", "applied", "proved", "deploy guard watchdog", "generation record"],
             marks=pytest.mark.nightly,
         ),
         pytest.param(
             ("-e", "spark_apply_all=true"),
-            ["spark_info", "applied", "proved", "generation record"],
+            ["spark_info", "deploy host", "applied", "proved", "deploy guard watchdog", "generation record"],
             marks=pytest.mark.nightly,
         ),
     ],
@@ -309,7 +311,11 @@ def test_only_a_whole_run_that_may_change_something_proves_by_a_look(
 
 
 SETTLED = ["spark_info", "generation up_to_date"]
-CHANGED = [*SETTLED, "applied", "proved", "generation record"]
+CHANGED = [
+    *(*SETTLED, "deploy host", "deploy firewall", "applied"),
+    *("proved", "deploy guard watchdog", "generation record"),
+]
+"""Of a host of a cluster; one by itself gets host and firewall by one task."""
 
 
 def test_hosts_of_a_cluster_that_are_what_they_are_to_be_take_two_round_trips_too(
@@ -382,6 +388,7 @@ def test_with_tags_a_host_is_asked_about_what_these_apply_in_two_round_trips_too
     fleet.are(False)
     fleet.site("--tags", tags)
     applied = ["applied"] if "service" in tags else []
+    applied += [f"deploy {part}" for part in ("host", "watchdog") if part in tags]
     proved = ["proved"] if "prove" in tags else []
     assert fleet.log("spark-02") == [*SETTLED, *applied, *proved, "generation record"]
 
@@ -412,8 +419,9 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
     fleet = Fleet(tmp_path, collections, 2, cluster=2, demand=("wide", "late"))
     fleet.are(False)
     events = fleet.site()
-    proofs = ["applied", "proved", "proved wide", "proved late", "generation record"]
-    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *proofs]] * 2
+    proofs = ["proved", "proved wide", "proved late", "deploy guard watchdog", "generation record"]
+    applied = ["deploy host", "deploy firewall", "applied"]
+    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *applied, *proofs]] * 2
     # What needs no request first, on all hosts at once; then each service on its head, and after that on its other host.
     steps = ("dgxspark.vllm.prove : Prove", "Prove the service", "Prove the ranks behind the first one")
     began = [(event["task"], event["host"]) for event in events if event["event"] == "begin" and event["task"] in steps]
@@ -467,7 +475,6 @@ def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Pat
         "deploy service",
         "endpoint_ready",
         "service_proof",
-        "deploy watchdog",
-        "deploy guard",
+        "deploy guard watchdog",
         "generation record",
     ]

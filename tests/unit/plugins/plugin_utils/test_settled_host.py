@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster_fixture import bare, fabric_facts, network, settled_ring
 from planned_fixture import MEASURED, RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, role_documents, settled_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
+    desired_state,
+    playbook_tags,
+    role_documents,
+    settled_host,
+)
 
 ROOT = Path(__file__).parents[4]
 PLAN = {"cluster": {"name": "pair", "fabric": {"firewall": True}}}
@@ -203,16 +207,7 @@ def test_what_tags_apply(run: list[str], skipped: list[str], parts: set[str] | N
 
 
 def test_every_tag_of_the_playbook_is_known() -> None:
-    def tags(value: Any) -> set[str]:
-        if isinstance(value, list):
-            return set().union(*map(tags, value))
-        if not isinstance(value, dict):
-            return set()
-        own = value.get("tags") or []
-        return {own} if isinstance(own, str) else set(own).union(*map(tags, value.values()))
-
-    names = ["site.yml", *(f"tasks/{name}.yml" for name in ("bring", "serve", "prove", "addons", "for_all"))]
-    found = tags([yaml.safe_load((ROOT / "playbooks" / name).read_text()) for name in names])
+    found = playbook_tags.playbook_tags(ROOT / "playbooks" / "site.yml")
     assert found - {"always"} == set(settled_host.TAGS)
 
 

@@ -72,3 +72,10 @@ def test_parts_that_are_planned_as_absent_are_removed() -> None:
 def test_only_some_components_can_be_absent() -> None:
     with pytest.raises(ValueError, match="host: only ollama, watchdog, guard, gpu_clocks can be absent"):
         planned_state.absent("host")
+
+
+@pytest.mark.parametrize("component", planned_state.ABSENT)
+def test_no_other_part_needs_what_is_removed_of_the_library(component: str) -> None:
+    others = [unit_files.library(name)["files"] for name in unit_files.LIBRARIES if name != component]
+    shared = {file["path"] for files in others for file in files}
+    assert not shared & set(planned_state.absent(component)["removed"])

@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hand a playbook the state document of planned parts."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: planned_state
+short_description: The state document of planned parts of a host, as the module deploy takes it
+version_added: 0.1.0
+description:
+  - Returns one document with the accounts, folders, files and units of some parts of a host, and what must not exist for those that are
+    planned as absent. So a playbook deploys several parts with one task.
+  - Role variables that are set for the host count, as in the roles themselves.
+options:
+  _terms:
+    description:
+      - The parts, V(host), V(service), V(speech), V(ollama), V(watchdog), V(guard) and V(firewall).
+    type: list
+    elements: str
+    required: true
+  plan:
+    description: The host's part of RV(dgxspark.vllm.plan#module:hosts). Empty for a host that is no Spark.
+    type: raw
+    default: {}
+  addons:
+    description: The host's part of RV(dgxspark.vllm.plan#module:addons).
+    type: raw
+    default: {}
+seealso:
+  - module: dgxspark.vllm.deploy
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Deploy the watchdog and the guard
+  dgxspark.vllm.deploy:
+    documents: ["{{ lookup('dgxspark.vllm.planned_state', 'watchdog', 'guard', plan=spark_plan, addons=spark_addons) }}"]
+  become: true
+"""
+
+RETURN = r"""
+_raw:
+  description: One document; each row names its part.
+  type: list
+  elements: dict
+"""
+
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+PARTS = ("host", "service", "speech", "ollama", "watchdog", "guard", "firewall")
+
+
+class LookupModule(LookupBase):
+    """Ask the engine."""
+
+    def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
+        """Return one document with the rows of some parts.
+
+        :param terms: names of parts
+        :param variables: of the task
+        :param kwargs: options of the lookup
+        :returns: the document, as the module deploy takes it
+        """
+        self.set_options(var_options=variables, direct=kwargs)
+        unknown = [term for term in terms if term not in PARTS]
+        if unknown:
+            raise AnsibleLookupError(f"planned_state: {', '.join(unknown)}: known are {', '.join(PARTS)}")
+        own = host_documents.own_variables(variables or {}, self._templar.template)
+        plan, addons = (plain(self.get_option(name)) or {} for name in ("plan", "addons"))
+        try:
+            return [host_documents.host_document(plan, addons, own).of_parts(terms).to_dict()]
+        except ValueError as error:
+            raise AnsibleLookupError(f"planned_state: {error}") from error

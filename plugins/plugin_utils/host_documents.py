@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state document of a host as this run deploys it: its plan, the add-on services and the role variables that are set for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState, merge
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+ELSEWHERE = {"settings": {"hf_home": "", "cache_dir": ""}}
+"""The plan of a host that is no Spark: it has add-on services alone."""
+SSH_PORT = 22
+
+
+def defaults(role: str) -> dict[str, Any]:
+    """Return the variables of a role and their defaults."""
+    path = ROLES / role / "defaults" / "main.yml"
+    return dict(_read(path, path.stat().st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, _changed: int) -> dict[str, Any]:
+    return dict(load_yaml(path.read_text(encoding="utf-8")) or {})
+
+
+def own_variables(known: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Return the variables of roles that somebody has set for a host.
+
+    known: all variables of the host. resolve: what makes a value of a template, where C(known) has templates.
+    """
+    roles = [path.parts[-3] for path in ROLES.glob("*/defaults/main.yml")]
+    # The firewall lets Ansible in.
+    names = {"ansible_port", *(name for role in roles for name in defaults(role))}
+    return {name: plain(resolve(known[name]) if resolve else known[name]) for name in sorted(names) if name in known}
+
+
+def host_document(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> HostState:
+    """Return the state document of a host.
+
+    :param plan: its part of the plan, empty for a host that is no Spark
+    :param addons: its part of the plan of add-on services
+    :param own: of C(own_variables)
+    :returns: the document
+    :raises ValueError: for what no file of a host can hold
+    """
+    variables = {name: value for name, value in own.items() if name in unit_files.DEFAULTS}
+    document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables)
+    firewall = plan.get("firewall") or {}
+    if firewall.get("state") != "present":
+        return document
+    # The port that Ansible comes in by may lie in one of the closed ranges.
+    ports = sorted({*firewall["allowed"], int(own.get("ansible_port") or SSH_PORT)})
+    table = role_documents.firewall({**firewall, "allowed": ports})
+    return merge([document, HostState.from_dict(table, "firewall")])
