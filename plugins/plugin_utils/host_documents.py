@@ -6,19 +6,24 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState, merge
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-ROLES = Path(__file__).resolve().parents[2] / "roles"
+COLLECTION = Path(__file__).resolve().parents[2]
+ROLES = COLLECTION / "roles"
 ELSEWHERE = {"settings": {"hf_home": "", "cache_dir": ""}}
 """The plan of a host that is no Spark: it has add-on services alone."""
+RENDERED = ("host", "service", "speech", "ollama")
+"""Roles with variables that the engine renders files by, beside the plan."""
 SSH_PORT = 22
 
 
@@ -53,7 +58,8 @@ def host_document(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own
     :returns: the document
     :raises ValueError: for what no file of a host can hold
     """
-    variables = {name: value for name, value in own.items() if name in unit_files.DEFAULTS}
+    variables = {name: own.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
+    variables = {name: value for name, value in variables.items() if name in unit_files.DEFAULTS}
     document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables)
     firewall = plan.get("firewall") or {}
     if firewall.get("state") != "present":
@@ -62,3 +68,23 @@ def host_document(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own
     ports = sorted({*firewall["allowed"], int(own.get("ansible_port") or SSH_PORT)})
     table = role_documents.firewall({**firewall, "allowed": ports})
     return merge([document, HostState.from_dict(table, "firewall")])
+
+
+def with_digests(document: HostState) -> HostState:
+    """Return the document with checksums in place of contents, and of the names of files on the controller."""
+    files = (replace(file, content=None, source=None, bundled=None, digest=_digest_of(file)) for file in document.files)
+    return replace(document, files=tuple(files))
+
+
+def _digest_of(file: HostFile) -> str:
+    if file.content is not None:
+        return hashlib.sha256(str(file.content).encode()).hexdigest()
+    return digest(COLLECTION / file.bundled if file.bundled else Path(str(file.source)))
+
+
+def digest(path: Path) -> str:
+    """Return the checksum of a file of the controller; empty for a folder, and for one that cannot be read."""
+    try:
+        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
+    except OSError:
+        return ""

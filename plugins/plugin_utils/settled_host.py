@@ -16,16 +16,15 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import Folder, HostFile
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, wanted_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
     BY_TEMPLATES,
-    COMPONENTS,
     SKIPPED,
-    digest,
-    rendered,
+    document_of,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults, with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_documents import (
     NETWORK_FILE,
     RELAY_FILE,
@@ -115,17 +114,11 @@ def others_of(
 
     parts: of C(parts_of). plan, addons: the host's. own: variables of roles that are set for it.
     """
-    mine: set[str] = set()
-    others = set() if "firewall" in parts else set(FIREWALL_FILES)
-    made = rendered(plan, addons, own)
-    for part, components in COMPONENTS.items():
-        for component in filter(None, map(made.get, components)):
-            paths = {str(entry["path"]) for kind in ("files", "folders") for entry in component.get(kind) or []}
-            if part in parts:
-                mine |= paths
-            else:
-                others |= paths
-    return sorted(others - mine)
+    document = document_of(plan, addons, own)
+    rows: list[Folder | HostFile] = [*document.folders, *document.files]
+    mine = {row.path for row in rows if row.part in parts}
+    others = {row.path for row in rows if row.part not in parts}
+    return sorted((others | (set() if "firewall" in parts else set(FIREWALL_FILES))) - mine)
 
 
 def files_of(
@@ -135,23 +128,15 @@ def files_of(
 
     parts: of C(parts_of). plan, addons: the host's. own: variables of roles that are set for it.
     """
-    made = rendered(plan, addons, own)
+    document = with_digests(document_of(plan, addons, own).of_parts(parts))
     downloads = [model for model in plan.get("models") or [] if model.get("url")] if "models" in parts else []
     found: list[dict[str, Any]] = [{"path": model["path"], "sha256": model["sha256"]} for model in downloads]
-    for component in (made.get(name) for part in COMPONENTS if part in parts for name in COMPONENTS[part]):
-        for entry in (component or {}).get("files") or []:
-            path = str(entry["path"])
-            if generations.keeps(path) or entry.get("secret"):
-                continue
-            text = entry.get("content")
-            sum_ = digest(Path(entry["source"])) if text is None else sha256_of(str(text))
-            found.append({"path": path, "sha256": sum_, **{key: entry[key] for key in MODES if key in entry}})
-        found += [
-            {"path": path, "sha256": ""}
-            for path in (component or {}).get("removed") or []
-            if not generations.keeps(path)
-        ]
-    return found
+    for file in document.files:
+        if not generations.keeps(file.path) and not file.secret:
+            modes = {key: getattr(file, key) for key in MODES if getattr(file, key)}
+            found.append({"path": file.path, "sha256": file.digest, **modes})
+    gone = [row.path for row in document.removed if not generations.keeps(row.path)]
+    return found + [{"path": path, "sha256": ""} for path in gone]
 
 
 def images_of(plan: Mapping[str, Any], parts: Collection[str] = SKIPPED) -> list[list[str]]:
@@ -200,9 +185,9 @@ def folders_of(
 
     plan, addons: the host's. own: variables of roles that are set for it. parts: of C(parts_of).
     """
-    names = [name for name in ("speech", "ollama") if name in parts and (addons or {}).get(name)]
-    made = rendered(plan, addons, own) if names else {}
-    return [folder for name in names for folder in (made.get(name) or {}).get("folders") or []]
+    names = {name for name in ("speech", "ollama") if name in parts and (addons or {}).get(name)}
+    folders = document_of(plan, addons, own).of_parts(names).folders if names else ()
+    return [{key: getattr(folder, key) for key in ("path", *MODES[:3])} for folder in folders]
 
 
 def servers_of(

@@ -19,8 +19,9 @@ import yaml
 from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.action import generation
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import firewall
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, host_documents
 
 ROOT = Path(__file__).parents[4]
 # Works out the checksum anew, with the collection's code as it lies there now, for each change: [file, old text, new text].
@@ -35,11 +36,12 @@ for name, old, new in [["galaxy.yml", "", ""], *changes]:
     before = path.read_text()
     assert old in before, (name, old)
     path.write_text(before.replace(old, new, 1) if old else before + new)
-    for module in ("module_utils._plan.unit_files", "module_utils._fleet.rollout", "lookup.unit_files", "plugin_utils.desired_state"):
+    for module in ("module_utils._plan.unit_files", "module_utils._plan.planned_state", "module_utils._fleet.rollout",
+                   "plugin_utils.host_documents", "plugin_utils.desired_state"):
         package, _, last = f"ansible_collections.dgxspark.vllm.plugins.{module}".rpartition(".")
         if sys.modules.pop(f"{package}.{last}", None):
             delattr(sys.modules[package], last)
-    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state
+    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, host_documents
     assert str(tree) in desired_state.__file__
     found.append([desired_state.desired_checksum(given["plan"], addons, {}) for addons in (given["addons"], given["gateway"])])
     path.write_text(before)
@@ -147,7 +149,7 @@ def test_the_checksum_follows_the_inventory_and_the_files_that_it_names(tmp_path
 def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: str, value: Any) -> None:
     plan, addons = planned(key)
     usual = desired_state.desired_checksum(plan, addons, {})
-    own = desired_state.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
+    own = host_documents.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
     assert own == {name: value}
     assert desired_state.desired_checksum(plan, addons, own) != usual
     role = name.partition("_")[0]
@@ -159,8 +161,8 @@ def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> No
     plan, addons = planned(key)
     marks = {
         (bool(closed), port): desired_state.desired_checksum({**plan, "firewall": closed}, addons, own)
-        for closed in (None, {"state": "present"})
-        for port, own in ((22, {}), (2222, desired_state.own_variables({"ansible_port": 2222})))
+        for closed in (None, {**firewall.ABSENT, "state": "present"})
+        for port, own in ((22, {}), (2222, host_documents.own_variables({"ansible_port": 2222})))
     }
     assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]
 

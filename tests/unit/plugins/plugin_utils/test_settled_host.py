@@ -264,7 +264,7 @@ def test_a_look_is_not_about_files_of_other_tags_and_is_about_those_outside_of_g
     others = settled_host.others_of({"watchdog", "firewall"}, plan, addons, {})
     assert "/etc/systemd/system/spark-heavy.service" in others and "/etc/dgxspark/firewall.nft" not in others
     # What several roles put there is of each of them.
-    watched = {str(file["path"]) for file in desired_state.rendered(plan, addons, {})["watchdog"]["files"]}
+    watched = {file.path for file in desired_state.document_of(plan, addons, {}).of_parts({"watchdog"}).files}
     assert watched and not watched & set(others)
     addons["guard"] = {"state": "absent", "protection": {"ssh_mib": 64}}
     board = {"guard": {"state": "absent", "protection": {"hardware_watchdog_seconds": 60}}}
@@ -272,11 +272,7 @@ def test_a_look_is_not_about_files_of_other_tags_and_is_about_those_outside_of_g
     assert by_board == ["/etc/systemd/system.conf.d/50-dgxspark.conf"]
     beside = {file["path"]: file["sha256"] for file in settled_host.files_of({"guard"}, plan, addons, {})}
     drop_in = "/etc/systemd/system/ssh.service.d/50-dgxspark.conf"
-    (text,) = [
-        file["content"]
-        for file in desired_state.rendered(plan, addons, {})["protection"]["files"]
-        if file["path"] == drop_in
-    ]
+    (text,) = [file.content for file in desired_state.document_of(plan, addons, {}).files if file.path == drop_in]
     assert beside[drop_in] == settled_host.sha256_of(text)
     assert beside["/etc/systemd/system.conf.d/50-dgxspark.conf"] == "", "what is not asked for has to be gone"
     assert settled_host.files_of({"service"}, plan, addons, {}) == []
