@@ -15,7 +15,7 @@ description:
 options:
   _terms:
     description:
-      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall),
+      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall), V(relay),
         V(monitoring), V(keys), the files of keys of a component, or V(library), what its programs import.
     type: list
     elements: str
@@ -28,7 +28,8 @@ options:
       - Not needed with O(state=absent).
     type: raw
   state:
-    description: V(absent) returns the document that removes the component, which V(ollama), V(watchdog), V(guard) and V(gpu_clocks) have.
+    description: V(absent) returns the document that removes the component, which V(ollama), V(watchdog), V(guard), V(gpu_clocks) and
+      V(relay) have.
     type: str
     choices: [present, absent]
     default: present
@@ -108,6 +109,7 @@ class LookupModule(LookupBase):
             "protection": lambda: unit_files.protection(planned),
             "gpu_clocks": lambda: unit_files.gpu_clocks(planned),
             "firewall": lambda: role_documents.firewall(planned),
+            "relay": lambda: role_documents.relay_unit(planned),
         }
         unknown = [term for term in terms if term not in makers]
         if unknown:

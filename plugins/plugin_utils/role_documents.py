@@ -72,6 +72,19 @@ def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
     return _render("fabric", "relay.service.j2", __fabric_own={"relay": ways})
 
 
+def relay_unit(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a host that passes on packets for others.
+
+    :param planned: C(ways), C(relay) of the host's part of the network, and C(outdated), whether somebody has changed what the unit has set
+    :returns: its file and unit
+    """
+    return {
+        "folders": [],
+        "files": [{"path": RELAY_FILE, "content": relay_text(planned["ways"])}],
+        "units": [{"name": relay.UNIT, "enabled": True, "outdated": planned["outdated"]}],
+    }
+
+
 def network_text(document: Mapping[str, Any]) -> str:
     """Return the netplan file, as templates/netplan.yaml.j2 makes it. document: C(netplan) of the host's part of the network."""
     return f"# Ansible managed: dgxspark.vllm.fabric\n{to_nice_yaml(document, indent=2)}"

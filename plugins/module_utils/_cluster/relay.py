@@ -16,7 +16,7 @@ from typing import Any
 from .._runtime.command import NoAnswer
 
 UNIT = "dgxspark-fabric-relay.service"
-"""C(__fabric_relay_unit) of the role fabric."""
+"""The unit by which a host of a ring passes on packets; the role fabric deploys it."""
 FORWARD = ["/usr/sbin/sysctl", "-n", "net.ipv4.ip_forward"]
 ROUTES = ["ip", "-4", "route", "show"]
 NO_RULE = 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._cluster import relay
 from .._host.host_state import HostState, merge
 from . import unit_files
 
@@ -35,6 +36,7 @@ ABSENT: dict[str, dict[str, Any]] = {
     },
     # A stop of the limit gives the driver its own clocks back.
     "gpu_clocks": {"units": [{"name": "spark-gpu-clocks.service", "state": "absent"}]},
+    "relay": {"units": [{"name": relay.UNIT, "state": "absent"}]},
 }
 """Documents that remove a component."""
 

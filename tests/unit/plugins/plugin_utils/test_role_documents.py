@@ -85,5 +85,9 @@ def test_the_files_of_the_network_are_those_of_the_templates(tmp_path: Path) -> 
     assert role_documents.network_text(own["netplan"]) == templated(tmp_path, "fabric", "netplan.yaml.j2", variables)
     assert role_documents.relay_text(own["relay"]) == templated(tmp_path, "fabric", "relay.service.j2", variables)
     places = yaml.safe_load((ROLES / "fabric" / "vars" / "main.yml").read_text())
-    named = (places["__fabric_netplan"], places["__fabric_relay_unit"])
-    assert named == (role_documents.NETWORK_FILE, relay.UNIT)
+    assert places["__fabric_netplan"] == role_documents.NETWORK_FILE
+    document = role_documents.relay_unit({"ways": own["relay"], "outdated": True})
+    assert document["files"] == [
+        {"path": f"/etc/systemd/system/{relay.UNIT}", "content": role_documents.relay_text(own["relay"])}
+    ]
+    assert document["units"] == [{"name": relay.UNIT, "enabled": True, "outdated": True}]

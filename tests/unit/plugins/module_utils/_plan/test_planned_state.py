@@ -70,7 +70,7 @@ def test_parts_that_are_planned_as_absent_are_removed() -> None:
 
 
 def test_only_some_components_can_be_absent() -> None:
-    with pytest.raises(ValueError, match="host: only ollama, watchdog, guard, gpu_clocks can be absent"):
+    with pytest.raises(ValueError, match="host: only ollama, watchdog, guard, gpu_clocks, relay can be absent"):
         planned_state.absent("host")
 
 
