@@ -13,6 +13,7 @@ from .deployment import Deployment, Refused, user_exists
 from .host_state import Account
 
 DOCKER = "docker"
+USERADD, USERMOD = "/usr/sbin/useradd", "/usr/sbin/usermod"
 
 
 def make_accounts(job: Deployment) -> list[str]:
@@ -44,7 +45,7 @@ def command_for(account: Account) -> list[str]:
         kind = ["--create-home"] if account.shell is None else ["--system", "--no-create-home"]
         # useradd refuses a name that a group has already, unless it is told to use that group.
         group = ["--gid", account.name] if group_exists(account.name) else []
-        return ["useradd", *kind, *settings, *group, "--groups", DOCKER, "--", account.name]
+        return [USERADD, *kind, *settings, *group, "--groups", DOCKER, "--", account.name]
     user = pwd.getpwnam(account.name)
     changes = []
     if account.home and user.pw_dir != account.home:
@@ -53,7 +54,7 @@ def command_for(account: Account) -> list[str]:
         changes += ["--shell", account.shell]
     if not is_member(account.name):
         changes += ["--append", "--groups", DOCKER]
-    return ["usermod", *changes, "--", account.name] if changes else []
+    return [USERMOD, *changes, "--", account.name] if changes else []
 
 
 def is_member(name: str) -> bool:

@@ -75,9 +75,11 @@ def check_owners(state: HostState) -> None:
 def validate(job: Deployment, files: Iterable[HostFile]) -> None:
     """Ask the programs of C(validate) about new contents. Raises Refused with all refusals."""
     refused = []
-    asked = [(file, file.validate) for file in files if file.validate]
+    checked = [(file, file.validate) for file in files if file.validate]
+    if not checked:
+        return
     with job.own_folder() as folder:
-        for number, (file, program) in enumerate(asked):
+        for number, (file, program) in enumerate(checked):
             # By the same name, which some programs read the kind of a file from.
             path = Path(folder, str(number), Path(file.path).name)
             path.parent.mkdir(0o700)

@@ -42,20 +42,20 @@ def deployment(run: Any, rows: list[dict[str, Any]], check: bool = False) -> Dep
 
 
 def test_missing_accounts_are_created_and_people_are_named(accounts: Any, fake_run: Any) -> None:
-    fake_run.on("useradd").on("usermod")
+    fake_run.on("/usr/sbin/useradd").on("/usr/sbin/usermod")
     accounts["users"]["grace"] = ("/home/grace", "/bin/bash")
     job = deployment(fake_run, [UNITS, {"name": "ada"}, {"name": "grace"}])
     assert deploy_accounts.make_accounts(job) == ["ada", "grace"] and job.changed
-    system = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
+    system = ["/usr/sbin/useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
     assert fake_run.calls == [
         [*system, "--groups", "docker", "--", "dgxspark"],
-        ["useradd", "--create-home", "--groups", "docker", "--", "ada"],
-        ["usermod", "--append", "--groups", "docker", "--", "grace"],
+        ["/usr/sbin/useradd", "--create-home", "--groups", "docker", "--", "ada"],
+        ["/usr/sbin/usermod", "--append", "--groups", "docker", "--", "grace"],
     ]
 
 
 def test_accounts_that_are_right_stay_and_others_are_mended(accounts: Any, fake_run: Any) -> None:
-    fake_run.on("usermod")
+    fake_run.on("/usr/sbin/usermod")
     accounts.update(users={"dgxspark": ("/nonexistent", "/usr/sbin/nologin")}, docker=["dgxspark"])
     job = deployment(fake_run, [UNITS])
     assert deploy_accounts.make_accounts(job) == [] and not job.changed and fake_run.calls == []
@@ -63,10 +63,10 @@ def test_accounts_that_are_right_stay_and_others_are_mended(accounts: Any, fake_
     job = deployment(fake_run, [UNITS], check=True)
     assert deploy_accounts.make_accounts(job) == [] and job.changed and fake_run.calls == []
     deploy_accounts.make_accounts(deployment(fake_run, [UNITS]))
-    assert fake_run.calls == [["usermod", "--home", "/nonexistent", "--", "dgxspark"]]
+    assert fake_run.calls == [["/usr/sbin/usermod", "--home", "/nonexistent", "--", "dgxspark"]]
 
 
 def test_a_host_without_the_group_docker_is_named(accounts: Any, fake_run: Any) -> None:
-    fake_run.on("useradd", rc=6, err="useradd: group 'docker' does not exist")
-    with pytest.raises(Refused, match=r"^host: useradd .* failed: useradd: group 'docker' does not exist"):
+    fake_run.on("/usr/sbin/useradd", rc=6, err="useradd: group 'docker' does not exist")
+    with pytest.raises(Refused, match=r"^host: /usr/sbin/useradd .* failed: useradd: group 'docker' does not exist"):
         deploy_accounts.make_accounts(deployment(fake_run, [UNITS]))
