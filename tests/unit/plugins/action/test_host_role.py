@@ -31,8 +31,8 @@ module.exit_json(changed=True, joined=[name for name in people if name not in me
 def run(folder: Path, people: list[str]) -> str:
     (folder / "library").mkdir(exist_ok=True)
     (folder / "library/played_deploy.py").write_text(DEPLOY)
-    tasks = (ROLE / "tasks/main.yml").read_text()
-    (folder / "main.yml").write_text(tasks.replace("dgxspark.vllm.deploy:", "played_deploy:"))
+    for path in (ROLE / "tasks").iterdir():
+        (folder / path.name).write_text(path.read_text().replace("dgxspark.vllm.deploy:", "played_deploy:"))
     values = {"host_docker_users": people}
     read = [str(ROLE / part / "main.yml") for part in ("defaults", "vars")]
     play = {
