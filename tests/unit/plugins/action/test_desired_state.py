@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.plugins.action import ActionBase
 from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.action import generation
@@ -154,7 +155,7 @@ def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: s
     assert desired_state.desired_checksum(plan, addons, own) != usual
     role = name.partition("_")[0]
     # Said as it is anyway, it changes nothing.
-    assert desired_state.desired_checksum(plan, addons, {name: desired_state.defaults(role)[name]}) == usual
+    assert desired_state.desired_checksum(plan, addons, {name: host_documents.defaults(role)[name]}) == usual
 
 
 def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> None:
@@ -205,7 +206,7 @@ def test_the_variables_that_playbooks_give_to_skipped_roles_are_known() -> None:
 def asked(monkeypatch: pytest.MonkeyPatch, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
     """What the action plugin asks the module on the host, whose templates are worked out by a word in front."""
     sent: dict[str, Any] = {}
-    monkeypatch.setattr(generation.ActionBase, "run", lambda *_args: {})
+    monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
     plugin = generation.ActionModule.__new__(generation.ActionModule)
     plugin._task = SimpleNamespace(args=args, _uuid="0")
     plugin._templar = SimpleNamespace(template=lambda text: variables["templates"].get(text, text))

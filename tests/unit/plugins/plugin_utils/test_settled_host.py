@@ -273,7 +273,7 @@ def test_a_look_is_not_about_files_of_other_tags_and_is_about_those_outside_of_g
     beside = {file["path"]: file["sha256"] for file in settled_host.files_of({"guard"}, plan, addons, {})}
     drop_in = "/etc/systemd/system/ssh.service.d/50-dgxspark.conf"
     (text,) = [file.content for file in desired_state.document_of(plan, addons, {}).files if file.path == drop_in]
-    assert beside[drop_in] == settled_host.sha256_of(text)
+    assert beside[drop_in] == settled_host.sha256_of(str(text))
     assert beside["/etc/systemd/system.conf.d/50-dgxspark.conf"] == "", "what is not asked for has to be gone"
     assert settled_host.files_of({"service"}, plan, addons, {}) == []
     sums = desired_state.part_checksums(plan, addons, {})
