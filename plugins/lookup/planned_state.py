@@ -74,9 +74,9 @@ class LookupModule(LookupBase):
         unknown = [term for term in terms if term not in PARTS]
         if unknown:
             raise AnsibleLookupError(f"planned_state: {', '.join(unknown)}: known are {', '.join(PARTS)}")
-        own = host_documents.own_variables(variables or {}, self._templar.template)
+        role_variables = host_documents.own_variables(variables or {}, self._templar.template)
         plan, addons = (plain(self.get_option(name)) or {} for name in ("plan", "addons"))
         try:
-            return [host_documents.host_document(plan, addons, own).of_parts(terms).to_dict()]
+            return [host_documents.host_document(plan, addons, role_variables).of_parts(terms).to_dict()]
         except ValueError as error:
             raise AnsibleLookupError(f"planned_state: {error}") from error

@@ -122,7 +122,7 @@ class LookupModule(LookupBase):
 
 
 def located(component: dict[str, Any]) -> dict[str, Any]:
-    """Return a component with the files of this collection named by where they lie on the controller."""
+    """Return a component with the files of this collection named by their paths on the controller."""
     files = [
         {**{key: value for key, value in file.items() if key != "bundled"}, "source": str(COLLECTION / file["bundled"])}
         if "bundled" in file

@@ -38,34 +38,40 @@ def _read(path: Path, _changed: int) -> dict[str, Any]:
     return dict(load_yaml(path.read_text(encoding="utf-8")) or {})
 
 
-def own_variables(known: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """Return the variables of roles that somebody has set for a host.
+def own_variables(variables: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Return the variables of roles that are set for a host.
 
-    known: all variables of the host. resolve: what makes a value of a template, where C(known) has templates.
+    variables: all variables of the host. resolve: returns the value of a template; without it, values stay unchanged.
     """
     roles = [path.parts[-3] for path in ROLES.glob("*/defaults/main.yml")]
     # The firewall lets Ansible in.
     names = {"ansible_port", *(name for role in roles for name in defaults(role))}
-    return {name: plain(resolve(known[name]) if resolve else known[name]) for name in sorted(names) if name in known}
+    return {
+        name: plain(resolve(variables[name]) if resolve else variables[name])
+        for name in sorted(names)
+        if name in variables
+    }
 
 
-def host_document(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> HostState:
+def host_document(
+    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, role_variables: Mapping[str, Any]
+) -> HostState:
     """Return the state document of a host.
 
     :param plan: its part of the plan, empty for a host that is no Spark
     :param addons: its part of the plan of add-on services
-    :param own: of C(own_variables)
+    :param role_variables: of C(own_variables)
     :returns: the document
-    :raises ValueError: for what no file of a host can hold
+    :raises ValueError: for a value that no file can hold
     """
-    variables = {name: own.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
+    variables = {name: role_variables.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
     variables = {name: value for name, value in variables.items() if name in unit_files.DEFAULTS}
     document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables)
     firewall = plan.get("firewall") or {}
     if firewall.get("state") != "present":
         return document
     # The port that Ansible comes in by may lie in one of the closed ranges.
-    ports = sorted({*firewall["allowed"], int(own.get("ansible_port") or SSH_PORT)})
+    ports = sorted({*firewall["allowed"], int(role_variables.get("ansible_port") or SSH_PORT)})
     table = role_documents.firewall({**firewall, "allowed": ports})
     return merge([document, HostState.from_dict(table, "firewall")])
 
