@@ -482,7 +482,7 @@ def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
         sources = service["memory"].get("sources") or {}
         for what in ("weights", "kv_cache"):
             if what in sources:
-                alike = sources["weights"] == sources["kv_cache"]
+                alike = sources.get("weights") == sources.get("kv_cache")
                 figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
                 found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
         for part in service["memory"].get("host_memory") or ():

@@ -299,3 +299,8 @@ def test_details_are_for_who_asks() -> None:
         "        Not checked: SPK101, SPK102.",
         "        Fix: Set it.",
     ]
+
+
+def test_a_service_without_figures_of_weights_has_its_other_sources_named() -> None:
+    services = [{"name": "a", "memory": {"verdict": "fails", "sources": {"kv_cache": "not compared"}}}]
+    assert picture.source_notes(services) == ["KV cache: not compared (a)"]
