@@ -139,7 +139,6 @@ def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dic
         if model.get("source")
         else model
         for model in plan.get("models") or []
-        if not model.get("url")
     ]
 
 

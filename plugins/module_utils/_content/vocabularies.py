@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 CONTAINER_FOLDER = "/usr/share/dgxspark/vocabularies"
+# A mount of docker run in a unit file, and the begin of the checksum in the name of the file.
+_MOUNT = re.compile(rf"src=(?P<host>[^,\s\"']+),dst={CONTAINER_FOLDER}/")
+_SUM_IN_NAME = re.compile(r"[0-9a-f]{12}(?=-)")
 
 
 class Vocabulary(NamedTuple):
@@ -50,3 +56,17 @@ def needed_by(config: Mapping[str, Any] | None, env: Mapping[str, Any]) -> Vocab
         if vocabulary and vocabulary.variable not in env:
             return vocabulary
     return None
+
+
+def mounted_by(unit: str) -> list[str]:
+    """Return the paths of the vocabularies that a unit file mounts, on the host."""
+    return sorted({match["host"] for match in _MOUNT.finditer(unit)})
+
+
+def fault_of(file: Path) -> str:
+    """Return what is wrong with a vocabulary on this host, empty if nothing is. Its name has the begin of its checksum."""
+    if not file.is_file():
+        return "is gone"
+    named = _SUM_IN_NAME.match(file.name)
+    is_whole = named is None or hashlib.sha256(file.read_bytes()).hexdigest().startswith(named.group())
+    return "" if is_whole else "is damaged"
