@@ -272,8 +272,8 @@ def whole(host: Host, asked: dict[str, Any]) -> dict[str, Any]:
     if asked.get("url"):
         fault = vocabularies.fault_of(host.at(asked["path"]))
         wrong = ["its checksum is another"] if fault == "is damaged" else []
-        found = {"there": fault != "is gone", "wrong": wrong, "is_vocabulary": True}
-        return {"repo": None, "path": asked["path"], "revision": None, "commit": None, **found}
+        vocabulary = {"there": fault != "is gone", "wrong": wrong, "is_vocabulary": True}
+        return {"repo": None, "path": asked["path"], "revision": None, "commit": None, **vocabulary}
     if not asked.get("repo"):
         place = host.at(asked["path"])
         there = place.is_file() or (place.is_dir() and any(place.iterdir()))
