@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import with_advice
 
 
-class HostAction(ActionBase):
+class HostAction(ActionBase):  # type: ignore[misc]  # Ansible has no types
     """An action whose failure says what to do if sudo asks for a password: Ansible names only the missing password."""
 
     def _execute_module(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

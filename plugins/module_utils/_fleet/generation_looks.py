@@ -9,6 +9,7 @@ Reads alone, but for the sums of weights that were read on the way: those are ke
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 import pwd
 import re
@@ -197,9 +198,17 @@ def other_ports(host: Host) -> list[str]:
     return [] if there else [f"the table of the firewall is not for the ephemeral ports {ports}"]
 
 
+def vocabulary_fault(file: Path) -> str:
+    """Return C(is gone) or C(is damaged) for a vocabulary, empty if nothing is wrong with it."""
+    if not file.is_file():
+        return "is gone"
+    is_whole = hashlib.sha256(file.read_bytes()).hexdigest().startswith(vocabularies.sum_in_name(file.name))
+    return "" if is_whole else "is damaged"
+
+
 def vocabulary_faults(host: Host, path: str) -> list[str]:
     """Say what the role models would mend of a vocabulary, which engines need from elsewhere than the hub."""
-    fault = vocabularies.fault_of(host.at(path))
+    fault = vocabulary_fault(host.at(path))
     return [f"the vocabulary {path} {fault}"] if fault else []
 
 
@@ -270,7 +279,7 @@ def uncopied(host: Host, asked: dict[str, Any]) -> list[str]:
 def whole(host: Host, asked: dict[str, Any]) -> dict[str, Any]:
     """Say whether a planned model is there as it should be, by the names and sizes of its files."""
     if asked.get("url"):
-        fault = vocabularies.fault_of(host.at(asked["path"]))
+        fault = vocabulary_fault(host.at(asked["path"]))
         wrong = ["its checksum is another"] if fault == "is damaged" else []
         vocabulary = {"there": fault != "is gone", "wrong": wrong, "is_vocabulary": True}
         return {"repo": None, "path": asked["path"], "revision": None, "commit": None, **vocabulary}
@@ -338,7 +347,7 @@ def missing_vocabularies(host: Host, files: Mapping[str, Mapping[str, Any]]) -> 
     for path, entry in files.items():
         unit = host.kept(dict(entry)) if path.endswith(".service") and entry.get("sha256") else None
         for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
-            fault = vocabularies.fault_of(host.at(vocabulary))
+            fault = vocabulary_fault(host.at(vocabulary))
             if fault:
                 what = f"{PurePosixPath(path).stem}: its vocabulary {vocabulary} {fault}"
                 problems.append(f"{what}; fetch it again (site.yml --tags models) and run again")
