@@ -58,7 +58,7 @@ _SECOND_HAND = re.compile(
 # Last words without a traceback: argparse, Docker, the container runtime, shells, the kernel by systemd, answers to requests.
 _LAST_WORDS = re.compile(
     r"^(?:[\w./-]+(?: [\w-]+)?: )?error: |^docker: |Error response from daemon|ermission denied while trying to connect|"
-    r"^Cannot connect to the Docker daemon|exec format error|executable file not found|command not found$|^/\S*sh: .*not found$|"
+    r"^Cannot connect to the Docker daemon|exec format error|executable file not found|command not found$|^\S*sh: .*not found$|"
     r"nvidia-container-cli: |NVIDIA-SMI has failed|^Failed to initialize NVML|^modprobe: ERROR|compatibility mode is UNAVAILABLE|"
     r"Main process exited, code=killed|killed by the OOM killer|Out of memory: Killed process|^Killed$|exited with code 137|"
     r"Segmentation fault|^Fatal Python error|^terminate called|[Bb]us error|^ray\.exceptions\.|^Error: |Failed to connect to GCS|"

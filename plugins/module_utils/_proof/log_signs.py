@@ -518,7 +518,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     _sign(
         "cudnn_kernel",
-        r"CUDNN_STATUS_\w+|Plan index \d+ is invalid|cudnn\w*(?:Error|Exception)",
+        r"CUDNN_STATUS_(?:EXECUTION_FAILED|NOT_SUPPORTED|BAD_PARAM)|Plan index \d+ is invalid",
         "a kernel of cuDNN, which FlashInfer takes for FP8 layers, does not run on sm_121 in this image",
         "set the variable VLLM_DISABLED_KERNELS to FlashInferFP8ScaledMMLinearKernel, or use an image with a newer FlashInfer",
     ),
@@ -542,7 +542,7 @@ SIGNS: tuple[Sign, ...] = (
         r"[Cc]utlass.{0,160}(?:Error Internal|failed|Failed)|Failed to run cutlass",
         "a CUTLASS kernel fails on sm_121: the build has it for sm_120 only",
         "set the variable VLLM_DISABLED_KERNELS to the kernel that a line Selected ... names (CutlassFp8BlockScaledMMKernel for block FP8), so "
-        "that vLLM takes another; or use an image that is built for sm_121",
+        "that vLLM takes another, for experts moe-backend to marlin; or use an image that is built for sm_121",
         "SPK301",
     ),
     _sign(
