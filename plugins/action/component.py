@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 
 MODULE = "dgxspark.vllm.component"
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Read the files on the controller, ask the host which of them it needs, send those."""
 
     TRANSFERS_FILES = False
