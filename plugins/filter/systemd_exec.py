@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
 
 DOCUMENTATION = r"""
 name: systemd_exec
@@ -45,7 +45,7 @@ _value:
 def systemd_exec(arguments: list[Any]) -> str:
     """Join quoted arguments; an option starts a new line and keeps its values beside it."""
     try:
-        return unit_files.command_line(arguments)
+        return file_syntax.command_line(arguments)
     except ValueError as error:
         raise AnsibleFilterError(f"systemd_exec: {error}") from error
 

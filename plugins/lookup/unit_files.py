@@ -10,8 +10,8 @@ name: unit_files
 short_description: What a component of a host is made of, as the module component takes it
 version_added: 0.1.0
 description:
-  - Returns the folders, files and units of a component for the plan of a host. Texts of the plan reach them as they are, quoted as
-    systemd and Docker read them.
+  - Returns the folders, files and units of a component for the plan of a host, with its templates rendered. Texts of the plan reach
+    the files unchanged, escaped for the syntax of each file.
 options:
   _terms:
     description:
@@ -70,6 +70,7 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
@@ -112,11 +113,17 @@ class LookupModule(LookupBase):
 
 
 def located(component: dict[str, Any]) -> dict[str, Any]:
-    """Return a component with the files of this collection named by where they lie on the controller."""
-    files = [
-        {**{key: value for key, value in file.items() if key != "bundled"}, "source": str(COLLECTION / file["bundled"])}
-        if "bundled" in file
-        else file
-        for file in component["files"]
-    ]
-    return {**component, "files": files}
+    """Return a component with the contents of its files rendered, and the files of this collection named by their paths on the controller.
+
+    Raises ValueError for a value that a file cannot hold.
+    """
+    return {**component, "files": [_located_file(file) for file in component["files"]]}
+
+
+def _located_file(file: dict[str, Any]) -> dict[str, Any]:
+    more = {key: value for key, value in file.items() if key not in ("bundled", "template", "values")}
+    if "bundled" in file:
+        more["source"] = str(COLLECTION / file["bundled"])
+    if "template" in file:
+        more["content"] = render_template(file["template"], file["values"])
+    return more

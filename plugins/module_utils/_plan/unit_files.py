@@ -1,21 +1,21 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies on a host for a plan: folders, files and units as the module component takes them, written as systemd reads them.
+"""What lies on a host for a plan: folders, files and units as the module component takes them.
 
-A text of a plan reaches a file as it is: it is put there by Python, with the quotes of the file's own format, and nothing reads it on
-the way. Nothing is read from a host and nothing is done here.
+A file has its C(content), or a C(template) of a role and the C(values) for it, which the controller renders (plugin_utils/render.py).
+Nothing is read from a host and nothing is done here.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._common.plain_data import CONTROL, NO_TEXT
+from .._common.file_syntax import environment_file, json_file
 from .._runtime import hostmem, ranks
+from . import host_programs
 from .on_demand import PROXY_GIB
 from .on_demand import STATE as ON_DEMAND
 from .planned import File, PlannedService, RankSettings, plain
@@ -23,86 +23,11 @@ from .planned import File, PlannedService, RankSettings, plain
 LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package of what programs of the host import; it lies beside them, where Python looks first."""
-LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
-    "clients": {"_common": ("foreign_text",), "_runtime": ("endpoint",)},
-    "exporters": {
-        "_common": ("findings", "foreign_text", "redaction", "secret_rules"),
-        "_host": ("docker_facts", "gb10", "units"),
-        "_proof": ("receipts",),
-        "_runtime": ("command", "hostmem"),
-    },
-    "fleet_monitor": {
-        "_common": ("findings", "foreign_text", "sizes", "tables"),
-        "_fleet": ("fleet_status", "status_page", "watched_status"),
-        "_host": ("guard_account",),
-        "_plan": ("page_parts", "picture"),
-        "_runtime": ("command", "endpoint", "fleet_state", "guard", "metrics", "state_file", "systemd"),
-    },
-    "gateway": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
-    "guard": {
-        "_common": ("foreign_text",),
-        "_runtime": (
-            "command",
-            "endpoint",
-            "guard",
-            "hostmem",
-            "load_guard",
-            "metrics",
-            "pins",
-            "state_file",
-            "systemd",
-            "unloading",
-        ),
-    },
-    "host": {
-        "_common": ("foreign_text",),
-        "_runtime": (
-            "command",
-            "compile_cache",
-            "endpoint",
-            "hostmem",
-            "load_guard",
-            "pins",
-            "ranks",
-            "ray_nodes",
-            "start_stages",
-            "state_file",
-            "systemd",
-            "unloading",
-        ),
-    },
-    "ollama": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
-    "on_demand": {
-        "_common": ("foreign_text", "redaction", "secret_rules"),
-        "_runtime": (
-            "command",
-            "endpoint",
-            "hostmem",
-            "metrics",
-            "on_demand",
-            "pins",
-            "start_stages",
-            "state_file",
-            "systemd",
-        ),
-    },
-    "speech": {"_common": ("foreign_text",), "_runtime": ("command", "endpoint", "state_file")},
-    "watchdog": {
-        "_common": ("foreign_text",),
-        "_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge"),
-    },
-}
-"""Files of the engine that the programs of each component import on the host, by package."""
 SYSTEM = "/etc/systemd/system"
 VERIFY = "systemd-analyze verify %s"
-MANAGED = "#\n# Managed by Ansible: dgxspark.vllm\n#\n"
-PAGE = "Documentation=https://github.com/dgxspark/ansible-vllm"
-INSTALL = ("", "[Install]", "WantedBy=multi-user.target")
-SERVICE = ("[Service]", "# A core dump holds keys.", "LimitCORE=0")
-HELPER = f"/usr/bin/python3 {LIBEXEC}/spark_unit.py"
+HELPER = f"{LIBEXEC}/spark_unit.py"
 HEALTH = f"{LIBEXEC}/spark_health.py"
 SPEECH_ETC = "/etc/dgxspark/speech"
-SPEECH_KINDS = {"asr": "Speech to text", "tts": "Text to speech"}
 OLLAMA_ETC = "/etc/dgxspark/ollama"
 # An account that nobody logs in to.
 ACCOUNT = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
@@ -117,87 +42,14 @@ DEFAULTS: dict[str, Any] = {
     "ollama_user": "dgxspark",
 }
 
-PLAIN = re.compile(r"[A-Za-z0-9_@:,./+=~-]+")
-ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
-# --- systemd's syntax ---------------------------------------------------------------------------------------------------
-
-
-def check(text: str) -> str:
-    """Return a text that a unit can hold. Raises ValueError for one that systemd would skip."""
-    found = NO_TEXT.search(text)
-    if found:
-        raise ValueError(f"{text!r} holds U+{ord(found[0]):04X}, which no file of systemd can hold; leave it out")
-    return text
-
-
-def specifiers(text: Any) -> str:
-    """Return a text in which systemd finds no specifier, for one line of a unit. Raises ValueError for a control character."""
-    if CONTROL.search(str(text)):
-        raise ValueError(f"{text!r} holds a control character or a line break, which this line of a unit cannot hold")
-    return check(str(text)).replace("%", "%%")
-
-
-def quote(argument: str) -> str:
-    """Quote one argument of a command line by systemd.syntax(7) and systemd.service(5). Raises ValueError, see C(check)."""
-    escaped = check(argument).replace("%", "%%").replace("$", "$$")
-    if PLAIN.fullmatch(argument):
-        return escaped
-    escaped = escaped.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + CONTROL.sub(lambda found: ESCAPES.get(found[0], f"\\x{ord(found[0]):02x}"), escaped) + '"'
-
-
-def command_line(arguments: Sequence[Any]) -> str:
-    """Return the value of an C(ExecStart=): an option starts a new line and keeps its values beside it.
-
-    Raises ValueError for an empty list, and for what C(quote) refuses.
-    """
-    if not isinstance(arguments, (list, tuple)) or not arguments:
-        raise ValueError("a command line needs a list with at least the program")
-    lines: list[list[str]] = [[]]
-    for argument in map(str, arguments):
-        if argument.startswith("-") and lines[-1]:
-            lines.append([])
-        lines[-1].append(quote(argument))
-    return " \\\n    ".join(" ".join(line) for line in lines)
-
-
-def paths(*names: str) -> str:
-    """Return a list of paths as C(RequiresMountsFor=) and its like read it. Raises ValueError for a control character."""
-    return " ".join(
-        specifiers(name)
-        if PLAIN.fullmatch(name)
-        else '"' + specifiers(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
-        for name in names
-    )
-
-
-def environment_file(variables: Mapping[str, Any]) -> str:
-    """Return the file of C(docker run --env-file), which is read line by line: no quoting, no expansion.
-
-    Raises ValueError for a value with a line break.
-    """
-    lines = []
-    for name in sorted(variables):
-        text = check(str(variables[name]))
-        if CONTROL.search(text.replace("\t", "")):
-            raise ValueError(f"{name} is set to {text!r}; a file of docker run --env-file holds no line breaks")
-        lines.append(f"{name}={text}\n")
-    return MANAGED + "".join(lines)
-
-
-def json_file(value: Any) -> str:
-    """Return a value as the helpers of the units read it."""
-    return json.dumps(value, indent=4, sort_keys=True) + "\n"
-
-
-def _unit(lines: Iterable[str]) -> str:
-    return MANAGED + "\n".join(lines) + "\n"
-
 
 def _file(path: str, content: str, **more: Any) -> dict[str, Any]:
     return {"path": path, "content": content, **more}
+
+
+def _unit(unit: str, template: str, /, **values: Any) -> dict[str, Any]:
+    """Return the file of a unit. template: ROLE/TEMPLATE.j2; values: what it is rendered with."""
+    return {"path": f"{SYSTEM}/{unit}", "template": template, "values": values}
 
 
 def _copy(path: str, bundled: str, **more: Any) -> dict[str, Any]:
@@ -209,11 +61,10 @@ def library(component: str) -> dict[str, list[dict[str, Any]]]:
 
     They are the very files that the modules run, so that a unit at boot judges as a play does.
     """
-    names = [f"{package}/{name}" for package, files in LIBRARIES[component].items() for name in files]
+    names = host_programs.library_files(component)
+    packages = sorted({name.partition("/")[0] for name in names})
     return {
-        "folders": [
-            {"path": path} for path in (LIBEXEC, LIBRARY, *(f"{LIBRARY}/{name}" for name in LIBRARIES[component]))
-        ],
+        "folders": [{"path": path} for path in (LIBEXEC, LIBRARY, *(f"{LIBRARY}/{package}" for package in packages))],
         "files": [_copy(f"{LIBRARY}/{name}.py", f"plugins/module_utils/{name}.py") for name in names],
     }
 
@@ -222,29 +73,6 @@ def _secrets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"path": entry["path"], "source": entry["source"], "mode": "0600", "secret": True} for entry in entries or []
     ]
-
-
-def yaml_file(value: Mapping[str, Any]) -> str:
-    """Return settings as programs of others read them; every text is in quotes, and what is not ASCII is escaped."""
-    return MANAGED + "".join(f"{line}\n" for line in _yaml(value))
-
-
-def _yaml(value: Any) -> list[str]:
-    """Return the lines of a value; keys are names that need no quotes."""
-    lines = []
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            inside = _yaml(item)
-            nested = isinstance(item, (Mapping, list)) and item
-            lines += [f"{key}:", *(f"  {line}" for line in inside)] if nested else [f"{key}: {inside[0]}"]
-        return lines
-    if isinstance(value, list) and value:
-        for item in value:
-            first, *others = _yaml(item)
-            lines += [f"- {first}", *(f"  {line}" for line in others)]
-        return lines
-    text = json.dumps(value, ensure_ascii=False)
-    return [re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08X}", text)]
 
 
 def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root") -> list[dict[str, Any]]:
@@ -331,11 +159,11 @@ def given(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
 
 def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[str, Any]]:
     """Return the files of one service: what its helper reads, its environment, its unit, its keys, and what the engine is given."""
-    text = rank_unit(item, item.settings.rank, hf_home) if item.settings.rank else service_unit(item, user, hf_home)
+    rank = item.settings.rank
     return [
         _file(f"/etc/dgxspark/services/{item.name}.json", json_file(plain(item.settings))),
         _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
-        _file(f"{SYSTEM}/{item.unit}", text, validate=VERIFY),
+        {**(rank_unit(item, rank, hf_home) if rank else service_unit(item, user, hf_home)), "validate": VERIFY},
         *_secrets(map(plain, item.secrets)),
         *given(item)["files"],
     ]
@@ -376,74 +204,29 @@ def _is_woken(item: PlannedService) -> bool:
     return item.on_demand is not None and item.state == ON_DEMAND and item.rank > 0
 
 
-def _after(item: PlannedService) -> list[str]:
-    if not item.after:
-        return []
-    return [
-        "# Co-resident engines come up one after another: each of these is active only when its model has answered.",
-        f"After={' '.join(item.after)}",
-    ]
-
-
-ON_DEMAND_BOUNDS = [
-    "# It comes and goes with its requests; spark-on-demand.service does not repeat a start that failed.",
-    "StartLimitIntervalSec=0",
-]
-ON_DEMAND_AGAIN = ["# The next request starts it again.", "Restart=no"]
-
-
-def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
-    """Return the unit of an engine of one host.
+def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any]:
+    """Return the file of the unit of an engine of one host.
 
     :param item: the service
     :param user: account that runs the unit
     :param hf_home: folder of weights that has to be mounted
-    :returns: the text of the unit
+    :returns: its path, template and values
     """
-    container, limits = item.container, item.limits
-    where = "on demand" if item.on_demand else f"on port {item.port}"
-    bounds = [f"StartLimitIntervalSec={limits.start_interval}", f"StartLimitBurst={limits.starts}"]
-    again = [
-        "# Always: `vllm serve` exits with 0 when its engine dies. A stop on purpose stays a stop.",
-        "Restart=always",
-        f"RestartSec={limits.restart_seconds}",
-    ]
-    if item.on_demand:
-        bounds, again = ON_DEMAND_BOUNDS, ON_DEMAND_AGAIN
     return _unit(
-        [
-            "[Unit]",
-            f"Description=vLLM {specifiers(item.name)} {where} (dgxspark.vllm)",
-            PAGE,
-            "Requires=docker.service",
-            "Wants=network-online.target",
-            "After=docker.service network-online.target nvidia-persistenced.service",
-            *_after(item),
-            f"RequiresMountsFor={paths(hf_home, item.cache_dir)}",
-            *bounds,
-            "",
-            *SERVICE,
-            "Type=exec",
-            f"User={specifiers(user)}",
-            "SupplementaryGroups=docker",
-            "# What the helper does meanwhile is in `systemctl status`.",
-            "NotifyAccess=exec",
-            "NoNewPrivileges=true",
-            f"SyslogIdentifier={container}",
-            f"ExecStartPre=-/usr/bin/docker rm --force {container}",
-            "# Waits for its turn, gives the page cache back, and refuses to start an engine that would not find its memory.",
-            f"ExecStartPre=+{HELPER} gate {item.name}",
-            f"ExecStart={command_line(item.argv)}",
-            "# Active means: the model has answered.",
-            f"ExecStartPost=+{HELPER} ready {item.name}",
-            f"ExecStop=/usr/bin/docker stop --time {limits.stop_seconds} {container}",
-            f"ExecStopPost=-/usr/bin/docker rm --force {container}",
-            f"ExecStopPost=+{HELPER} release {item.name}",
-            *again,
-            f"TimeoutStartSec={item.start_timeout}",
-            f"TimeoutStopSec={limits.stop_seconds + 30}",
-            *INSTALL,
-        ]
+        item.unit,
+        "service/engine.service.j2",
+        name=item.name,
+        port=item.port,
+        on_demand=item.on_demand is not None,
+        after=item.after,
+        user=user,
+        hf_home=hf_home,
+        cache_dir=item.cache_dir,
+        container=item.container,
+        argv=item.argv,
+        helper=HELPER,
+        limits=plain(item.limits),
+        start_timeout=item.start_timeout,
     )
 
 
@@ -469,10 +252,10 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     ports = {item.name: (item.host, item.port) for item in waiting}
     ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
     sockets = [f"spark-{name}.socket" for name in ports]
-    settings, unit = f"{DEMAND_ETC}/settings.json", f"{SYSTEM}/spark-on-demand.service"
+    settings = f"{DEMAND_ETC}/settings.json"
     found: dict[str, Any] = {
         "folders": [],
-        "files": [_file(f"{SYSTEM}/spark-{item.name}.socket", rank_socket_unit(item)) for item in woken],
+        "files": [rank_socket_unit(item) for item in woken],
         "units": [
             {"name": f"spark-{item.name}.socket", "enabled": True, "restart_on": [f"{SYSTEM}/spark-{item.name}.socket"]}
             for item in woken
@@ -499,8 +282,8 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         *own["files"],
         _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
         _file(settings, json_file(_demand_settings(waiting, servers))),
-        *(_file(f"{SYSTEM}/spark-{name}.socket", socket_unit(name, *place)) for name, place in ports.items()),
-        _file(unit, demand_unit(sockets)),
+        *(socket_unit(name, *place) for name, place in ports.items()),
+        demand_unit(sockets),
     ]
     found["files"] += files
     found["units"] += [
@@ -569,128 +352,42 @@ def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mappin
     }
 
 
-def socket_unit(name: str, address: str, port: int) -> str:
-    """Return the socket at the port of a service that starts on demand.
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def socket_unit(name: str, address: str, port: int) -> dict[str, Any]:
+    """Return the file of the socket at the port of a service that starts on demand.
 
     :param name: of the service
     :param address: that it listens on
     :param port: of its clients
-    :returns: the text of the unit
+    :returns: its path, template and values
     """
-    host = f"[{address}]" if ":" in address else address
-    return _unit(
-        [
-            "[Unit]",
-            f"Description=Port {port} of {specifiers(name)}, which starts on demand (dgxspark.vllm)",
-            PAGE,
-            "",
-            "[Socket]",
-            f"ListenStream={specifiers(host)}:{port}",
-            "# The address may come up later than the sockets.",
-            "FreeBind=true",
-            "NoDelay=true",
-            "Backlog=4096",
-            "Service=spark-on-demand.service",
-            f"FileDescriptorName={specifiers(name)}",
-            "",
-            "[Install]",
-            "WantedBy=sockets.target",
-        ]
-    )
+    listen = f"{_bracketed(address)}:{port}"
+    return _unit(f"spark-{name}.socket", "service/engine.socket.j2", name=name, port=port, listen=listen)
 
 
-def rank_socket_unit(item: PlannedService) -> str:
-    """Return the socket of a rank behind the first one, which starts with the first datagram of that one."""
+def rank_socket_unit(item: PlannedService) -> dict[str, Any]:
+    """Return the file of the socket of a rank behind the first one, which starts with the first datagram of that one."""
     rank = item.settings.rank
     if rank is None:
         raise ValueError(f"{item.name} is no rank")
-    host = f"[{rank.address}]" if ":" in rank.address else rank.address
+    listen = f"{_bracketed(rank.address)}:{rank.port}"
+    return _unit(f"spark-{item.name}.socket", "service/rank.socket.j2", name=item.name, listen=listen)
+
+
+def demand_unit(sockets: Sequence[str]) -> dict[str, Any]:
+    """Return the file of the unit of the program that answers at the sockets and has systemd start and stop the engines."""
     return _unit(
-        [
-            "[Unit]",
-            f"Description=Call of the first rank of {specifiers(item.name)}, which starts on demand (dgxspark.vllm)",
-            PAGE,
-            "",
-            "[Socket]",
-            f"ListenDatagram={specifiers(host)}:{rank.port}",
-            "# The address may come up later than the sockets.",
-            "FreeBind=true",
-            "# What was said to a supervisor that has ended wakes no other one.",
-            "FlushPending=true",
-            "",
-            "[Install]",
-            "WantedBy=sockets.target",
-        ]
+        "spark-on-demand.service",
+        "service/spark-on-demand.service.j2",
+        sockets=list(sockets),
+        program=DEMAND_PROGRAM,
+        stop_limit=DEMAND_DRAIN_SECONDS + 30,
+        memory_mib=round(PROXY_GIB * 1024),
+        state=DEMAND_STATE,
     )
-
-
-def demand_unit(sockets: Sequence[str]) -> str:
-    """Return the unit of the program that answers at the sockets and has systemd start and stop the engines."""
-    return _unit(
-        [
-            "[Unit]",
-            "Description=Services on demand (dgxspark.vllm)",
-            PAGE,
-            "After=docker.service",
-            "StartLimitIntervalSec=0",
-            "",
-            *SERVICE,
-            "Type=notify",
-            "NotifyAccess=main",
-            "SyslogIdentifier=spark-on-demand",
-            f"Sockets={' '.join(sockets)}",
-            f"ExecStart=/usr/bin/python3 {DEMAND_PROGRAM}",
-            "# The sockets stay: requests wait there until it is back.",
-            "Restart=always",
-            "RestartSec=1",
-            "TimeoutStartSec=60",
-            f"TimeoutStopSec={DEMAND_DRAIN_SECONDS + 30}",
-            "# Requests of a whole team, each with a connection to its engine.",
-            "LimitNOFILE=65536",
-            "# The plan counts it.",
-            f"MemoryMax={round(PROXY_GIB * 1024)}M",
-            "OOMScoreAdjust=-500",
-            "# systemd takes orders from root alone; of root's rights it needs none.",
-            "CapabilityBoundingSet=",
-            "NoNewPrivileges=true",
-            "PrivateTmp=true",
-            "PrivateDevices=true",
-            "ProtectHome=true",
-            "ProtectSystem=strict",
-            "ProtectKernelTunables=true",
-            "ProtectControlGroups=true",
-            "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
-            "RestrictNamespaces=true",
-            "LockPersonality=true",
-            f"ReadWritePaths={DEMAND_STATE}",
-            "RuntimeDirectory=dgxspark/on_demand",
-            "RuntimeDirectoryPreserve=yes",
-            *INSTALL,
-        ]
-    )
-
-
-def _ray_folder(name: str) -> list[str]:
-    """Return the lines that give a rank its folder for Ray."""
-    return [
-        "# Ray's session: new at every start, for root alone. It lies in memory, so nothing of earlier ones is kept.",
-        f"RuntimeDirectory=dgxspark/ray/{name}",
-        "RuntimeDirectoryMode=0700",
-    ]
-
-
-def _rank_again(item: PlannedService) -> list[str]:
-    """Return the lines that say whether a rank that has ended comes back."""
-    if item.on_demand:
-        return ["# The next request starts the first rank again, and that one the others.", "Restart=no"]
-    return [
-        "# Always: the ranks of a model come back together. 78 is the supervisor's word for: not without a person.",
-        "Restart=always",
-        "RestartSec=5",
-        "RestartPreventExitStatus=78",
-        "# 1 is how a rank ends that has lost another one: it comes back, and is no failed unit when both are stopped at once.",
-        "SuccessExitStatus=1",
-    ]
 
 
 def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
@@ -706,65 +403,34 @@ def _start_seconds(item: PlannedService) -> int:
     return item.start_timeout + round(meet) + START_SLACK
 
 
-def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
-    """Return the unit of one rank of an engine that spans hosts.
+def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[str, Any]:
+    """Return the file of the unit of one rank of an engine that spans hosts.
 
     :param item: the service
-    :param rank: what its supervisor goes by
+    :param rank: the settings of its supervisor
     :param hf_home: folder of weights that has to be mounted
-    :returns: the text of the unit
+    :returns: its path, template and values
     """
-    name, stop_seconds = item.name, item.limits.stop_seconds
-    remove = "/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force " + " ".join(
-        part.container for part in rank.parts
-    )
-    where = "" if rank.rank else ", on demand" if item.on_demand else f", on port {item.port}"
-    stop_limit = rank_stop_seconds(item, rank)
     return _unit(
-        [
-            "[Unit]",
-            f"Description=vLLM {specifiers(name)}, rank {rank.rank} of {rank.size} of {specifiers(rank.cluster)}{where} "
-            "(dgxspark.vllm)",
-            PAGE,
-            "Requires=docker.service",
-            "Wants=network-online.target",
-            "After=docker.service network-online.target nvidia-persistenced.service",
-            # Ranks on demand meet first, whatever else starts on their hosts; the start lock sees to who loads.
-            *([] if item.on_demand else _after(item)),
-            "# With the default dependencies multi-user.target would wait for this unit, and so for the other host.",
-            "DefaultDependencies=no",
-            "Requires=sysinit.target",
-            "After=sysinit.target basic.target",
-            "Conflicts=shutdown.target",
-            "Before=shutdown.target",
-            f"RequiresMountsFor={paths(hf_home, item.cache_dir)}",
-            "# The supervisor has a bound of its own, which failures of the other host do not use up.",
-            "StartLimitIntervalSec=0",
-            "",
-            *SERVICE,
-            "# Active means: the model has answered. The supervisor says so on every host of the model, and what it waits for meanwhile.",
-            "Type=notify",
-            "NotifyAccess=main",
-            "NoNewPrivileges=true",
-            f"SyslogIdentifier={item.container}",
-            "# Changes with what the ranks run, so that all of them are restarted when one of them has to be.",
-            f"Environment=SPARK_FINGERPRINT={rank.fingerprint}",
-            *(_ray_folder(name) if rank.executor == "ray" else []),
-            f"ExecStartPre=-{remove}",
-            f"ExecStart=/usr/bin/python3 {LIBEXEC}/spark_rank.py --stop-seconds {stop_seconds} {name}",
-            f"ExecStopPost=-{remove}",
-            f"ExecStopPost={HELPER} release {name}",
-            *_rank_again(item),
-            "# The supervisor ends its containers itself; what is left of it and of docker's clients is killed after that.",
-            "KillMode=mixed",
-            "# Waiting for another host is no failure; a start has a deadline in the supervisor.",
-            "TimeoutStartSec=infinity",
-            f"TimeoutStopSec={stop_limit}",
-            "# A supervisor that stands still would leave its container in memory.",
-            "WatchdogSec=120",
-            "WatchdogSignal=SIGKILL",
-            *INSTALL,
-        ]
+        item.unit,
+        "service/rank.service.j2",
+        name=item.name,
+        rank=rank.rank,
+        size=rank.size,
+        cluster=rank.cluster,
+        port=item.port,
+        on_demand=item.on_demand is not None,
+        after=item.after,
+        hf_home=hf_home,
+        cache_dir=item.cache_dir,
+        container=item.container,
+        containers=[part.container for part in rank.parts],
+        executor=rank.executor,
+        fingerprint=rank.fingerprint,
+        supervisor=f"{LIBEXEC}/spark_rank.py",
+        helper=HELPER,
+        stop_seconds=item.limits.stop_seconds,
+        stop_limit=rank_stop_seconds(item, rank),
     )
 
 
@@ -787,7 +453,7 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
             _file(f"{SPEECH_ETC}/{item['name']}.json", json_file(item["settings"])),
             *([_file(f"{SPEECH_ETC}/{item['name']}.port", f"{item['port']}\n")] if item.get("on_demand") else []),
             _file(item["env_file"], environment_file(item["env"]), group=user, mode="0640"),
-            _file(unit, speech_unit(item, user), validate=VERIFY),
+            {**speech_unit(item, user), "validate": VERIFY},
             *_secrets(item["secrets"]),
         ]
         units.append(
@@ -827,70 +493,19 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
     }
 
 
-def _server_unit(
-    head: Sequence[str], user: str, container: str, argv: Sequence[str], ready: Sequence[str], limits: Mapping[str, Any],
-    start_timeout: int, on_demand: str = "",
-) -> str:  # fmt: skip
-    """Return the unit of a server that is no engine. on_demand: its name where its requests start it."""
-    bounds = [f"StartLimitIntervalSec={limits['start_interval']}", f"StartLimitBurst={limits['starts']}"]
+def speech_unit(item: Mapping[str, Any], user: str) -> dict[str, Any]:
+    """Return the file of the unit of a speech server."""
+    on_demand = bool(item.get("on_demand"))
     return _unit(
-        [
-            *head,
-            *(ON_DEMAND_BOUNDS if on_demand else bounds),
-            "",
-            *SERVICE,
-            "Type=exec",
-            f"User={specifiers(user)}",
-            "SupplementaryGroups=docker",
-            "NoNewPrivileges=true",
-            f"SyslogIdentifier={container}",
-            f"ExecStartPre=-/usr/bin/docker rm --force {container}",
-            # What it takes while it loads would be charged to an engine that measures itself meanwhile.
-            *([f"ExecStartPre=+{HELPER} gate {on_demand}"] if on_demand else []),
-            f"ExecStart={command_line(argv)}",
-            *ready,
-            *([f"ExecStartPost=+{HELPER} started {on_demand}"] if on_demand else []),
-            f"ExecStop=/usr/bin/docker stop --time {limits['stop_seconds']} {container}",
-            f"ExecStopPost=-/usr/bin/docker rm --force {container}",
-            *([f"ExecStopPost=+{HELPER} release {on_demand}"] if on_demand else []),
-            "# How a server without a handler for it ends when it is stopped.",
-            "SuccessExitStatus=143",
-            *(ON_DEMAND_AGAIN if on_demand else ["Restart=always", f"RestartSec={limits['restart_seconds']}"]),
-            f"TimeoutStartSec={start_timeout}",
-            f"TimeoutStopSec={limits['stop_seconds'] + 30}",
-            *INSTALL,
-        ]
-    )
-
-
-def speech_unit(item: Mapping[str, Any], user: str) -> str:
-    """Return the unit of a speech server."""
-    before = [
-        "# Memory that it allocates while loading would be attributed to an engine that is profiling. One that fails does not block others.",
-        f"Before={' '.join(item['before'])}",
-    ]
-    woken = bool(item.get("on_demand"))
-    where = "on demand" if woken else f"on port {item['port']}"
-    return _server_unit(
-        [
-            "[Unit]",
-            f"Description={SPEECH_KINDS[item['kind']]} {specifiers(item['name'])} {where} (dgxspark.vllm)",
-            PAGE,
-            "Requires=docker.service",
-            "Wants=network-online.target",
-            "After=docker.service network-online.target nvidia-persistenced.service",
-            *(before if item["before"] else []),
-        ],
-        user,
-        item["container"],
-        item["argv"],
-        [
-            "# Active means: its health endpoint has answered.",
-            f"ExecStartPost=+/usr/bin/python3 {HEALTH} ready {SPEECH_ETC}/{item['name']}.json",
-        ],
-        item["limits"],
-        item["settings"]["start_seconds"] if woken else item["start_timeout"],
-        item["name"] if woken else "",
+        item["unit"],
+        "speech/server.service.j2",
+        **{key: item[key] for key in ("name", "kind", "port", "before", "container", "argv", "limits")},
+        on_demand=on_demand,
+        user=user,
+        helper=HELPER,
+        health=HEALTH,
+        settings=f"{SPEECH_ETC}/{item['name']}.json",
+        start_timeout=item["settings"]["start_seconds"] if on_demand else item["start_timeout"],
     )
 
 
@@ -909,26 +524,13 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         # It gives up a little before systemd would, so that the journal says why.
         "deadline_seconds": planned["start_timeout"] - 20,
     }
-    text = _server_unit(
-        [
-            "[Unit]",
-            "Description=Ollama, the fallback (dgxspark.vllm)",
-            PAGE,
-            "Requires=docker.service",
-            "Wants=network-online.target",
-            "# In no order with the engines: idle it holds no memory, and what it has loaded they unload before they start.",
-            "After=docker.service network-online.target nvidia-persistenced.service",
-            f"RequiresMountsFor={paths(planned['models_dir'])}",
-        ],
-        user,
-        container,
-        planned["argv"],
-        [
-            "# Active means: it has listed its models.",
-            f"ExecStartPost=+/usr/bin/python3 {HEALTH} ready {OLLAMA_ETC}/ollama.json",
-        ],
-        planned["limits"],
-        planned["start_timeout"],
+    text = _unit(
+        unit,
+        "ollama/spark-ollama.service.j2",
+        user=user,
+        health=HEALTH,
+        settings=f"{OLLAMA_ETC}/ollama.json",
+        **{key: planned[key] for key in ("models_dir", "argv", "limits", "start_timeout")},
     )
     return {
         "folders": [
@@ -943,7 +545,7 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
             # Where units of engines read by which URL models are unloaded.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
             _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640"),
-            _file(f"{SYSTEM}/{unit}", text, validate=VERIFY),
+            {**text, "validate": VERIFY},
         ],
         "units": [
             # The rest is read by others, at each start and each stop.
@@ -955,35 +557,6 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
 def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the watchdog is made of; see C(services). settings: what it reads at its start."""
     name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
-    text = _unit(
-        [
-            "[Unit]",
-            "Description=Watchdog of the model servers (dgxspark.vllm)",
-            PAGE,
-            "After=docker.service",
-            "StartLimitIntervalSec=0",
-            "",
-            *SERVICE,
-            "Type=notify",
-            "NotifyAccess=main",
-            "SyslogIdentifier=spark-watchdog",
-            f"ExecStart=/usr/bin/python3 {program}",
-            "Restart=always",
-            "RestartSec=10",
-            "# A watchdog that stands still is started anew; probes and evidence of several servers take their time.",
-            "WatchdogSec=300",
-            "TimeoutStartSec=300",
-            "TimeoutStopSec=20",
-            "# It is small, and what it is for is a host that is in trouble.",
-            "OOMScoreAdjust=-500",
-            "NoNewPrivileges=true",
-            "PrivateTmp=true",
-            "ProtectHome=read-only",
-            "ProtectSystem=strict",
-            "ReadWritePaths=/var/lib/dgxspark/watchdog",
-            *INSTALL,
-        ]
-    )
     return {
         "folders": [
             {"path": "/etc/dgxspark/watchdog"},
@@ -996,7 +569,7 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
             _copy(f"{LIBEXEC}/python_stacks.py", "roles/watchdog/files/python_stacks.py"),
             _copy(program, "roles/watchdog/files/spark_watchdog.py"),
             _file("/etc/dgxspark/watchdog/settings.json", json_file(settings)),
-            _file(f"{SYSTEM}/{name}", text),
+            _unit(name, "watchdog/spark-watchdog.service.j2", program=program),
         ],
         "units": [{"name": name, "enabled": True}],
     }
@@ -1005,46 +578,18 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
 def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the guard is made of; see C(services). settings: what it reads at its start."""
     name, program = "spark-guard.service", f"{LIBEXEC}/spark_guard.py"
-    root = str(settings.get("sysroot") or "/")
-    text = _unit(
-        [
-            "[Unit]",
-            "Description=Guard of the memory while model servers run (dgxspark.vllm)",
-            PAGE,
-            "After=docker.service",
-            "StartLimitIntervalSec=0",
-            "",
-            *SERVICE,
-            "Type=notify",
-            "NotifyAccess=main",
-            "SyslogIdentifier=spark-guard",
-            f"ExecStart=/usr/bin/python3 {program}",
-            "Restart=always",
-            "RestartSec=5",
-            "WatchdogSec=120",
-            "TimeoutStartSec=120",
-            "TimeoutStopSec=20",
-            "# What it is for is a host without memory: it is the last to be killed, stays in memory, and gets its turn.",
-            "OOMScoreAdjust=-900",
-            "MemoryMin=64M",
-            "LimitMEMLOCK=infinity",
-            "Nice=-10",
-            "NoNewPrivileges=true",
-            "PrivateTmp=true",
-            "ProtectHome=read-only",
-            "ProtectSystem=strict",
-            "# Its state, and the list of drained backends of a gateway on this host.",
-            "ReadWritePaths=/var/lib/dgxspark/guard",
-            "ReadWritePaths=-/run/dgxspark",
-            *([f"ReadWritePaths=-{paths(root)}"] if root != "/" else []),
-            *INSTALL,
-        ]
+    unit = _unit(
+        name,
+        "guard/spark-guard.service.j2",
+        program=program,
+        memory_mib=GUARD_MIB,
+        sysroot=str(settings.get("sysroot") or "/"),
     )
     files = [
         *library("guard")["files"],
         _copy(program, "roles/guard/files/spark_guard.py"),
         _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
-        _file(f"{SYSTEM}/{name}", text, validate=VERIFY),
+        {**unit, "validate": VERIFY},
     ]
     return {
         "folders": [
@@ -1073,34 +618,32 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     """
     own = {key: int(planned.get(f"{key}_mib") or 0) for key in ("ssh", "sessions", "journal")}
     seconds = int(planned.get("hardware_watchdog_seconds") or 0)
-    together = own["ssh"] + own["journal"]
-    texts = {
-        # sshd sees to its listener's score itself; one that is set here would be that of all that people start in their sessions.
-        "system/ssh.service.d": [own["ssh"], "[Service]", f"MemoryMin={own['ssh']}M"],
-        "system/systemd-journald.service.d": [
-            own["journal"],
-            "[Service]",
-            f"MemoryMin={own['journal']}M",
-            "OOMScoreAdjust=-900",
-        ],
-        # What a unit is promised counts only as far as its slice is promised it.
-        "system/system.slice.d": [together, "[Slice]", f"MemoryMin={together + GUARD_MIB}M"],
-        "system/user.slice.d": [own["sessions"], "[Slice]", f"MemoryMin={own['sessions']}M"],
-        "system.conf.d": [seconds, "[Manager]", f"RuntimeWatchdogSec={seconds}s"],
+    drop_ins: dict[str, tuple[int, str, dict[str, int]]] = {
+        "system/ssh.service.d": (own["ssh"], "ssh.service", {"mib": own["ssh"]}),
+        "system/systemd-journald.service.d": (own["journal"], "systemd-journald.service", {"mib": own["journal"]}),
+        "system/system.slice.d": (
+            own["ssh"] + own["journal"],
+            "slice",
+            {"mib": own["ssh"] + own["journal"] + GUARD_MIB},
+        ),
+        "system/user.slice.d": (own["sessions"], "slice", {"mib": own["sessions"]}),
+        "system.conf.d": (seconds, "system", {"seconds": seconds}),
     }
-    wanted = {f"/etc/systemd/{folder}": lines for folder, lines in texts.items()}
+    wanted = {f"/etc/systemd/{folder}": drop_in for folder, drop_in in drop_ins.items()}
     return {
-        "folders": [{"path": folder} for folder, lines in wanted.items() if lines[0]],
+        "folders": [{"path": folder} for folder, (size, _name, _values) in wanted.items() if size],
         "files": [
-            # A board without a watchdog is not asked to use it.
             {
-                **_file(f"{folder}/{DROP_IN}", _unit(map(str, lines[1:]))),
-                **({"device": BOARD_WATCHDOG} if folder.endswith("/system.conf.d") else {}),
+                "path": f"{folder}/{DROP_IN}",
+                "template": f"guard/{name}.conf.j2",
+                "values": values,
+                # A board without a watchdog is not asked to use it.
+                **({"device": BOARD_WATCHDOG} if name == "system" else {}),
             }
-            for folder, lines in wanted.items()
-            if lines[0]
+            for folder, (size, name, values) in wanted.items()
+            if size
         ],
-        "removed": [f"{folder}/{DROP_IN}" for folder, lines in wanted.items() if not lines[0]],
+        "removed": [f"{folder}/{DROP_IN}" for folder, (size, _name, _values) in wanted.items() if not size],
         "units": [],
     }
 
@@ -1112,27 +655,8 @@ GUARD_MIB = 64
 def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the unit that keeps the clocks of the GPU below a limit; see C(services). planned: C(max_mhz), C(min_mhz)."""
     name = "spark-gpu-clocks.service"
-    limits = f"{int(planned.get('min_mhz') or 0)},{int(planned.get('max_mhz') or 0)}"
-    text = _unit(
-        [
-            "[Unit]",
-            "Description=Limit of the clocks of the GPU (dgxspark.vllm)",
-            PAGE,
-            "Wants=nvidia-persistenced.service",
-            "After=nvidia-persistenced.service",
-            "",
-            "[Service]",
-            "Type=oneshot",
-            "RemainAfterExit=true",
-            "# The driver forgets it at a reboot.",
-            f"ExecStart=/usr/bin/nvidia-smi --lock-gpu-clocks={limits}",
-            "ExecStop=/usr/bin/nvidia-smi --reset-gpu-clocks",
-            "TimeoutStartSec=60",
-            "TimeoutStopSec=60",
-            *INSTALL,
-        ]
-    )
-    files = [_file(f"{SYSTEM}/{name}", text, validate=VERIFY)]
+    limits = {key: int(planned.get(key) or 0) for key in ("min_mhz", "max_mhz")}
+    files = [{**_unit(name, "guard/spark-gpu-clocks.service.j2", **limits), "validate": VERIFY}]
     return {"folders": [], "files": files, "units": [_of_own_files(name, files)]}
 
 
@@ -1173,12 +697,6 @@ MONITORING = "/etc/dgxspark/monitoring"
 MONITORING_SECRETS = "/etc/dgxspark/secrets/monitoring"
 # What a receiver names files for.
 RECEIVER_FILES = ("url_file", "token_file", "password_file")
-INHIBIT = [
-    # A host that is gone says nothing about what runs on it.
-    (('alertname="SparkExporterGone"', 'job="node"'), 'alertname=~"SparkTargetDown|SparkCollectorStale"', ("host",)),
-    (('alertname="SparkMemoryCritical"',), 'alertname="SparkMemoryLow"', ("host",)),
-    (('alertname="SparkUnitFailed"',), 'alertname=~"SparkServiceNotUp|SparkTargetDown"', ("host", "service")),
-]
 
 
 def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -1195,22 +713,25 @@ def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
         for key in RECEIVER_FILES
         if receiver.get(key)
     ]
+    names = ("jobs", "interval", "scrape_timeout", "alertmanager")
     files = [
-        _file(
-            f"{MONITORING}/prometheus.yml",
-            yaml_file(_prometheus(planned)),
+        {
+            "path": f"{MONITORING}/prometheus.yml",
+            "template": "monitoring/prometheus.yml.j2",
+            "values": {name: planned[name] for name in names},
             # Without the files that it names: tokens are only there for the running unit.
-            validate="/usr/bin/promtool check config --syntax-only %s",
-        ),
+            "validate": "/usr/bin/promtool check config --syntax-only %s",
+        },
         *(_file(f"{MONITORING}/targets/{job['name']}.json", json_file(job["targets"]).rstrip("\n")) for job in jobs),
     ]
     if planned["alertmanager"]:
         files.append(
-            _file(
-                f"{MONITORING}/alertmanager.yml",
-                yaml_file(_alertmanager(receivers)),
-                validate="/usr/bin/amtool check-config %s",
-            )
+            {
+                "path": f"{MONITORING}/alertmanager.yml",
+                "template": "monitoring/alertmanager.yml.j2",
+                "values": {"receivers": receivers},
+                "validate": "/usr/bin/amtool check-config %s",
+            }
         )
     return {
         "folders": [],
@@ -1221,98 +742,6 @@ def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
             "receivers": [f"{MONITORING_SECRETS}/{entry['name']}" for entry in of_receivers],
         },
     }
-
-
-PLACES = ("host", "cluster")
-"""Labels that say where a metric is from; the targets alone set them."""
-
-
-def _prometheus(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of Prometheus: how often it asks whom, by which rules."""
-    settings: dict[str, Any] = {
-        "global": {
-            "scrape_interval": f"{planned['interval']}s",
-            "scrape_timeout": f"{planned['scrape_timeout']}s",
-            "evaluation_interval": f"{planned['interval']}s",
-        },
-        # Beside the rules of this collection, those of the owner; nothing is written there.
-        "rule_files": [f"{MONITORING}/rules.yml", f"{MONITORING}/rules.d/*.yml"],
-    }
-    if planned["alertmanager"]:
-        settings["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [planned["alertmanager"]]}]}]}
-    settings["scrape_configs"] = [
-        {
-            "job_name": job["name"],
-            "metrics_path": job["path"],
-            **(
-                {"authorization": {"credentials_file": f"/run/spark-prometheus/{job['name']}.job"}}
-                if job.get("token_file")
-                else {}
-            ),
-            "file_sd_configs": [{"files": [f"{MONITORING}/targets/{job['name']}.json"]}],
-            # A target that has no cluster must not get one from its own metrics: an alert's host and cluster limit what is run for it.
-            # Prometheus renames a metric's label only where the target has that label too.
-            "relabel_configs": [
-                {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"} for label in PLACES
-            ],
-            "metric_relabel_configs": [
-                {"source_labels": [label], "regex": "-", "target_label": label, "replacement": ""} for label in PLACES
-            ],
-        }
-        for job in planned["jobs"]
-    ]
-    return settings
-
-
-def _alertmanager(receivers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the settings of Alertmanager: who is told of what."""
-    return {
-        "route": {
-            "receiver": "nobody",
-            "group_by": ["alertname", "host"],
-            "group_wait": "30s",
-            "group_interval": "5m",
-            "repeat_interval": "4h",
-            "routes": [
-                {
-                    "receiver": receiver["name"],
-                    "matchers": [f'severity=~"{"|".join(receiver["severities"])}"'],
-                    "continue": True,
-                }
-                for receiver in receivers
-            ],
-        },
-        "inhibit_rules": [
-            {"source_matchers": list(source), "target_matchers": [target], "equal": list(equal)}
-            for source, target, equal in INHIBIT
-        ],
-        "receivers": [{"name": "nobody"}, *(_receiver(receiver) for receiver in receivers)],
-    }
-
-
-def _receiver(receiver: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one receiver as Alertmanager reads it."""
-    secret = f"/run/spark-alertmanager/{receiver['name']}"
-    if receiver["type"] == "telegram":
-        told = {"bot_token_file": f"{secret}.token_file", "chat_id": receiver["chat_id"], "send_resolved": True}
-        return {"name": receiver["name"], "telegram_configs": [told]}
-    if receiver["type"] == "email":
-        told = {key: receiver[key] for key in ("to", "from", "smarthost")} | {"send_resolved": True}
-        if receiver["username"]:
-            told |= {"auth_username": receiver["username"], "auth_password_file": f"{secret}.password_file"}
-        return {"name": receiver["name"], "email_configs": [told]}
-    if receiver["type"] == "ntfy":
-        # ntfy makes a message of what Alertmanager posts by a template that it has (2.14 and later).
-        server = receiver["server"].rstrip("/")
-        told = {"url": f"{server}/{receiver['topic']}?template=alertmanager"}
-    elif receiver["url_file"]:
-        told = {"url_file": f"{secret}.url_file"}
-    else:
-        told = {"url": receiver["url"]}
-    told["send_resolved"] = True
-    if receiver["token_file"]:
-        told["http_config"] = {"authorization": {"credentials_file": f"{secret}.token_file"}}
-    return {"name": receiver["name"], "webhook_configs": [told]}
 
 
 # --- a host -------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ import pytest
 import yaml
 from recipes_fixture import RECIPES
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
@@ -179,7 +181,7 @@ def test_systemd_reads_every_hostile_text_as_it_is() -> None:
     arguments = [*texts(SEED, 1500, HOSTILE), *texts(SEED + 1, 300, HOSTILE + CONTROL), ""]
     argv = [["/bin/true", *arguments[start : start + 40]] for start in range(0, len(arguments), 40)]
     units = {
-        f"t{number}.service": f"[Service]\nType=oneshot\nExecStart={unit_files.command_line(line)}\n"
+        f"t{number}.service": f"[Service]\nType=oneshot\nExecStart={file_syntax.command_line(line)}\n"
         for number, line in enumerate(argv)
     }
     seen = read_by_systemd(units)
@@ -194,7 +196,7 @@ def test_systemd_reads_paths_as_they_are() -> None:
         f"/srv/{text.replace('/', '')}/x" for text in texts(SEED, 400, HOSTILE) if not re.search(r"[\t/]|\.\.", text)
     ]
     seen = read_by_systemd(
-        {"p.service": f"[Unit]\nRequiresMountsFor={unit_files.paths(*folders)}\n[Service]\nExecStart=/bin/true\n"},
+        {"p.service": f"[Unit]\nRequiresMountsFor={file_syntax.paths(*folders)}\n[Service]\nExecStart=/bin/true\n"},
     )
     shown = {line.rsplit(" (", 1)[0] for line in seen["p.service"]["RequiresMountsFor"]}
     assert shown == set(folders)
@@ -238,6 +240,10 @@ def hostile_plan(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
 
 
+def rendered(planned: dict[str, Any], addons: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: located(component) for name, component in unit_files.render(planned, addons).items()}
+
+
 @needs_systemd
 def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
     wanted: dict[str, list[str]] = {}
@@ -246,7 +252,7 @@ def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
     for seed in range(25):
         planned, addons = hostile_plan(seed)
         assert planned["services"], [each["message"] for each in planned["findings"]]
-        made = unit_files.render(planned, addons)
+        made = rendered(planned, addons)
         item, settings = planned["services"][0], planned["settings"]
         for component in made.values():
             for file in component["files"]:
@@ -278,10 +284,10 @@ def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
 @pytest.mark.parametrize("text", ["a\0b", "\ud83d", "x\udc00y", "\uffff", "\ufdd0", "\U0001fffe"])
 def test_what_systemd_takes_for_no_text_is_refused(text: str) -> None:
     for write in (
-        unit_files.quote,
-        unit_files.paths,
-        unit_files.specifiers,
-        lambda value: unit_files.environment_file({"A": value}),
+        file_syntax.quote,
+        file_syntax.paths,
+        file_syntax.specifiers,
+        lambda value: file_syntax.environment_file({"A": value}),
     ):
         with pytest.raises(ValueError, match=r"U\+|control character"):
             write(text)
@@ -290,7 +296,7 @@ def test_what_systemd_takes_for_no_text_is_refused(text: str) -> None:
 @pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x1b[0m"])
 def test_an_environment_file_has_a_line_a_variable(value: str) -> None:
     with pytest.raises(ValueError, match="A is set to"):
-        unit_files.environment_file({"A": value})
+        file_syntax.environment_file({"A": value})
 
 
 def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() -> None:
@@ -308,26 +314,24 @@ def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() ->
 def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
     """Units that hold none and run once, such as that of the GPU's clocks, are those without it."""
     planned, addons = hostile_plan(SEED)
-    rendered = unit_files.render(planned, addons)
     units = {
         file["path"]: file["content"]
-        for part in rendered.values()
+        for part in rendered(planned, addons).values()
         for file in part["files"]
         if file["path"].endswith(".service")
     }
     units |= {str(path): path.read_text() for path in ROOT.glob("roles/*/templates/*.service.j2")}
-    units["spark-on-demand.service"] = unit_files.demand_unit([])
     assert len(units) > 15
     without = {Path(path).name for path, text in units.items() if "\nLimitCORE=0\n" not in text}
     assert without <= {
-        *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service"),
+        *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service.j2"),
         *("spark-gpu-exporter.service.j2", "spark-node-exporter.service.j2", "spark-status-page.service.j2"),
     }, without
 
 
 def test_protection_that_is_not_wanted_is_removed() -> None:
     def made(**planned: int) -> tuple[dict[str, str], list[str]]:
-        found = unit_files.protection(planned)
+        found = located(unit_files.protection(planned))
         return {file["path"]: file["content"] for file in found["files"]}, found["removed"]
 
     files, removed = made(ssh_mib=512, sessions_mib=256, journal_mib=128, hardware_watchdog_seconds=60)
@@ -345,7 +349,7 @@ def test_protection_that_is_not_wanted_is_removed() -> None:
 
 @needs_systemd
 def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
-    made = unit_files.gpu_clocks({"max_mhz": 2200, "min_mhz": 300})
+    made = located(unit_files.gpu_clocks({"max_mhz": 2200, "min_mhz": 300}))
     (file,) = made["files"]
     seen = read_by_systemd({"spark-gpu-clocks.service": file["content"]})["spark-gpu-clocks.service"]
     (start,) = seen["ExecStart"]
@@ -372,7 +376,7 @@ def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
             "scrape_timeout": 10,
             "alertmanager": "127.0.0.1:9093",
         }
-        made = unit_files.monitoring(planned)
+        made = located(unit_files.monitoring(planned))
         files = {file["path"]: file.get("content") for file in made["files"]}
         assert all(content.isascii() for content in files.values() if content)
         settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
