@@ -46,9 +46,12 @@ def render_template(name: str, values: Mapping[str, Any]) -> str:
 
 
 def names_in(name: str) -> set[str]:
-    """Return the names that a template expects values for. name: as of C(render_template)."""
-    text, delimiters = _read(_path(name))
-    return meta.find_undeclared_variables(_environment(*delimiters).parse(text))
+    """Return the names that a template expects values for. name: as of C(render_template). Raises ValueError where it cannot be read."""
+    try:
+        text, delimiters = _read(_path(name))
+        return meta.find_undeclared_variables(_environment(*delimiters).parse(text))
+    except (OSError, jinja2.TemplateError) as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _path(name: str) -> str:
@@ -82,6 +85,7 @@ def _environment(start: str, end: str) -> jinja2.Environment:
         autoescape=False,  # every value is a mark until C(fill) escapes it
         loader=jinja2.FunctionLoader(_load),
     )
+    environment.tests["ipv6"] = lambda address: ":" in address
     environment.filters["to_nice_yaml"] = lambda value, **how: file_syntax.Verbatim(to_nice_yaml(value, **how))
     return environment
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write values into configuration files so that the program that reads a file gets every value unchanged.
 
-The syntaxes: systemd units and drop-ins, nftables, environment files of Docker, YAML, JSON, shell scripts and Dockerfiles.
+The syntaxes: systemd units and drop-ins, nftables, environment files of Docker, YAML, shell scripts and Dockerfiles.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from .plain_data import CONTROL, NO_TEXT
 MANAGED = "#\n# Managed by Ansible: dgxspark.vllm\n#\n"
 PLAIN = re.compile(r"[A-Za-z0-9_@:,./+=~-]+")
 """A word that systemd reads as it stands."""
+PREFIX = re.compile(r"[-+!:@|]*")
+"""What may stand before a program or a path of a unit, such as C(-) for one that may fail or be missing."""
 ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 MARK = re.compile("\0([0-9]+)\0")
 """Stands in a rendered text for a value that is not escaped yet. No file can hold NUL, so no value looks like it."""
@@ -64,6 +66,11 @@ def quote(argument: str) -> str:
     return argument if PLAIN.fullmatch(argument) else f'"{_in_argument(argument)}"'
 
 
+def _check_program(word: str) -> None:
+    if PREFIX.match(word).end():  # type: ignore[union-attr]  # it matches nothing, too
+        raise ValueError(f"{word!r} is no program: systemd would take its beginning for a prefix of the command")
+
+
 def command_line(arguments: Sequence[Any]) -> str:
     """Return the value of C(ExecStart=): an option starts a new line and keeps its values beside it.
 
@@ -71,6 +78,7 @@ def command_line(arguments: Sequence[Any]) -> str:
     """
     if not isinstance(arguments, (list, tuple)) or not arguments:
         raise ValueError("a command line needs a list with at least the program")
+    _check_program(str(arguments[0]))
     lines: list[list[str]] = [[]]
     for argument in map(str, arguments):
         if argument.startswith("-") and lines[-1]:
@@ -89,14 +97,18 @@ ONE_TEXT = frozenset(
 )  # fmt: skip
 """Settings whose value is one text up to the end of the line; quotes would be part of it. All others are lists of words."""
 WORD = re.compile("[^ \n]*\0[^ \n]*")
-PREFIX = re.compile(r"[-+!:@|]*")
 
 
 def _unit_line(line: str, values: Sequence[Any]) -> str:
     """Fill one line of a unit, with the lines that continue it, as its setting reads values."""
     key, _equals, setting = line.partition("=")
     if key in ONE_TEXT or not key.isalpha():
-        return MARK.sub(lambda found: specifiers(text_of(values[int(found[1])])), line)
+        text = MARK.sub(lambda found: specifiers(text_of(values[int(found[1])])), line)
+        if text.endswith("\\"):
+            raise ValueError(
+                f"{text!r} ends with a backslash, by which systemd would take the next line for a part of it"
+            )
+        return text
     is_command = key.startswith("Exec")
 
     def write_word(found: re.Match[str]) -> str:
@@ -120,6 +132,8 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
             raise ValueError(f"{word!r}: a list of words needs spaces around it")
         return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in value)
     texts = [text_of(values[int(number)]) for number in numbers]
+    if is_command and is_first and not PREFIX.sub("", literals[0], count=1):
+        _check_program(texts[0])
     if all(map(PLAIN.fullmatch, texts)):
         return "".join(map("".join, zip(literals, [*texts, ""])))
     escape = _in_argument if is_command else _in_path
@@ -229,7 +243,6 @@ SYNTAXES: dict[str, Callable[[str, Sequence[Any]], str]] = {
     **dict.fromkeys(("yaml", "yml"), _yaml_line),
     "Dockerfile": _each(_dockerfile_value),
     "env": _each(environment_value),
-    "json": _each(json.dumps),
     "nft": _each(_nft_value),
     "sh": _each(_shell_value),
 }

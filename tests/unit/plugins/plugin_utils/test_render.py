@@ -6,10 +6,20 @@
 from __future__ import annotations
 
 import os
+import random
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import hostile_inventories
 import pytest
+import role_files
+import yaml
+from systemd_fixture import needs_systemd, read_by_systemd, run_by_systemd, unquoted
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import render
 
 
@@ -66,3 +76,131 @@ def test_a_template_that_has_changed_is_read_again(role: Path) -> None:
         path.write_text(text)
         os.utime(path, (moment, moment))
         assert render.render_template("one/x.env.j2", {"value": "x"}) == text.replace("{{ value }}", "x")
+
+
+# --- every template of every role ---------------------------------------------------------------------------------------
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "template_values.yml"
+VALUES: dict[str, dict[str, Any]] = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
+BY_ANSIBLE = {"clients/secrets.json.j2"}  # a list of files for a task, no file of a host
+UNITS = (".service.j2", ".socket.j2", ".timer.j2", ".conf.j2")
+TOKEN = "Token0Token"
+# Templates that look into a text: a part of it decides between branches or is cut off.
+LOOKS_INTO = {
+    "fabric/revert.sh.j2": "/",
+    "firewall/firewall.nft.j2": ":",
+    "guard/spark-guard.service.j2": "/",
+    "monitoring/alertmanager.yml.j2": "/",
+}
+TEXTS = [text for text in hostile_inventories.TEXTS if text and len(text) < 1000]
+SEED = 20261128
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of texts in a value."""
+    if isinstance(value, str) and value:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from leaves(item, (*path, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], text: str) -> Any:
+    """A copy of a value with another text at a place."""
+    if not path:
+        return text
+    if isinstance(value, dict):
+        return {key: replaced(item, path[1:], text) if key == path[0] else item for key, item in value.items()}
+    return [replaced(item, path[1:], text) if index == path[0] else item for index, item in enumerate(value)]
+
+
+def words(setting: str) -> list[str]:
+    """The words of a setting that is no command, as systemd.syntax(7) says."""
+    found = re.findall(r'([^" ]*)(?:"((?:[^"\\]|\\.)*)")?(?: |$)', setting)
+    return [(plain + re.sub(r"\\(.)", r"\1", quoted)).replace("%%", "%") for plain, quoted in found if plain or quoted]
+
+
+def parsed(name: str, text: str) -> Any:
+    """What the program that reads a file finds in it."""
+    if name.endswith(UNITS):
+        return [[section, key, *setting_of(key, value)] for section, key, value in role_files.settings_of(text)]
+    if name.endswith((".yml.j2", ".yaml.j2")):
+        return yaml.safe_load(text)
+    if name.endswith(".sh.j2"):
+        return [shlex.split(text, comments=True)]
+    return text.split("\n")
+
+
+def setting_of(key: str, value: str) -> list[str]:
+    """The value of a setting of a unit: one text, or its words."""
+    if key in file_syntax.ONE_TEXT:
+        return [value.replace("%%", "%")]
+    if not key.startswith("Exec"):
+        return words(value)
+    prefix = re.match(r"[-+]*", value)
+    return [prefix[0], *role_files.words_of(value[prefix.end() :].replace("$MAINPID", "MAINPID"))] if prefix else []
+
+
+def with_text(value: Any, text: str) -> Any:
+    """What was parsed with the token, with a text in its place."""
+    if isinstance(value, str):
+        return value.replace(TOKEN, text)
+    if isinstance(value, dict):
+        return {with_text(key, text): with_text(item, text) for key, item in value.items()}
+    return [with_text(item, text) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_each_template_has_values_for_the_names_that_it_reads() -> None:
+    templates = {f"{path.parts[-3]}/{path.name}" for path in render.ROLES.glob("*/templates/*")}
+    assert set(VALUES) == templates - BY_ANSIBLE
+    for name, values in VALUES.items():
+        assert set(values) == render.names_in(name), name
+        assert name not in LOOKS_INTO or leaves(values)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_hostile_text_stays_in_its_place(name: str) -> None:
+    """Each text of the values is replaced by hostile ones: the template is refused, or its program reads the text and nothing else changes."""
+    chance = random.Random(SEED)
+    accepted = 0
+    for place in leaves(VALUES[name]):
+        usual = parsed(name, render.render_template(name, replaced(VALUES[name], place, TOKEN)))
+        for text in [*chance.sample(TEXTS, 12), "a b", "x\nExecStart=/bin/sh", "x: y", "a\nb=c"]:
+            if text and LOOKS_INTO.get(name, "\0") in text:
+                continue
+            try:
+                made = render.render_template(name, replaced(VALUES[name], place, text))
+            except ValueError:
+                continue
+            accepted += 1
+            assert parsed(name, made) == with_text(usual, text), (place, text)
+    assert accepted or not list(leaves(VALUES[name]))
+
+
+@needs_systemd
+def test_systemd_reads_the_commands_of_all_units_as_they_are_meant() -> None:
+    chance = random.Random(SEED)
+    # Without what systemd refuses in the name of a program.
+    texts = [text for text in TEXTS if not re.search(r"[\x00-\x1f\x7f/\\\"'\ud800-\udfff]", text)]
+    units, commands = {}, {}
+    for name in (name for name in VALUES if name.endswith(".service.j2")):
+        for number, place in enumerate(leaves(VALUES[name])):
+            usual = VALUES[name]
+            for key in place:
+                usual = usual[key]
+            values = replaced(VALUES[name], place, usual + chance.choice(texts))
+            try:
+                text = render.render_template(name, values)
+            except ValueError:
+                continue
+            unit = f"{name.partition('/')[0]}-{len(units)}-{number}.service"
+            units[unit] = text
+            commands[unit] = [
+                setting_of(key, value) for _section, key, value in role_files.settings_of(text) if key == "ExecStart"
+            ]
+    seen = read_by_systemd(units)
+    assert len(units) > 100
+    for unit, wanted in commands.items():
+        assert [run_by_systemd(unquoted(line)) for line in seen[unit]["ExecStart"]] == [
+            words[1:] for words in wanted
+        ], unit

@@ -52,6 +52,10 @@ def test_a_unit_gets_values_as_its_settings_read_them(line: str, values: list[An
     ("line", "value"),
     [
         (f"Description={VALUE}", "a\nb"),
+        (f"SyslogIdentifier={VALUE}", "a\\"),
+        (f"ExecStart={VALUE}", ["-/bin/x"]),
+        (f"ExecStart={VALUE} a", "+/bin/x"),
+        (f"ExecStart=-{VALUE}/x", "!/bin"),
         (f"After={VALUE}", "a\nb"),
         (f"ExecStart={VALUE}", []),
         (f"ExecStart=/bin/x --a={VALUE}", ["a"]),
@@ -112,7 +116,6 @@ def test_a_value_that_would_be_read_otherwise_is_refused(text: str, value: Any, 
         (f"{{ {VALUE} }}", ["10.0.0.0/8", 22], "nft", "{ 10.0.0.0/8, 22 }"),
         (f"x {VALUE} y", "a'b\n", "sh", "x 'a'\"'\"'b\n' y"),
         (f"x {VALUE}", ["a b", 1], "sh", "x 'a b' 1"),
-        (f'{{"a": {VALUE}}}', {"b": "\n"}, "json", '{"a": {"b": "\\n"}}'),
     ],
 )
 def test_other_files_get_values_in_their_syntax(text: str, value: Any, syntax: str, filled: str) -> None:

@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from recipes_fixture import RECIPES
+from systemd_fixture import needs_systemd, read_by_systemd, run_by_systemd, unquoted
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
@@ -25,8 +22,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 ROOT = Path(__file__).parents[5]
-SYSTEMD = Path("/lib/systemd/systemd")
-NOBODY = "65534"  # systemd's test mode is refused to root
 SEED = 20261122
 HOSTILE = [
     *("😀", "é", "日本", "\u2028", "\u2029", "\x85", "\ufeff", "\u202e", "e\u0301", "\U0010fffd"),
@@ -111,69 +106,6 @@ def texts(seed: int, count: int, parts: list[str]) -> list[str]:
     chance = random.Random(seed)
     made = ["".join(chance.choices(parts, k=chance.randint(1, 6))) for _each in range(count)]
     return [*parts, *made]
-
-
-def unquoted(text: str) -> list[str]:
-    """Read a command line as systemd prints it: double quotes where there is need of them, with C's escapes."""
-    escapes = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-    words = []
-    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
-        if found[1] is None:
-            words.append(found[2])
-            continue
-        words.append(
-            re.sub(
-                r"\\([0-7]{3}|.)",
-                lambda seen: chr(int(seen[1], 8)) if len(seen[1]) == 3 else escapes.get(seen[1], seen[1]),
-                found[1],
-            )
-        )
-    return words
-
-
-def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
-    """Have systemd load units, and return the lines of each that it shows of them, by what they say."""
-    # Not below pytest's own folder, which is for its owner alone.
-    with tempfile.TemporaryDirectory() as name:
-        folder, run = Path(name), Path(name, "run")
-        folder.chmod(0o755)
-        run.mkdir()
-        run.chmod(0o777)
-        for unit, text in {**units, "all.target": "[Unit]\n" + "".join(f"Wants={unit}\n" for unit in units)}.items():
-            (folder / unit).write_text(text, encoding="utf-8")
-        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
-        done = subprocess.run(
-            [*become, str(SYSTEMD), "--test", "--user", "--unit=all.target", "--no-pager"],
-            env={"SYSTEMD_UNIT_PATH": f"{folder}:", "XDG_RUNTIME_DIR": str(run), "HOME": "/", "LANG": "C.UTF-8"},
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-    found: dict[str, dict[str, list[str]]] = {}
-    for block in re.split(r"^\t-> Unit ", done.stdout.decode(), flags=re.MULTILINE)[1:]:
-        name, _colon, body = block.partition(":\n")
-        if name in units:
-            kind = ""
-            lines: dict[str, list[str]] = {}
-            for line in body.split("\n"):
-                key, _colon, value = line.strip("\t").partition(": ")
-                kind = line.strip("\t")[3:-1] if line.strip("\t").startswith("-> Exec") else kind
-                lines.setdefault(kind if key == "Command Line" else key, []).append(value)
-            found[name] = lines
-    assert set(found) == set(units), set(units) - set(found)
-    return found
-
-
-needs_systemd = pytest.mark.skipif(
-    not SYSTEMD.exists() or not shutil.which("setpriv"), reason="no systemd on this machine to read units"
-)
-
-
-def run_by_systemd(words: list[str]) -> list[str]:
-    """What a program is given of a command line: systemd.service(5), two dollar signs are one."""
-    assert not [word for word in words if re.search(r"\$", word.replace("$$", ""))]
-    return [word.replace("$$", "$") for word in words]
 
 
 @needs_systemd
