@@ -24,7 +24,6 @@ LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package of what programs of the host import; it lies beside them, where Python looks first."""
 SYSTEM = "/etc/systemd/system"
-VERIFY = "systemd-analyze verify %s"
 HELPER = f"{LIBEXEC}/spark_unit.py"
 HEALTH = f"{LIBEXEC}/spark_health.py"
 SPEECH_ETC = "/etc/dgxspark/speech"
@@ -52,8 +51,21 @@ def _unit(unit: str, template: str, /, **values: Any) -> dict[str, Any]:
     return {"path": f"{SYSTEM}/{unit}", "template": template, "values": values}
 
 
+def _verified(file: Mapping[str, Any]) -> dict[str, Any]:
+    return {**file, "validate": "systemd-analyze verify %s"}
+
+
 def _copy(path: str, bundled: str, **more: Any) -> dict[str, Any]:
     return {"path": path, "bundled": bundled, **more}
+
+
+def _folders(*paths: str) -> list[dict[str, Any]]:
+    return [{"path": path} for path in paths]
+
+
+def _of_own_files(name: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a running unit that is restarted for these files alone."""
+    return {"name": name, "enabled": True, "restart_on": [file["path"] for file in files]}
 
 
 def library(component: str) -> dict[str, list[dict[str, Any]]]:
@@ -64,7 +76,7 @@ def library(component: str) -> dict[str, list[dict[str, Any]]]:
     names = host_programs.library_files(component)
     packages = sorted({name.partition("/")[0] for name in names})
     return {
-        "folders": [{"path": path} for path in (LIBEXEC, LIBRARY, *(f"{LIBRARY}/{package}" for package in packages))],
+        "folders": _folders(LIBEXEC, LIBRARY, *(f"{LIBRARY}/{package}" for package in packages)),
         "files": [_copy(f"{LIBRARY}/{name}.py", f"plugins/module_utils/{name}.py") for name in names],
     }
 
@@ -83,17 +95,8 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
     :param owner: account that may read them
     :returns: files as the module component takes them
     """
-    return [
-        {
-            "path": f"{folder}/{entry['name']}",
-            "source": entry["source"],
-            "owner": owner,
-            "group": owner,
-            "mode": "0600",
-            "secret": True,
-        }
-        for entry in entries
-    ]
+    access = {"owner": owner, "group": owner, "mode": "0600", "secret": True}
+    return [{"path": f"{folder}/{entry['name']}", "source": entry["source"], **access} for entry in entries]
 
 
 # --- engines ------------------------------------------------------------------------------------------------------------
@@ -163,7 +166,7 @@ def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[s
     return [
         _file(f"/etc/dgxspark/services/{item.name}.json", json_file(plain(item.settings))),
         _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
-        {**(rank_unit(item, rank, hf_home) if rank else service_unit(item, user, hf_home)), "validate": VERIFY},
+        _verified(rank_unit(item, rank, hf_home) if rank else service_unit(item, user, hf_home)),
         *_secrets(map(plain, item.secrets)),
         *given(item)["files"],
     ]
@@ -171,6 +174,7 @@ def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[s
 
 def _service_state(item: PlannedService) -> dict[str, Any]:
     """Return the unit of one service as C(component) takes it."""
+    repositories = [part.repo for part in item.model.parts]
     return {
         "name": item.unit,
         # Stopped by its owner, or another one of its exclusive set runs: it stays in place, and down over a boot.
@@ -189,11 +193,7 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
             # A socket cannot be started while what it wakes runs.
             *([f"{SYSTEM}/spark-{item.name}.socket"] if _is_woken(item) else []),
             *(secret.path for secret in item.secrets),
-            *(
-                f"/var/lib/dgxspark/models/{part.repo.replace('/', '--')}.repaired"
-                for part in item.model.parts
-                if part.repo
-            ),
+            *(f"/var/lib/dgxspark/models/{repo.replace('/', '--')}.repaired" for repo in repositories if repo),
             *(entry.host for entry in _own_files(item)),
         ],
     }
@@ -215,19 +215,19 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any
     return _unit(
         item.unit,
         "service/engine.service.j2",
-        name=item.name,
-        port=item.port,
-        on_demand=item.on_demand is not None,
-        after=item.after,
+        **_values_of(item),
         user=user,
         hf_home=hf_home,
-        cache_dir=item.cache_dir,
-        container=item.container,
         argv=item.argv,
-        helper=HELPER,
         limits=plain(item.limits),
         start_timeout=item.start_timeout,
     )
+
+
+def _values_of(item: PlannedService) -> dict[str, Any]:
+    """Return the values that units of engines and of ranks have in common."""
+    names = ("name", "port", "after", "cache_dir", "container")
+    return {**{name: getattr(item, name) for name in names}, "on_demand": item.on_demand is not None, "helper": HELPER}
 
 
 DEMAND_ETC = "/etc/dgxspark/on_demand"
@@ -256,10 +256,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     found: dict[str, Any] = {
         "folders": [],
         "files": [rank_socket_unit(item) for item in woken],
-        "units": [
-            {"name": f"spark-{item.name}.socket", "enabled": True, "restart_on": [f"{SYSTEM}/spark-{item.name}.socket"]}
-            for item in woken
-        ],
+        "units": [_of_own_files(f"spark-{item.name}.socket", [rank_socket_unit(item)]) for item in woken],
         "instances": [
             {
                 "marker": f"{SYSTEM}/spark-*.socket",
@@ -277,7 +274,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     if not ports:
         return found
     own = library("on_demand")
-    found["folders"] = [{"path": DEMAND_ETC}, {"path": DEMAND_STATE}, *own["folders"]]
+    found["folders"] = [*_folders(DEMAND_ETC, DEMAND_STATE), *own["folders"]]
     files = [
         *own["files"],
         _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
@@ -288,25 +285,14 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     found["files"] += files
     found["units"] += [
         # Started by the program's unit, which systemd hands them to; it cannot take one more while it runs.
-        *(
-            {"name": name, "state": "triggered", "enabled": True, "restart_on": [f"{SYSTEM}/{name}"]}
-            for name in sockets
-        ),
-        {"name": "spark-on-demand.service", "enabled": True, "restart_on": [file["path"] for file in files]},
+        *({**_of_own_files(name, [{"path": f"{SYSTEM}/{name}"}]), "state": "triggered"} for name in sockets),
+        _of_own_files("spark-on-demand.service", files),
     ]
     return found
 
 
-KEPT_OF_SETTINGS = (
-    "idle_seconds",
-    "minimum_seconds",
-    "priority",
-    "set",
-    "hold_seconds",
-    "while_loading",
-    "retry_seconds",
-)
-"""What the program is told of a service as the plan has it."""
+PLANNED = ("idle_seconds", "minimum_seconds", "priority", "set", "hold_seconds", "while_loading", "retry_seconds")
+"""Settings of a service on demand that the program gets as they are planned."""
 
 
 def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -325,7 +311,7 @@ def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mappin
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
             "start_seconds": _start_seconds(item),
-            **{key: getattr(own, key) for key in KEPT_OF_SETTINGS},
+            **{key: getattr(own, key) for key in PLANNED},
         }
         if own.set:
             sets[own.set] = {"keep": own.keep, "combinations": plain(own.combinations)}
@@ -337,19 +323,12 @@ def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mappin
             "kind": server["kind"],
             **{key: settings[key] for key in ("model", "health", "api_key_file")},
             "start_seconds": settings["start_seconds"] + START_SLACK,
-            **{key: said[key] for key in KEPT_OF_SETTINGS},
+            **{key: said[key] for key in PLANNED},
         }
         if said["set"]:
             sets[said["set"]] = {"keep": said["keep"], "combinations": said["combinations"]}
-    return {
-        "services": services,
-        "sets": sets,
-        "sysroot": [*(item.settings.sysroot for item in waiting), *(each["settings"]["sysroot"] for each in servers)][
-            0
-        ],
-        "run": DEMAND_RUN,
-        "state": DEMAND_STATE,
-    }
+    roots = [*(item.settings.sysroot for item in waiting), *(server["settings"]["sysroot"] for server in servers)]
+    return {"services": services, "sets": sets, "sysroot": roots[0], "run": DEMAND_RUN, "state": DEMAND_STATE}
 
 
 def _bracketed(address: str) -> str:
@@ -411,24 +390,15 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[st
     :param hf_home: folder of weights that has to be mounted
     :returns: its path, template and values
     """
+    names = ("rank", "size", "cluster", "executor", "fingerprint")
     return _unit(
         item.unit,
         "service/rank.service.j2",
-        name=item.name,
-        rank=rank.rank,
-        size=rank.size,
-        cluster=rank.cluster,
-        port=item.port,
-        on_demand=item.on_demand is not None,
-        after=item.after,
+        **_values_of(item),
+        **{name: getattr(rank, name) for name in names},
         hf_home=hf_home,
-        cache_dir=item.cache_dir,
-        container=item.container,
         containers=[part.container for part in rank.parts],
-        executor=rank.executor,
-        fingerprint=rank.fingerprint,
         supervisor=f"{LIBEXEC}/spark_rank.py",
-        helper=HELPER,
         stop_seconds=item.limits.stop_seconds,
         stop_limit=rank_stop_seconds(item, rank),
     )
@@ -439,12 +409,12 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[st
 
 def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
     """Return what the speech servers of a host are made of; see C(services)."""
-    files: list[dict[str, Any]] = (
-        [*library("speech")["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")] if planned else []
-    )
+    files: list[dict[str, Any]] = []
     folders: list[dict[str, Any]] = []
     if planned:
-        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *library("speech")["folders"]]
+        own = library("speech")
+        files = [*own["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")]
+        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *own["folders"]]
     units = []
     for item in planned:
         folders += [folder for folder in item["folders"] if folder not in folders]
@@ -453,7 +423,7 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
             _file(f"{SPEECH_ETC}/{item['name']}.json", json_file(item["settings"])),
             *([_file(f"{SPEECH_ETC}/{item['name']}.port", f"{item['port']}\n")] if item.get("on_demand") else []),
             _file(item["env_file"], environment_file(item["env"]), group=user, mode="0640"),
-            {**speech_unit(item, user), "validate": VERIFY},
+            _verified(speech_unit(item, user)),
             *_secrets(item["secrets"]),
         ]
         units.append(
@@ -545,11 +515,11 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
             # Where units of engines read by which URL models are unloaded.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
             _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640"),
-            {**text, "validate": VERIFY},
+            _verified(text),
         ],
         "units": [
             # The rest is read by others, at each start and each stop.
-            {"name": unit, "enabled": True, "restart_on": [f"{OLLAMA_ETC}/ollama.env", f"{SYSTEM}/{unit}"]}
+            _of_own_files(unit, [{"path": f"{OLLAMA_ETC}/ollama.env"}, text])
         ],
     }
 
@@ -558,11 +528,7 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the watchdog is made of; see C(services). settings: what it reads at its start."""
     name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
     return {
-        "folders": [
-            {"path": "/etc/dgxspark/watchdog"},
-            {"path": "/var/lib/dgxspark/watchdog"},
-            *library("watchdog")["folders"],
-        ],
+        "folders": [*_folders("/etc/dgxspark/watchdog", "/var/lib/dgxspark/watchdog"), *library("watchdog")["folders"]],
         # The process is restarted when any of them changes, whoever has put it there.
         "files": [
             *library("watchdog")["files"],
@@ -578,33 +544,18 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
 def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the guard is made of; see C(services). settings: what it reads at its start."""
     name, program = "spark-guard.service", f"{LIBEXEC}/spark_guard.py"
-    unit = _unit(
-        name,
-        "guard/spark-guard.service.j2",
-        program=program,
-        memory_mib=GUARD_MIB,
-        sysroot=str(settings.get("sysroot") or "/"),
-    )
+    values = {"program": program, "memory_mib": GUARD_MIB, "sysroot": str(settings.get("sysroot") or "/")}
     files = [
         *library("guard")["files"],
         _copy(program, "roles/guard/files/spark_guard.py"),
         _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
-        {**unit, "validate": VERIFY},
+        _verified(_unit(name, "guard/spark-guard.service.j2", **values)),
     ]
     return {
-        "folders": [
-            {"path": "/etc/dgxspark/guard"},
-            {"path": "/var/lib/dgxspark/guard"},
-            *library("guard")["folders"],
-        ],
+        "folders": [*_folders("/etc/dgxspark/guard", "/var/lib/dgxspark/guard"), *library("guard")["folders"]],
         "files": files,
         "units": [_of_own_files(name, files)],
     }
-
-
-def _of_own_files(name: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A unit that runs, and is restarted for its own files alone where more is put in place beside them."""
-    return {"name": name, "enabled": True, "restart_on": [file["path"] for file in files]}
 
 
 DROP_IN = "50-dgxspark.conf"
@@ -616,34 +567,27 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
 
     planned: C(ssh_mib), C(sessions_mib), C(journal_mib), C(hardware_watchdog_seconds), 0 or missing for none. What is not wanted is in C(removed).
     """
-    own = {key: int(planned.get(f"{key}_mib") or 0) for key in ("ssh", "sessions", "journal")}
+    ssh, sessions, journal = (int(planned.get(f"{key}_mib") or 0) for key in ("ssh", "sessions", "journal"))
     seconds = int(planned.get("hardware_watchdog_seconds") or 0)
-    drop_ins: dict[str, tuple[int, str, dict[str, int]]] = {
-        "system/ssh.service.d": (own["ssh"], "ssh.service", {"mib": own["ssh"]}),
-        "system/systemd-journald.service.d": (own["journal"], "systemd-journald.service", {"mib": own["journal"]}),
-        "system/system.slice.d": (
-            own["ssh"] + own["journal"],
-            "slice",
-            {"mib": own["ssh"] + own["journal"] + GUARD_MIB},
-        ),
-        "system/user.slice.d": (own["sessions"], "slice", {"mib": own["sessions"]}),
-        "system.conf.d": (seconds, "system", {"seconds": seconds}),
-    }
-    wanted = {f"/etc/systemd/{folder}": drop_in for folder, drop_in in drop_ins.items()}
+    # Folder, template, what is reserved, and the values of the template.
+    drop_ins = [
+        ("/etc/systemd/system/ssh.service.d", "ssh.service", ssh, {"mib": ssh}),
+        ("/etc/systemd/system/systemd-journald.service.d", "systemd-journald.service", journal, {"mib": journal}),
+        ("/etc/systemd/system/system.slice.d", "slice", ssh + journal, {"mib": ssh + journal + GUARD_MIB}),
+        ("/etc/systemd/system/user.slice.d", "slice", sessions, {"mib": sessions}),
+        ("/etc/systemd/system.conf.d", "system", seconds, {"seconds": seconds}),
+    ]
+    files = [
+        {"path": f"{folder}/{DROP_IN}", "template": f"guard/{name}.conf.j2", "values": values}
+        # A board without a watchdog is not asked to use it.
+        | ({"device": BOARD_WATCHDOG} if name == "system" else {})
+        for folder, name, size, values in drop_ins
+        if size
+    ]
     return {
-        "folders": [{"path": folder} for folder, (size, _name, _values) in wanted.items() if size],
-        "files": [
-            {
-                "path": f"{folder}/{DROP_IN}",
-                "template": f"guard/{name}.conf.j2",
-                "values": values,
-                # A board without a watchdog is not asked to use it.
-                **({"device": BOARD_WATCHDOG} if name == "system" else {}),
-            }
-            for folder, (size, name, values) in wanted.items()
-            if size
-        ],
-        "removed": [f"{folder}/{DROP_IN}" for folder, (size, _name, _values) in wanted.items() if not size],
+        "folders": _folders(*(folder for folder, _name, size, _values in drop_ins if size)),
+        "files": files,
+        "removed": [f"{folder}/{DROP_IN}" for folder, _name, size, _values in drop_ins if not size],
         "units": [],
     }
 
@@ -656,7 +600,7 @@ def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the unit that keeps the clocks of the GPU below a limit; see C(services). planned: C(max_mhz), C(min_mhz)."""
     name = "spark-gpu-clocks.service"
     limits = {key: int(planned.get(key) or 0) for key in ("min_mhz", "max_mhz")}
-    files = [{**_unit(name, "guard/spark-gpu-clocks.service.j2", **limits), "validate": VERIFY}]
+    files = [_verified(_unit(name, "guard/spark-gpu-clocks.service.j2", **limits))]
     return {"folders": [], "files": files, "units": [_of_own_files(name, files)]}
 
 

@@ -114,6 +114,13 @@ def replaced(value: Any, path: tuple[Any, ...], text: str) -> Any:
     return [replaced(item, path[1:], text) if index == path[0] else item for index, item in enumerate(value)]
 
 
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    """The text at a place of a value."""
+    for key in path:
+        value = value[key]
+    return value
+
+
 def words(setting: str) -> list[str]:
     """The words of a setting that is no command, as systemd.syntax(7) says."""
     found = re.findall(r'([^" ]*)(?:"((?:[^"\\]|\\.)*)")?(?: |$)', setting)
@@ -182,13 +189,11 @@ def test_systemd_reads_the_commands_of_all_units_as_they_are_meant() -> None:
     chance = random.Random(SEED)
     # Without what systemd refuses in the name of a program.
     texts = [text for text in TEXTS if not re.search(r"[\x00-\x1f\x7f/\\\"'\ud800-\udfff]", text)]
-    units, commands = {}, {}
+    units: dict[str, str] = {}
+    commands: dict[str, list[list[str]]] = {}
     for name in (name for name in VALUES if name.endswith(".service.j2")):
         for number, place in enumerate(leaves(VALUES[name])):
-            usual = VALUES[name]
-            for key in place:
-                usual = usual[key]
-            values = replaced(VALUES[name], place, usual + chance.choice(texts))
+            values = replaced(VALUES[name], place, f"{at(VALUES[name], place)}{chance.choice(texts)}")
             try:
                 text = render.render_template(name, values)
             except ValueError:
