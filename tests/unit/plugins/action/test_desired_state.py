@@ -169,6 +169,17 @@ def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> No
     assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]
 
 
+@pytest.mark.parametrize(("key", "role"), [("cluster", "fabric"), ("firewall", "firewall"), ("ray_images", "ray")])
+def test_files_by_templates_go_by_what_renders_them(key: str, role: str) -> None:
+    (made,) = desired_state.by_templates({key: {"x": 1}}, {}, {}).values()
+    files = {
+        "plugins/lookup/rendered.py",
+        "plugins/plugin_utils/render.py",
+        "plugins/module_utils/_common/file_syntax.py",
+    }
+    assert files <= set(made["files"]) and any(name.startswith(f"roles/{role}/templates/") for name in made["files"])
+
+
 def test_an_account_that_is_missing_or_another_is_something_to_apply(key: Path) -> None:
     plan, addons = planned(key)
     account = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
