@@ -36,11 +36,11 @@ def render_template(name: str, values: Mapping[str, Any]) -> str:
     :returns: the text, with every value escaped for its place
     :raises ValueError: for a value that is missing, or that the file cannot hold at its place
     """
-    found: list[Any] = []
+    values_in_text: list[Any] = []
     try:
         path = _path(name)
-        text = _environment(*_read(path)[1]).get_template(path).render(values, **{VALUES: found})
-        return file_syntax.fill(text, found, file_syntax.syntax_of(name))
+        text = _environment(*_read(path)[1]).get_template(path).render(values, **{VALUES: values_in_text})
+        return file_syntax.fill(text, values_in_text, file_syntax.syntax_of(name))
     except (OSError, ValueError, jinja2.TemplateError) as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -62,8 +62,8 @@ def _path(name: str) -> str:
 def _read(path: str) -> tuple[str, tuple[str, str]]:
     """Return a template without the line of its delimiters, and these."""
     text = Path(path).read_text(encoding="utf-8")
-    found = DELIMITERS.match(text)
-    return (text[found.end() :], (found[1], found[2])) if found else (text, ("{{", "}}"))
+    match = DELIMITERS.match(text)
+    return (text[match.end() :], (match[1], match[2])) if match else (text, ("{{", "}}"))
 
 
 def _load(path: str) -> tuple[str, str, Callable[[], bool]]:

@@ -19,7 +19,7 @@ from .plain_data import CONTROL, NO_TEXT
 MANAGED = "#\n# Managed by Ansible: dgxspark.vllm\n#\n"
 PLAIN = re.compile(r"[A-Za-z0-9_@:,./+=~-]+")
 """A word that systemd reads as it stands."""
-PREFIX = re.compile(r"[-+!:@|]*")
+PREFIXES = "-+!:@|"
 """What may stand before a program or a path of a unit, such as C(-) for one that may fail or be missing."""
 ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 MARK = re.compile("\0([0-9]+)\0")
@@ -35,9 +35,9 @@ class Verbatim(str):
 
 def check(text: str) -> str:
     """Return a text that a unit can hold. Raises ValueError for one that systemd would skip."""
-    found = NO_TEXT.search(text)
-    if found:
-        raise ValueError(f"{text!r} holds U+{ord(found[0]):04X}, which no file of systemd can hold; leave it out")
+    match = NO_TEXT.search(text)
+    if match:
+        raise ValueError(f"{text!r} holds U+{ord(match[0]):04X}, which no file of systemd can hold; leave it out")
     return text
 
 
@@ -58,7 +58,7 @@ def _in_path(text: str) -> str:
 
 def _in_argument(text: str) -> str:
     escaped = _in_quotes(check(text).replace("%", "%%").replace("$", "$$"))
-    return CONTROL.sub(lambda found: ESCAPES.get(found[0], f"\\x{ord(found[0]):02x}"), escaped)
+    return CONTROL.sub(lambda match: ESCAPES.get(match[0], f"\\x{ord(match[0]):02x}"), escaped)
 
 
 def quote(argument: str) -> str:
@@ -67,7 +67,7 @@ def quote(argument: str) -> str:
 
 
 def _check_program(word: str) -> None:
-    if PREFIX.match(word).end():  # type: ignore[union-attr]  # it matches nothing, too
+    if word.startswith(tuple(PREFIXES)):
         raise ValueError(f"{word!r} is no program: systemd would take its beginning for a prefix of the command")
 
 
@@ -103,7 +103,7 @@ def _unit_line(line: str, values: Sequence[Any]) -> str:
     """Fill one line of a unit, with the lines that continue it, as its setting reads values."""
     key, _equals, setting = line.partition("=")
     if key in ONE_TEXT or not key.isalpha():
-        text = MARK.sub(lambda found: specifiers(text_of(values[int(found[1])])), line)
+        text = MARK.sub(lambda match: specifiers(text_of(values[int(match[1])])), line)
         if text.endswith("\\"):
             raise ValueError(
                 f"{text!r} ends with a backslash, by which systemd would take the next line for a part of it"
@@ -111,8 +111,8 @@ def _unit_line(line: str, values: Sequence[Any]) -> str:
         return text
     is_command = key.startswith("Exec")
 
-    def write_word(found: re.Match[str]) -> str:
-        return _unit_word(found[0], values, is_command, found.start() == 0)
+    def write_word(match: re.Match[str]) -> str:
+        return _unit_word(match[0], values, is_command, match.start() == 0)
 
     return f"{key}={WORD.sub(write_word, setting)}"
 
@@ -126,20 +126,21 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
     value = values[int(numbers[0])]
     if isinstance(value, (list, tuple)):
         prefix = literals[0]
-        if is_command and is_first and not PREFIX.sub("", prefix, count=1) and literals[1:] == [""]:
+        if is_command and is_first and not prefix.strip(PREFIXES) and literals[1:] == [""]:
             return prefix + command_line(value)
         if literals != ["", ""]:
             raise ValueError(f"{word!r}: a list of words needs spaces around it")
         return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in value)
     texts = [text_of(values[int(number)]) for number in numbers]
-    if is_command and is_first and not PREFIX.sub("", literals[0], count=1):
+    if is_command and is_first and not literals[0].strip(PREFIXES):
         _check_program(texts[0])
     if all(map(PLAIN.fullmatch, texts)):
         return "".join(map("".join, zip(literals, [*texts, ""])))
     escape = _in_argument if is_command else _in_path
     # Quotes begin behind the prefix of a command or a path.
-    start = PREFIX.match(literals[0]).end() if is_first or not is_command else 0  # type: ignore[union-attr]  # it matches nothing, too
-    prefix, literals[0] = literals[0][:start], literals[0][start:]
+    unprefixed = literals[0].lstrip(PREFIXES) if is_first or not is_command else literals[0]
+    prefix = literals[0][: len(literals[0]) - len(unprefixed)]
+    literals[0] = unprefixed
     return f'{prefix}"' + "".join(map("".join, zip(literals, [*map(escape, texts), ""]))) + '"'
 
 
@@ -192,13 +193,13 @@ def yaml_scalar(value: Any) -> str:
     if value is not None and not isinstance(value, bool):
         text_of(value)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08X}", text)
+    return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08X}", text)
 
 
 def _yaml_line(line: str, values: Sequence[Any]) -> str:
-    def write(found: re.Match[str]) -> str:
-        value = values[int(found[1])]
-        if YAML_BEFORE.search(line[: found.start()]) and YAML_AFTER.match(line[found.end() :]):
+    def write(match: re.Match[str]) -> str:
+        value = values[int(match[1])]
+        if YAML_BEFORE.search(line[: match.start()]) and YAML_AFTER.match(line[match.end() :]):
             return yaml_scalar(value)
         text = text_of(value)
         if not YAML_INSIDE.fullmatch(text):
@@ -234,17 +235,17 @@ def _dockerfile_value(value: Any) -> str:
     return text
 
 
-def _each(write: Callable[[Any], str]) -> Callable[[str, Sequence[Any]], str]:
-    return lambda line, values: MARK.sub(lambda found: write(values[int(found[1])]), line)
+def _with(write: Callable[[Any], str]) -> Callable[[str, Sequence[Any]], str]:
+    return lambda line, values: MARK.sub(lambda match: write(values[int(match[1])]), line)
 
 
 SYNTAXES: dict[str, Callable[[str, Sequence[Any]], str]] = {
     **dict.fromkeys(("conf", "service", "socket", "timer"), _unit_line),
     **dict.fromkeys(("yaml", "yml"), _yaml_line),
-    "Dockerfile": _each(_dockerfile_value),
-    "env": _each(environment_value),
-    "nft": _each(_nft_value),
-    "sh": _each(_shell_value),
+    "Dockerfile": _with(_dockerfile_value),
+    "env": _with(environment_value),
+    "nft": _with(_nft_value),
+    "sh": _with(_shell_value),
 }
 """What fills a line of a file, by the end of the name of its template without C(.j2): a line with marks, and the values."""
 
@@ -267,9 +268,9 @@ def fill(text: str, values: Sequence[Any], syntax: str) -> str:
     :raises ValueError: for a value that the file cannot hold at its place
     """
 
-    def write_verbatim(found: re.Match[str]) -> str:
-        value = values[int(found[1])]
-        return check(value) if isinstance(value, Verbatim) else found[0]
+    def write_verbatim(match: re.Match[str]) -> str:
+        value = values[int(match[1])]
+        return check(value) if isinstance(value, Verbatim) else match[0]
 
     text = MARK.sub(write_verbatim, text)
     # A unit goes on in the next line behind a backslash.
