@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What lies on a host for a plan: folders, files and units as the module component takes them.
+"""Prepare the folders, files and units of a planned host for the module component.
 
-A file has its C(content), or a C(template) of a role and the C(values) for it, which the controller renders (plugin_utils/render.py).
-Nothing is read from a host and nothing is done here.
+A file has its C(content), or a C(template) of a role and its C(values), which the controller renders (plugin_utils/render.py).
+This file reads nothing from a host and changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .planned import File, PlannedService, RankSettings, plain
 
 LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
-"""Package of what programs of the host import; it lies beside them, where Python looks first."""
+"""Package that the programs of the host import; it lies beside them, where Python looks first."""
 SYSTEM = "/etc/systemd/system"
 HELPER = f"{LIBEXEC}/spark_unit.py"
 HEALTH = f"{LIBEXEC}/spark_health.py"
@@ -30,7 +30,7 @@ SPEECH_ETC = "/etc/dgxspark/speech"
 OLLAMA_ETC = "/etc/dgxspark/ollama"
 # An account that nobody logs in to.
 ACCOUNT = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
-# What roles may be told beside the plan; the roles' own defaults are the same.
+# Variables of roles that the plan does not set, with the defaults of the roles.
 DEFAULTS: dict[str, Any] = {
     "host_user": "dgxspark",
     "host_docker_users": [],
@@ -47,7 +47,7 @@ def _file(path: str, content: str, **more: Any) -> dict[str, Any]:
 
 
 def _unit(unit: str, template: str, /, **values: Any) -> dict[str, Any]:
-    """Return the file of a unit. template: ROLE/TEMPLATE.j2; values: what it is rendered with."""
+    """Return the file of a unit. template: ROLE/TEMPLATE.j2; values: by the names that it uses."""
     return {"path": f"{SYSTEM}/{unit}", "template": template, "values": values}
 
 
@@ -71,7 +71,7 @@ def _of_own_files(name: str, files: Sequence[Mapping[str, Any]]) -> dict[str, An
 def library(component: str) -> dict[str, list[dict[str, Any]]]:
     """Return the folders and files of the package C(dgxspark_vllm) that programs of a component import; see C(services).
 
-    They are the very files that the modules run, so that a unit at boot judges as a play does.
+    The modules run the same files, so a unit at boot decides as a play does.
     """
     names = host_programs.library_files(component)
     packages = sorted({name.partition("/")[0] for name in names})
@@ -90,7 +90,7 @@ def _secrets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root") -> list[dict[str, Any]]:
     """Return the files of keys in a folder of the host, for their owner alone.
 
-    :param entries: of each C(name), that of its file on the host, and C(source), the file on the controller
+    :param entries: C(name) of each file on the host, and C(source), the file on the controller
     :param folder: on the host
     :param owner: account that may read them
     :returns: files as the module component takes them
@@ -105,16 +105,16 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
 def services(
     planned: Sequence[Mapping[str, Any]], user: str, hf_home: str, speech_servers: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return what all services of a host are made of.
+    """Return the folders, files and units of all services of a host.
 
     :param planned: services as a plan has them, in start order
     :param user: account that runs the units
     :param hf_home: folder of weights that has to be mounted
-    :param speech_servers: of the host as its plan has them; the ports of those on demand are held with those of engines
+    :param speech_servers: planned on the host; the sockets of those on demand belong to the same program as the sockets of engines
     :returns: folders, files and units
-    :raises ValueError: for what no unit can hold; the plan refuses that by name before
+    :raises ValueError: for a value that no environment file can hold; the plan refuses that by name before
     """
-    items = [PlannedService.read(each) for each in planned]
+    items = [PlannedService.read(service) for service in planned]
     folders: list[Mapping[str, str]] = []
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
@@ -123,15 +123,15 @@ def services(
         "folders": [*folders, *beside["folders"]],
         "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *beside["files"]],
         "units": [*map(_service_state, items), *beside["units"]],
-        # What is no longer planned goes; the ports of sockets, before an engine that is always there takes them.
+        # Remove services that are no longer planned. Sockets go first: an engine may take over their port.
         "instances": [
             *beside["instances"],
             {
                 "marker": "/etc/dgxspark/services/*.json",
                 "keep": [item.name for item in items],
                 "units": ["spark-{name}.service"],
-                # What belongs to a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: a
-                # run that fails before takes the host back to what needs them, and generations keep no keys.
+                # Files of a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: until
+                # then a rollback needs them, and generations keep no keys.
                 "paths": [
                     "/etc/dgxspark/env/{name}.env",
                     "/etc/dgxspark/files/{name}",
@@ -140,18 +140,18 @@ def services(
                 ],
             },
         ],
-        # No engine is given these any more.
+        # Files that no engine uses any more.
         "purge": [{"folder": "/etc/dgxspark/files"}],
     }
 
 
 def _own_files(item: PlannedService) -> list[File]:
-    """Return the files that a service is given; those without a sum are the checkpoint's own."""
+    """Return the files that a service gets from the controller; files without a checksum belong to the checkpoint."""
     return [entry for entry in item.files if entry.sha256]
 
 
 def given(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
-    """Return the folders and files of the host that a service is given, as C(component) takes them. item: a planned service."""
+    """Return the folders and files that a service gets from the controller, as C(component) takes them. item: a planned service."""
     files = [
         {"path": entry.host, "source": entry.source} if entry.content is None else _file(entry.host, entry.content)
         for entry in _own_files(item)
@@ -161,7 +161,7 @@ def given(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
 
 
 def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[str, Any]]:
-    """Return the files of one service: what its helper reads, its environment, its unit, its keys, and what the engine is given."""
+    """Return the files of one service: settings of its helper, environment, unit, keys, and files for the engine."""
     rank = item.settings.rank
     return [
         _file(f"/etc/dgxspark/services/{item.name}.json", json_file(plain(item.settings))),
@@ -177,20 +177,19 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
     repositories = [part.repo for part in item.model.parts]
     return {
         "name": item.unit,
-        # Stopped by its owner, or another one of its exclusive set runs: it stays in place, and down over a boot.
+        # A service that its owner stopped, or whose exclusive set runs another one, stays installed and stays down after a boot.
         "state": "triggered" if item.on_demand and item.state == ON_DEMAND else item.state,
         "enabled": item.state == "started",
-        # systemd itself holds each unit back until the one before it is active, which is when it answers.
+        # systemd starts each unit after the unit before it is active, which is when its model answers.
         "wait": False,
         "defer": True,
-        # Its engine still runs from what was there before a run that was cut off.
+        # Its engine still runs from files of an earlier run that was interrupted.
         "outdated": item.stale,
-        # The settings are read by the helper at each start and each stop, not by what runs.
-        # Nor does an engine go on with what it has loaded from weights that turned out to be damaged.
+        # Without the settings: the helper reads them at each start and stop. A repaired snapshot means that the engine loaded damaged weights.
         "restart_on": [
             item.env_file,
             f"{SYSTEM}/{item.unit}",
-            # A socket cannot be started while what it wakes runs.
+            # A socket cannot be started while its service runs.
             *([f"{SYSTEM}/spark-{item.name}.socket"] if _is_woken(item) else []),
             *(secret.path for secret in item.secrets),
             *(f"/var/lib/dgxspark/models/{repo.replace('/', '--')}.repaired" for repo in repositories if repo),
@@ -200,7 +199,7 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
 
 
 def _is_woken(item: PlannedService) -> bool:
-    """Tell whether it is a rank behind the first one, which the datagrams of that one start."""
+    """Tell whether a service is a rank that starts by the datagrams of the first rank."""
     return item.on_demand is not None and item.state == ON_DEMAND and item.rank > 0
 
 
@@ -235,17 +234,17 @@ DEMAND_STATE = "/var/lib/dgxspark/on_demand"
 DEMAND_RUN = "/run/dgxspark/on_demand"
 DEMAND_PROGRAM = f"{LIBEXEC}/spark_on_demand.py"
 START_SLACK = 30
-"""Seconds in which a start that takes too long ends by its own limit, with its own reason."""
+"""Seconds for a start that takes too long to end by its own limit, which tells the reason."""
 RELEASE_SECONDS = round(hostmem.BACK_SECONDS) + 30
-"""How long a rank on demand takes, at most, after its containers until its memory is back and the others have said so of theirs, with some slack."""
+"""Seconds that a rank on demand takes at most, behind its containers, until the memory of all ranks is back."""
 DEMAND_DRAIN_SECONDS = 300
-"""How long the program finishes running requests before it ends."""
+"""Seconds that the program has for running requests before it ends."""
 
 
 def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return what starts engines, and speech servers, with their requests: a socket for each, and the program that answers there; see C(services).
+    """Return the sockets of engines and speech servers on demand, and the program that answers there; see C(services).
 
-    Without such an engine all of it goes. A rank behind the first one has a socket at which that one wakes it.
+    Without such a service all of it is removed. Ranks behind the first one have sockets at which the first one wakes them.
     """
     woken = [item for item in items if _is_woken(item)]
     waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
@@ -253,7 +252,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
     sockets = [f"spark-{name}.socket" for name in ports]
     settings = f"{DEMAND_ETC}/settings.json"
-    found: dict[str, Any] = {
+    component: dict[str, Any] = {
         "folders": [],
         "files": [rank_socket_unit(item) for item in woken],
         "units": [_of_own_files(f"spark-{item.name}.socket", [rank_socket_unit(item)]) for item in woken],
@@ -272,23 +271,23 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         ],
     }
     if not ports:
-        return found
-    own = library("on_demand")
-    found["folders"] = [*_folders(DEMAND_ETC, DEMAND_STATE), *own["folders"]]
+        return component
+    imported = library("on_demand")
+    component["folders"] = [*_folders(DEMAND_ETC, DEMAND_STATE), *imported["folders"]]
     files = [
-        *own["files"],
+        *imported["files"],
         _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
         _file(settings, json_file(_demand_settings(waiting, servers))),
         *(socket_unit(name, *place) for name, place in ports.items()),
         demand_unit(sockets),
     ]
-    found["files"] += files
-    found["units"] += [
+    component["files"] += files
+    component["units"] += [
         # Started by the program's unit, which systemd hands them to; it cannot take one more while it runs.
         *({**_of_own_files(name, [{"path": f"{SYSTEM}/{name}"}]), "state": "triggered"} for name in sockets),
         _of_own_files("spark-on-demand.service", files),
     ]
-    return found
+    return component
 
 
 PLANNED = ("idle_seconds", "minimum_seconds", "priority", "set", "hold_seconds", "while_loading", "retry_seconds")
@@ -296,37 +295,37 @@ PLANNED = ("idle_seconds", "minimum_seconds", "priority", "set", "hold_seconds",
 
 
 def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the program goes by."""
+    """Return the settings of the program that answers at the sockets."""
     services: dict[str, dict[str, Any]] = {}
     sets = {}
     for item in waiting:
-        own = item.on_demand
-        if own is None:
+        settings = item.on_demand
+        if settings is None:
             continue
         length = item.args.get("max-model-len")
         services[item.name] = {
             "unit": item.unit,
-            "engine": own.engine,
+            "engine": settings.engine,
             "model": item.served_model_name,
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
             "start_seconds": _start_seconds(item),
-            **{key: getattr(own, key) for key in PLANNED},
+            **{key: getattr(settings, key) for key in PLANNED},
         }
-        if own.set:
-            sets[own.set] = {"keep": own.keep, "combinations": plain(own.combinations)}
+        if settings.set:
+            sets[settings.set] = {"keep": settings.keep, "combinations": plain(settings.combinations)}
     for server in servers:
-        said, settings = server["on_demand"], server["settings"]
+        planned, settings = server["on_demand"], server["settings"]
         services[server["name"]] = {
             "unit": server["unit"],
-            "engine": said["engine"],
+            "engine": planned["engine"],
             "kind": server["kind"],
             **{key: settings[key] for key in ("model", "health", "api_key_file")},
             "start_seconds": settings["start_seconds"] + START_SLACK,
-            **{key: said[key] for key in PLANNED},
+            **{key: planned[key] for key in PLANNED},
         }
-        if said["set"]:
-            sets[said["set"]] = {"keep": said["keep"], "combinations": said["combinations"]}
+        if planned["set"]:
+            sets[planned["set"]] = {"keep": planned["keep"], "combinations": planned["combinations"]}
     roots = [*(item.settings.sysroot for item in waiting), *(server["settings"]["sysroot"] for server in servers)]
     return {"services": services, "sets": sets, "sysroot": roots[0], "run": DEMAND_RUN, "state": DEMAND_STATE}
 
@@ -370,13 +369,16 @@ def demand_unit(sockets: Sequence[str]) -> dict[str, Any]:
 
 
 def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
-    """How long a rank may take to stop; the first one of a model on demand waits for the others that stop meanwhile."""
-    own = round(ranks.stop_seconds(len(rank.parts), item.limits.stop_seconds))
-    return own + (RELEASE_SECONDS if item.on_demand else 0)
+    """Return the seconds that a rank may take to stop; the first rank of a model on demand waits for the others."""
+    seconds = round(ranks.stop_seconds(len(rank.parts), item.limits.stop_seconds))
+    return seconds + (RELEASE_SECONDS if item.on_demand else 0)
 
 
 def _start_seconds(item: PlannedService) -> int:
-    """When the program on demand ends a start: later than systemd, and than ranks that meet while what ran before still stops."""
+    """Return the seconds after which the program on demand ends a start.
+
+    They are more than those of systemd, and of ranks that wait for each other while their last run stops.
+    """
     rank = item.settings.rank
     meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
     return item.start_timeout + round(meet) + START_SLACK
@@ -408,13 +410,13 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> dict[st
 
 
 def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
-    """Return what the speech servers of a host are made of; see C(services)."""
+    """Return the folders, files and units of the speech servers of a host; see C(services)."""
     files: list[dict[str, Any]] = []
     folders: list[dict[str, Any]] = []
     if planned:
-        own = library("speech")
-        files = [*own["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")]
-        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *own["folders"]]
+        imported = library("speech")
+        files = [*imported["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")]
+        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *imported["folders"]]
     units = []
     for item in planned:
         folders += [folder for folder in item["folders"] if folder not in folders]
@@ -431,7 +433,7 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
                 "name": item["unit"],
                 "state": "triggered" if item.get("on_demand") else "started",
                 "enabled": not item.get("on_demand"),
-                # The settings are read by the helper at each start, not by what runs.
+                # Without the settings: the helper reads them at each start.
                 "restart_on": [item["env_file"], unit, *(secret["path"] for secret in item["secrets"])],
             }
         )
@@ -480,7 +482,7 @@ def speech_unit(item: Mapping[str, Any], user: str) -> dict[str, Any]:
 
 
 def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
-    """Return what Ollama is made of; see C(services). planned: its part of the plan of add-on services."""
+    """Return the folders, files and unit of Ollama; see C(services). planned: its part of the plan of add-on services."""
     container, unit = "spark-ollama", "spark-ollama.service"
     settings = {
         "name": "ollama",
@@ -512,24 +514,24 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
             *library("ollama")["files"],
             _copy(HEALTH, "roles/speech/files/spark_health.py"),
             _file(f"{OLLAMA_ETC}/ollama.json", json_file(settings)),
-            # Where units of engines read by which URL models are unloaded.
+            # Units of engines unload models by this URL.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
             _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640"),
             _verified(text),
         ],
         "units": [
-            # The rest is read by others, at each start and each stop.
+            # Other programs read the other files, at each start and stop.
             _of_own_files(unit, [{"path": f"{OLLAMA_ETC}/ollama.env"}, text])
         ],
     }
 
 
 def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the watchdog is made of; see C(services). settings: what it reads at its start."""
+    """Return the folders, files and unit of the watchdog; see C(services). settings: its settings file."""
     name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
     return {
         "folders": [*_folders("/etc/dgxspark/watchdog", "/var/lib/dgxspark/watchdog"), *library("watchdog")["folders"]],
-        # The process is restarted when any of them changes, whoever has put it there.
+        # Without restart_on: a change of any of these files restarts it, also one that another role installs.
         "files": [
             *library("watchdog")["files"],
             _copy(f"{LIBEXEC}/python_stacks.py", "roles/watchdog/files/python_stacks.py"),
@@ -542,7 +544,7 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the guard is made of; see C(services). settings: what it reads at its start."""
+    """Return the folders, files and unit of the guard; see C(services). settings: its settings file."""
     name, program = "spark-guard.service", f"{LIBEXEC}/spark_guard.py"
     values = {"program": program, "memory_mib": GUARD_MIB, "sysroot": str(settings.get("sysroot") or "/")}
     files = [
@@ -565,11 +567,11 @@ BOARD_WATCHDOG = "/dev/watchdog0"
 def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return drop-ins that keep a host in reach; see C(services).
 
-    planned: C(ssh_mib), C(sessions_mib), C(journal_mib), C(hardware_watchdog_seconds), 0 or missing for none. What is not wanted is in C(removed).
+    planned: C(ssh_mib), C(sessions_mib), C(journal_mib), C(hardware_watchdog_seconds), 0 or missing for none. Drop-ins that are not planned are in C(removed).
     """
     ssh, sessions, journal = (int(planned.get(f"{key}_mib") or 0) for key in ("ssh", "sessions", "journal"))
     seconds = int(planned.get("hardware_watchdog_seconds") or 0)
-    # Folder, template, what is reserved, and the values of the template.
+    # Folder, template, reserved size, values of the template.
     drop_ins = [
         ("/etc/systemd/system/ssh.service.d", "ssh.service", ssh, {"mib": ssh}),
         ("/etc/systemd/system/systemd-journald.service.d", "systemd-journald.service", journal, {"mib": journal}),
@@ -593,7 +595,7 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 GUARD_MIB = 64
-"""What the unit of the guard is promised."""
+"""MemoryMin of the unit of the guard."""
 
 
 def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -605,9 +607,9 @@ def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what every Spark has before its services; see C(services). With C(accounts), whom the host has to know.
+    """Return the accounts, folders and files that every Spark needs before its services; see C(services).
 
-    variables: those of the role host, by their names.
+    variables: of the role host, by name.
     """
     user = variables["host_user"]
     return {
@@ -639,12 +641,12 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 MONITORING = "/etc/dgxspark/monitoring"
 MONITORING_SECRETS = "/etc/dgxspark/secrets/monitoring"
-# What a receiver names files for.
+# Keys of a receiver that name a file.
 RECEIVER_FILES = ("url_file", "token_file", "password_file")
 
 
 def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Prometheus and Alertmanager read; see C(services).
+    """Return the settings, targets and keys of Prometheus and Alertmanager; see C(services).
 
     planned: C(jobs), C(receivers), C(interval), C(scrape_timeout) and C(alertmanager), the HOST:PORT that Prometheus tells, or empty.
     C(restart_on) of the answer has the keys that each program reads at its start, C(jobs) and C(receivers), by their names on the host.
@@ -696,48 +698,48 @@ def render(
     addons: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return all that the roles of this collection which run on every Spark would put on a host, by component.
+    """Return what the roles that run on every Spark install on a host, by component.
 
     :param planned: the host's part of a plan
     :param addons: the plan of add-on services
-    :param variables: variables of roles that somebody has set, by their names; the others have the roles' defaults
-    :returns: what the module component takes for each: C(folders), C(files) with C(content), C(source), a file of the controller, or
-        C(bundled), a file of this collection, C(units), C(instances) and C(purge); of the host C(accounts), too
-    :raises ValueError: for a text that no unit can hold
+    :param variables: variables of roles that are set for the host, by name; others have the defaults of the roles
+    :returns: arguments of the module component: C(folders), C(files) with C(content), C(template), C(source), a file of the
+        controller, or C(bundled), a file of this collection, C(units), C(instances) and C(purge); of the host C(accounts), too
+    :raises ValueError: for a value that no environment file can hold; the plan refuses that by name before
     """
     settings, beside = planned["settings"], addons or {}
-    known = {
+    role_variables = {
         **DEFAULTS,
         "host_hf_home": settings["hf_home"],
         "host_cache_dir": settings["cache_dir"],
         "service_hf_home": settings["hf_home"],
         **(variables or {}),
     }
-    found = {
-        "host": host(known),
+    components = {
+        "host": host(role_variables),
         "services": services(
             planned.get("services") or [],
-            known["service_user"],
-            known["service_hf_home"],
+            role_variables["service_user"],
+            role_variables["service_hf_home"],
             (beside.get("speech") or {}).get("services") or [],
         ),
     }
     if beside.get("speech"):
-        found["speech"] = speech(beside["speech"]["services"], known["speech_user"])
+        components["speech"] = speech(beside["speech"]["services"], role_variables["speech_user"])
     if beside.get("ollama") and beside["ollama"].get("state") == "present":
-        found["ollama"] = ollama(beside["ollama"], known["ollama_user"])
+        components["ollama"] = ollama(beside["ollama"], role_variables["ollama_user"])
     if beside.get("watchdog") and beside["watchdog"].get("state") == "present":
-        found["watchdog"] = watchdog(beside["watchdog"]["settings"])
-    return found | _kept_in_reach(beside.get("guard") or {})
+        components["watchdog"] = watchdog(beside["watchdog"]["settings"])
+    return components | _guard_components(beside.get("guard") or {})
 
 
-def _kept_in_reach(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what the role guard puts on a host."""
-    found = {}
+def _guard_components(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the components of the role guard."""
+    components = {}
     if planned.get("state") == "present":
-        found["guard"] = guard(planned["settings"])
+        components["guard"] = guard(planned["settings"])
     if planned.get("protection"):
-        found["protection"] = protection(planned["protection"])
+        components["protection"] = protection(planned["protection"])
     if planned.get("clocks"):
-        found["gpu_clocks"] = gpu_clocks(planned["clocks"])
-    return found
+        components["gpu_clocks"] = gpu_clocks(planned["clocks"])
+    return components
