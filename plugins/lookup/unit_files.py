@@ -16,7 +16,7 @@ options:
   _terms:
     description:
       - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(monitoring),
-        V(keys), the files of keys of a component, or V(library), what its programs import.
+        V(keys), the files of keys of a component, V(client_keys), those of clients, or V(library), what its programs import.
     type: list
     elements: str
     required: true
@@ -24,7 +24,8 @@ options:
     description:
       - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
         part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component; for V(keys)
-        a list of C(name), that of the file on the host, and C(source), the file on the controller.
+        a list of C(name), that of the file on the host, and C(source), the file on the controller; for V(client_keys) the secrets of the
+        planned clients.
     type: raw
     required: true
   user:
@@ -40,6 +41,10 @@ options:
     type: list
     elements: dict
     default: []
+  generated:
+    description: Keys for V(client_keys) that the host generated, by the path of their file.
+    type: dict
+    default: {}
   folder:
     description: Folder of the host for V(keys).
     type: str
@@ -90,6 +95,7 @@ class LookupModule(LookupBase):
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))
+        generated = plain(self.get_option("generated"))
         makers = {
             "host": lambda: unit_files.host(planned),
             "services": lambda: unit_files.services(planned, user, hf_home, plain(self.get_option("speech"))),
@@ -98,6 +104,9 @@ class LookupModule(LookupBase):
             "monitoring": lambda: unit_files.monitoring(planned),
             "library": lambda: unit_files.library(str(planned)),
             "keys": lambda: {"files": unit_files.keys(planned, str(self.get_option("folder")), user)},
+            "client_keys": lambda: {
+                "files": unit_files.client_keys(planned, generated, self._loader.get_text_file_contents)
+            },
             "watchdog": lambda: unit_files.watchdog(planned),
             "guard": lambda: unit_files.guard(planned),
             "protection": lambda: unit_files.protection(planned),

@@ -10,7 +10,7 @@ This file reads nothing from a host and changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.file_syntax import environment_file, json_file
@@ -97,6 +97,31 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
     """
     access = {"owner": owner, "group": owner, "mode": "0600", "secret": True}
     return [{"path": f"{folder}/{entry['name']}", "source": entry["source"], **access} for entry in entries]
+
+
+def client_keys(
+    planned: Sequence[Mapping[str, Any]], generated: Mapping[str, str], read: Callable[[str], str]
+) -> list[dict[str, Any]]:
+    """Return the files of keys of clients, whose parts are joined by semicolons.
+
+    :param planned: secrets of all clients of a host, as their plan has them
+    :param generated: keys that the host generated, by the path of their file
+    :param read: returns the text of a file of the controller
+    :returns: files as the module component takes them
+    """
+    parts_of = {secret["path"]: secret["parts"] for secret in planned}
+
+    def text_of(path: str, part: Mapping[str, Any]) -> str:
+        if "generated" in part:
+            return generated[path]
+        if "host" in part:  # the key of another client of the same host
+            return key_of(part["host"])
+        return read(part["controller"]).strip() if "controller" in part else str(part["text"])
+
+    def key_of(path: str) -> str:
+        return ";".join(text_of(path, part) for part in parts_of[path])
+
+    return [{"path": path, "mode": "0600", "secret": True, "content": key_of(path)} for path in parts_of]
 
 
 # --- engines ------------------------------------------------------------------------------------------------------------

@@ -82,7 +82,6 @@ def test_a_template_that_has_changed_is_read_again(role: Path) -> None:
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "template_values.yml"
 VALUES: dict[str, dict[str, Any]] = yaml.safe_load(FIXTURE.read_text(encoding="utf-8"))
-BY_ANSIBLE = {"clients/secrets.json.j2"}  # a list of files for a task, no file of a host
 UNITS = (".service.j2", ".socket.j2", ".timer.j2", ".conf.j2")
 TOKEN = "Token0Token"
 # Templates that look into a text: a part of it decides between branches or is cut off.
@@ -159,7 +158,7 @@ def with_text(value: Any, text: str) -> Any:
 
 def test_each_template_has_values_for_the_names_that_it_reads() -> None:
     templates = {f"{path.parts[-3]}/{path.name}" for path in render.ROLES.glob("*/templates/*")}
-    assert set(VALUES) == templates - BY_ANSIBLE
+    assert set(VALUES) == templates
     for name, values in VALUES.items():
         assert set(values) == render.names_in(name), name
         assert name not in LOOKS_INTO or leaves(values)

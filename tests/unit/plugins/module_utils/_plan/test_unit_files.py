@@ -333,6 +333,18 @@ def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
         assert len(made["restart_on"]["receivers"]) == 3
 
 
+def test_keys_of_clients_are_joined_of_their_parts() -> None:
+    planned = [
+        {"path": "/s/both", "parts": [{"host": "/s/own"}, {"controller": "/c/key"}, {"text": "sk-{{ 7 }}"}]},
+        {"path": "/s/own", "parts": [{"generated": True}]},
+    ]
+    both, own = unit_files.client_keys(planned, {"/s/own": "made"}, {"/c/key": " read\n"}.__getitem__)
+    assert both == {"path": "/s/both", "mode": "0600", "secret": True, "content": "made;read;sk-{{ 7 }}"}
+    assert own["content"] == "made"
+    with pytest.raises(KeyError):
+        unit_files.client_keys(planned, {}, {"/c/key": ""}.__getitem__)
+
+
 def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:
     found: dict[str, Any] = {}
     for role in ("host", "service", "speech", "ollama"):
