@@ -15,15 +15,21 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ROLES = COLLECTION / "roles"
-# Roles whose files are not made by the engine but of templates of their own: by what a plan has when one of them is run.
+# Roles whose templates read the variables of the role: by what a plan has when one of them is run.
 BY_TEMPLATES = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
-TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/*.py", "plugins/module_utils/_plan/unit_files.py")
+# Code that renders a template, and that makes variables of roles.
+RENDERER = (
+    "plugins/lookup/rendered.py",
+    "plugins/module_utils/_common/file_syntax.py",
+    "plugins/plugin_utils/render.py",
+)
+TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/unit_files.py", "plugins/module_utils/_plan/unit_files.py")
 # Roles whose files the engine makes.
 RENDERED = ("host", "service", "speech", "ollama", "watchdog", "guard")
 # What the engine makes for each of them, by the tag of site.yml that puts it on a host.
@@ -176,9 +182,9 @@ def by_templates(plan: Mapping[str, Any], addons: Mapping[str, Any], own: Mappin
     for role in roles:
         folder = ROLES / role
         paths = [path for part in ("files", "tasks", "templates", "vars") for path in (folder / part).rglob("*")]
-        if role in BY_TEMPLATES:
-            paths += [path for pattern in TEMPLATE_CODE for path in COLLECTION.glob(pattern)]
-        if role in unit_files.LIBRARIES:
+        patterns = (*RENDERER, *TEMPLATE_CODE) if role in BY_TEMPLATES else RENDERER
+        paths += [path for pattern in patterns for path in COLLECTION.glob(pattern)]
+        if role in host_programs.PROGRAMS:
             paths += [COLLECTION / file["bundled"] for file in unit_files.library(role)["files"]]
         found[role] = {
             "files": {

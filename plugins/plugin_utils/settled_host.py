@@ -11,10 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.filter.core import to_nice_yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
@@ -23,12 +21,12 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths imp
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
     BY_TEMPLATES,
     COMPONENTS,
-    ROLES,
     SKIPPED,
     defaults,
     digest,
     rendered,
 )
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 NETWORK_FILE = "/etc/netplan/40-cx7.yaml"  # __fabric_netplan of the role
 ETC = "/etc/dgxspark"
@@ -266,15 +264,13 @@ def network_of(
 
 
 def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
-    """Return the unit of the role fabric, as its template makes it. ways: C(relay) of the host's part of the network."""
-    template = (ROLES / "fabric" / "templates" / "relay.service.j2").read_text(encoding="utf-8")
-    made = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False).from_string(template)
-    return made.render(__fabric_own={"relay": ways})
+    """Return the unit of the role fabric. ways: C(relay) of the host's part of the network."""
+    return render_template("fabric/relay.service.j2", {"__fabric_own": {"relay": ways}})
 
 
 def network_text(document: Mapping[str, Any]) -> str:
-    """Return the file of the role fabric, as templates/netplan.yaml.j2 makes it. document: C(netplan) of the host's part of the network."""
-    return f"# Ansible managed: dgxspark.vllm.fabric\n{to_nice_yaml(document, indent=2)}"
+    """Return the netplan file of the role fabric. document: C(netplan) of the host's part of the network."""
+    return render_template("fabric/netplan.yaml.j2", {"__fabric_own": {"netplan": document}})
 
 
 def sha256_of(text: str) -> str:

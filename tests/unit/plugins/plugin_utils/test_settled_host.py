@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.plugins.filter.core import to_nice_yaml
 from cluster_fixture import bare, fabric_facts, network, settled_ring
 from planned_fixture import MEASURED, RECIPES
 from playbook_runs import ansible_playbook
@@ -112,16 +113,23 @@ def test_hosts_of_a_line_are_for_the_role() -> None:
 
 def test_the_files_of_the_network_are_what_the_role_makes_of_its_templates(tmp_path: Path) -> None:
     own = fabric.plan(settled_ring(["s1", "s2", "s3", "s4"], RELAY), RELAY)["hosts"]["s1"]
-    folder = ROOT / "roles" / "fabric" / "templates"
     tasks = [
-        {"ansible.builtin.template": {"src": str(folder / name), "dest": str(tmp_path / made), "mode": "0600"}}
+        {
+            "ansible.builtin.copy": {
+                "content": f"{{{{ lookup('dgxspark.vllm.rendered', 'fabric/{name}') }}}}",
+                "dest": str(tmp_path / made),
+                "mode": "0600",
+            }
+        }
         for name, made in (("netplan.yaml.j2", "made"), ("relay.service.j2", "unit"))
     ]
     play = {"hosts": "localhost", "gather_facts": False, "vars": {"__fabric_own": own}, "tasks": tasks}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     ran = ansible_playbook("-i", "localhost,", "-c", "local", "play.yml", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "routes:" in (tmp_path / "made").read_text()
+    header, text = (tmp_path / "made").read_text().split("\n", 1)
+    assert header == "# Ansible managed: dgxspark.vllm.fabric" and text == to_nice_yaml(own["netplan"], indent=2)
+    assert "routes:" in text
     assert (tmp_path / "made").read_text() == settled_host.network_text(own["netplan"])
     assert (tmp_path / "unit").read_text() == settled_host.relay_text(own["relay"])
     places = yaml.safe_load((ROOT / "roles" / "fabric" / "vars" / "main.yml").read_text())
