@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Take from the plan what is in use; the whole of it need not go over the wire."""
 
     TRANSFERS_FILES = False

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.deploy"
 COLLECTION = Path(__file__).resolve().parents[2]
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Read the files on the controller, ask the host which of them it needs, send those."""
 
     TRANSFERS_FILES = False

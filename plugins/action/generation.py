@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
@@ -26,6 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import
     part_checksums,
 )
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults, own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
@@ -34,7 +34,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 MODULE = "dgxspark.vllm.generation"
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """One round trip; a plan is large, what a generation keeps of it is not."""
 
     TRANSFERS_FILES = False
@@ -138,7 +138,6 @@ def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dic
         if model.get("source")
         else model
         for model in plan.get("models") or []
-        if not model.get("url")
     ]
 
 

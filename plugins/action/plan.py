@@ -150,6 +150,7 @@ class ActionModule(ActionBase):
         except InventoryError as error:
             messages += error.messages
         if messages:
+            messages = picture.same_messages(messages)
             raise AnsibleActionFail(
                 f"the inventory cannot be planned, {len(messages)} problem{'s'[: len(messages) != 1]}; no host was "
                 "touched:\n- " + "\n- ".join(messages)
@@ -363,7 +364,7 @@ def answer(
         ],
         "for_all": [host for host, body in plan["addons"].items() if any(body.get(role) for role in FOR_ALL)],
         "locked_names": lock.questions(locked, described),
-        "errors": len(list_causes(findings)),
+        "errors": picture.count_causes(list_causes(findings)),
         # The plan itself, once on the screen, is not wanted there a second time with -v.
         "_ansible_verbose_override": True,
     }
@@ -404,10 +405,10 @@ def refusal(errors: list[dict[str, Any]]) -> str:
     groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
     lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
     lines += [f"- {moving}"] if moving else []
-    more = len(groups) - MOST_ERRORS
+    more, count = len(groups) - MOST_ERRORS, picture.count_causes(errors)
     return "\n".join(
         [
-            f"the plan has {len(errors)} error{'s'[: len(errors) != 1]}; no host was changed. The plan above has the fixes.",
+            f"the plan has {count} error{'s'[: count != 1]}; no host was changed. The plan above has the fixes.",
             *lines,
             *([f"- and {more} more"] if more > 0 else []),
         ]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted, validation
@@ -27,6 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_replaceable, write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -44,7 +44,7 @@ class Refused(Exception):
     """Why a service is not measured."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(HostAction):
     """Make one measurement a call, so that a long run shows how far it is."""
 
     TRANSFERS_FILES = False

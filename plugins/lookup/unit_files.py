@@ -10,13 +10,13 @@ name: unit_files
 short_description: What a component of a host is made of, as the module deploy takes it
 version_added: 0.1.0
 description:
-  - Returns the folders, files and units of a component for the plan of a host. Texts of the plan reach them as they are, quoted as
-    systemd and Docker read them.
+  - Returns the folders, files and units of a component for the plan of a host, with its templates rendered. Texts of the plan reach
+    the files unchanged, escaped for the syntax of each file.
 options:
   _terms:
     description:
       - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall), V(relay),
-        V(monitoring), V(keys), the files of keys of a component, or V(library), what its programs import.
+        V(monitoring), V(keys), the files of keys of a component, V(client_keys), those of clients, or V(library), what its programs import.
     type: list
     elements: str
     required: true
@@ -24,7 +24,8 @@ options:
     description:
       - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
         part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component; for V(keys)
-        a list of C(name), that of the file on the host, and C(source), the file on the controller.
+        a list of C(name), that of the file on the host, and C(source), the file on the controller; for V(client_keys) the secrets of the
+        planned clients.
       - Not needed with O(state=absent).
     type: raw
   state:
@@ -46,6 +47,10 @@ options:
     type: list
     elements: dict
     default: []
+  generated:
+    description: Keys for V(client_keys) that the host generated, by the path of their file.
+    type: dict
+    default: {}
   folder:
     description: Folder of the host for V(keys).
     type: str
@@ -77,6 +82,7 @@ from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
@@ -96,6 +102,7 @@ class LookupModule(LookupBase):
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))
+        generated = plain(self.get_option("generated"))
         makers = {
             "host": lambda: unit_files.host(planned),
             "services": lambda: unit_files.services(planned, user, hf_home, plain(self.get_option("speech"))),
@@ -104,6 +111,9 @@ class LookupModule(LookupBase):
             "monitoring": lambda: unit_files.monitoring(planned),
             "library": lambda: unit_files.library(str(planned)),
             "keys": lambda: {"files": unit_files.keys(planned, str(self.get_option("folder")), user)},
+            "client_keys": lambda: {
+                "files": unit_files.client_keys(planned, generated, self._loader.get_text_file_contents)
+            },
             "watchdog": lambda: unit_files.watchdog(planned),
             "guard": lambda: unit_files.guard(planned),
             "protection": lambda: unit_files.protection(planned),
@@ -122,11 +132,17 @@ class LookupModule(LookupBase):
 
 
 def located(component: dict[str, Any]) -> dict[str, Any]:
-    """Return a component with the files of this collection named by their paths on the controller."""
-    files = [
-        {**{key: value for key, value in file.items() if key != "bundled"}, "source": str(COLLECTION / file["bundled"])}
-        if "bundled" in file
-        else file
-        for file in component["files"]
-    ]
-    return {**component, "files": files}
+    """Return a component with the contents of its files rendered, and the files of this collection named by their paths on the controller.
+
+    Raises ValueError for a value that a file cannot hold.
+    """
+    return {**component, "files": [_located_file(file) for file in component["files"]]}
+
+
+def _located_file(file: dict[str, Any]) -> dict[str, Any]:
+    more = {key: value for key, value in file.items() if key not in ("bundled", "template", "values")}
+    if "bundled" in file:
+        more["source"] = str(COLLECTION / file["bundled"])
+    if "template" in file:
+        more["content"] = render_template(file["template"], file["values"])
+    return more

@@ -365,7 +365,9 @@ moved:
   type: dict
   sample: {}
 models:
-  description: What is wrong with O(models), with C(repo), C(revision), C(commit), C(there) and C(wrong).
+  description:
+    - What is wrong with O(models), with C(repo), C(revision), C(commit), C(there) and C(wrong).
+    - A vocabulary has C(path) and C(is_vocabulary) instead of C(repo).
   returned: when O(action=compare)
   type: list
   elements: dict

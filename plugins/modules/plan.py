@@ -249,7 +249,9 @@ keys_of_fleet:
   elements: str
   sample: [/home/me/fleet/.secrets/api_key]
 findings:
-  description: What the plan says about all hosts, errors first.
+  description:
+    - What the plan says about all hosts, errors first. Where C(cluster) is set, hosts of that cluster may have the same finding with other
+      figures.
   returned: success
   type: list
   elements: dict
@@ -272,7 +274,7 @@ placement:
     without_replica: [{service: heavy, model: Org/Model, hosts: [spark-1]}]
     over_committed: {spark-2: {over_gib: 4.2, move: fast, to: spark-3}}
 errors:
-  description: Number of findings that are errors.
+  description: Number of errors; one that several hosts of a cluster have counts once.
   returned: success
   type: int
   sample: 0

@@ -14,14 +14,20 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import COLLECTION, ROLES, defaults, digest
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 # Roles outside the document: their files depend on answers of the host, such as the number of an account. By their key in the plan of add-ons.
 BY_TEMPLATES = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
-TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/*.py", "plugins/module_utils/_plan/unit_files.py")
+# Code that renders a template, and that makes variables of roles.
+RENDERER = (
+    "plugins/lookup/rendered.py",
+    "plugins/module_utils/_common/file_syntax.py",
+    "plugins/plugin_utils/render.py",
+)
+TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/unit_files.py", "plugins/module_utils/_plan/unit_files.py")
 # Roles that site.yml leaves out on a host that is up to date, and the variables that it gives them from the plan.
 SKIPPED = ("fabric", "firewall", "guard", "host", "images", "models", "ollama", "ray", "service", "speech", "watchdog")
 DOCUMENTED = ("firewall", "guard", "host", "ollama", "service", "speech", "watchdog")
@@ -140,9 +146,9 @@ def by_templates(
     for role in roles:
         folder = ROLES / role
         paths = [path for part in ("files", "tasks", "templates", "vars") for path in (folder / part).rglob("*")]
-        if role in BY_TEMPLATES:
-            paths += [path for pattern in TEMPLATE_CODE for path in COLLECTION.glob(pattern)]
-        if role in unit_files.LIBRARIES:
+        patterns = (*RENDERER, *TEMPLATE_CODE) if role in BY_TEMPLATES else RENDERER
+        paths += [path for pattern in patterns for path in COLLECTION.glob(pattern)]
+        if role in host_programs.PROGRAMS:
             paths += [COLLECTION / file["bundled"] for file in unit_files.library(role)["files"]]
         by_role[role] = {
             "files": {

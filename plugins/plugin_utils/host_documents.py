@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
@@ -66,7 +67,7 @@ def host_document(
     """
     variables = {name: role_variables.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
     variables = {name: value for name, value in variables.items() if name in unit_files.DEFAULTS}
-    document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables)
+    document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables, located)
     firewall = plan.get("firewall") or {}
     if firewall.get("state") != "present":
         return document

@@ -28,6 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 
 FOLDER = "models"
 SCHEMA = 1
+_HUB_ADDRESS = re.compile(r"https?://(?:huggingface\.co|hf\.co)/(?P<repo>[\w.-]+/[\w.-]+)")
 REPOSITORY = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@(?P<revision>[\w./-]{1,120}))?")
 RELEASE = re.compile(r"\d+(?:\.\d+){2,3}(?:\.post\d+)?")
 """A released vLLM: builds between releases are chosen by people who know why."""
@@ -215,7 +216,12 @@ def _read_name(text: str) -> dict[str, Any]:
             f"'model' is the path {text!r}. Write model: {{path: {text}}} for a folder of weights on the controller."
         )
     hint = ""
-    if ":" in text:
+    address = _HUB_ADDRESS.match(text)
+    if address:
+        hint = f" Write model: {address['repo']}."
+    elif "gguf" in text.lower():
+        hint = " Names with a GGUF file are llama.cpp's and Ollama's: list them in spark_ollama, or name a model with safetensors."
+    elif ":" in text:
         hint = " Names such as llama3:70b are Ollama's: list them in spark_ollama, or name the model on Hugging Face."
     raise Unknown(f"'model' is {text!r}, which is not ORG/NAME of a model on Hugging Face.{hint}")
 

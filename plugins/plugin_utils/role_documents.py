@@ -5,19 +5,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import jinja2
-from ansible.plugins.filter.core import FilterModule, to_nice_yaml
-from ansible.plugins.test.core import TestModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import firewall as planning
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
-ROLES = Path(__file__).resolve().parents[2] / "roles"
 SYSTEM = "/etc/systemd/system"
 NFT = "/usr/sbin/nft"
 TABLE_FILE = "/etc/dgxspark/firewall.nft"
@@ -38,14 +32,14 @@ def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
     problems = planning.problems(planned)
     if problems:
         raise ValueError("; ".join(problems))
-    table = _render(
-        "firewall",
-        "firewall.nft.j2",
-        __firewall_sets=planning.sets(planned),
-        firewall_admitted=planned["admitted"],
-        firewall_ranges=planned["ranges"],
-    )
-    unit = _render("firewall", f"{FIREWALL_UNIT}.j2", __firewall_nft=NFT, __firewall_file=TABLE_FILE)
+    values = {
+        "__firewall_sets": planning.sets(planned),
+        "firewall_admitted": planned["admitted"],
+        "firewall_ranges": planned["ranges"],
+    }
+    table = render_template("firewall/firewall.nft.j2", values)
+    values = {"__firewall_nft": NFT, "__firewall_file": TABLE_FILE}
+    unit = render_template(f"firewall/{FIREWALL_UNIT}.j2", values)
     ports = {"port_range": planning.HOST_RANGE} if planned["ranges"] else {}
     return {
         "folders": [{"path": "/etc/dgxspark"}, {"path": "/var/lib/dgxspark"}],
@@ -69,7 +63,7 @@ def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
     """Return the unit of a host that passes on packets for others. ways: C(relay) of the host's part of the network."""
-    return _render("fabric", "relay.service.j2", __fabric_own={"relay": ways})
+    return render_template("fabric/relay.service.j2", {"__fabric_own": {"relay": ways}})
 
 
 def relay_unit(planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,28 +80,8 @@ def relay_unit(planned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def network_text(document: Mapping[str, Any]) -> str:
-    """Return the netplan file, as templates/netplan.yaml.j2 makes it. document: C(netplan) of the host's part of the network."""
-    return f"# Ansible managed: dgxspark.vllm.fabric\n{to_nice_yaml(document, indent=2)}"
+    """Return the netplan file of the role fabric. document: C(netplan) of the host's part of the network."""
+    return render_template("fabric/netplan.yaml.j2", {"__fabric_own": {"netplan": document}})
 
 
 RELAY_FILE = f"{SYSTEM}/{relay.UNIT}"
-
-
-def _render(role: str, template: str, **variables: Any) -> str:
-    """Return the text that a template of a role makes."""
-    return (
-        _environment()
-        .from_string((ROLES / role / "templates" / template).read_text(encoding="utf-8"))
-        .render(variables)
-    )
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    """Return an environment with the filters and tests of Ansible; files of systemd and nftables need no escapes of HTML."""
-    environment = jinja2.Environment(
-        trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
-    )
-    environment.filters.update(FilterModule().filters())
-    environment.tests.update(TestModule().tests())
-    return environment

@@ -42,6 +42,7 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/sim")]
 from simlib.build import apt_environment, find_release
 from simlib.engine import which
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 PACKAGES = (
@@ -276,10 +277,8 @@ IMAGE = (
 def installed(parts: dict[str, Any]) -> dict[str, str]:
     """The files of a component, as the role copies them."""
     found = {}
-    for file in parts["files"]:
-        found[file["path"]] = (
-            file["content"] if "content" in file else (ROOT / file["bundled"]).read_text(encoding="utf-8")
-        )
+    for file in located(parts)["files"]:
+        found[file["path"]] = file["content"] if "content" in file else Path(file["source"]).read_text(encoding="utf-8")
     return found
 
 

@@ -37,6 +37,9 @@ sparks:
     ansible_ssh_common_args: -o ConnectTimeout=2 -o StrictHostKeyChecking=no
     spark_services:
       - {name: fast, recipe: qwen3-4b-instruct-2507, port: 8002}
+pair_a:
+  hosts:
+    spark-2:
 """
 
 
@@ -89,9 +92,9 @@ def free_port() -> int:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     """The rulebook with the variables that are shipped, but for where it listens and writes, and with restarts."""
-    port, closed = free_port(), free_port()
+    port, closed, other = free_port(), free_port(), free_port()
     (tmp_path / "fleet").mkdir()
-    (tmp_path / "fleet/hosts.yml").write_text(INVENTORY % (closed, closed), encoding="utf-8")
+    (tmp_path / "fleet/hosts.yml").write_text(INVENTORY % (closed, other), encoding="utf-8")
     variables = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
     variables |= {"spark_eda_port": port, "spark_eda_dir": str(tmp_path / "out"), "spark_eda_restart": True}
     (tmp_path / "out").mkdir()

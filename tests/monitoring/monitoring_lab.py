@@ -26,6 +26,7 @@ import debian_programs
 import generate_dashboards as generator
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
@@ -258,7 +259,7 @@ class Lab:
             (config / name).mkdir(parents=True)
         (config / "rules.yml").write_text(yaml.safe_dump(generator.rules()))
         alertmanager = f"127.0.0.1:{outcome['alertmanager_port']}"
-        for file in unit_files.monitoring({**outcome, "alertmanager": alertmanager})["files"]:
+        for file in located(unit_files.monitoring({**outcome, "alertmanager": alertmanager}))["files"]:
             if "content" in file:
                 text = file["content"].replace(unit_files.MONITORING, str(config))
                 # systemd hands secrets over in the role; nobody waits half a minute for a message here.

@@ -33,6 +33,7 @@ LOOKS_AT = {
     "generation_restore": "files of a host below a root that it is given, which it writes",
     "gb10": "a host's /proc, /sys and /etc, below a root that it is given",
     "controller": "the name of the machine and of the account that it runs on",
+    "host_programs": "programs and files of this collection",
     "host_lock": "a lock and notes below a folder of the host, and a clock to wait by",
     "compile_cache": "the folder of a service's caches, and the notes of the host",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import tree
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs
 
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = tree.below("plugins/", suffix=".py")
 UTILS = [name for name in tree.below("plugins/module_utils/", suffix=".py") if "__init__" not in name]
 UNIT_TESTS = "\n".join(tree.read(name) for name in tree.below("tests/unit/", suffix=".py"))
@@ -61,55 +65,35 @@ def test_engine_is_tested(name: str) -> None:
     assert re.search(rf"\b{stem}\b", UNIT_TESTS), f"no unit test mentions {name}"
 
 
+IMPORTED = """
+import importlib, json, os, sys
+folder, program = os.path.split(sys.argv[2])
+sys.path[:0] = [folder, sys.argv[1]]
+importlib.import_module(program.removesuffix(".py"))
+print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("dgxspark_vllm.") and module.__file__]))
+"""
+
+
 def imported(name: str) -> set[str]:
-    """Files of the engine that a program of a host needs, those among them that others of them import included."""
-    found: set[str] = set()
-    waiting = [(name, "")]
-    while waiting:
-        file, package = waiting.pop()
-        for node in ast.walk(ast.parse(tree.read(file))):
-            if not isinstance(node, ast.ImportFrom):
-                continue
-            if not package and (node.module or "").startswith("dgxspark_vllm."):
-                place = (node.module or "").split(".")[1:]
-            elif package and node.level:
-                place = [*([package] if node.level == 1 else []), *(node.module or "").split(".")]
-            else:
-                continue
-            place = [part for part in place if part]
-            names = [place[1]] if len(place) > 1 else [alias.name for alias in node.names]
-            new = {f"{place[0]}/{each}" for each in names} - found
-            found |= new
-            waiting += [(f"plugins/module_utils/{each}.py", place[0]) for each in new]
-    return found
+    """Files of the engine that are loaded when Python imports a program of a host."""
+    argv = [sys.executable, "-B", "-c", IMPORTED, str(ROOT / "collections"), str(ROOT / name)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    engine = ROOT / "plugins/module_utils"
+    files = [Path(file).resolve().relative_to(engine) for file in json.loads(done.stdout)]
+    return {str(file.with_suffix("")) for file in files if file.name != "__init__.py"}
 
 
-PROGRAMS = {
-    "clients": ["roles/clients/files/spark_clients.py"],
-    "exporters": ["roles/exporters/files/spark_collector.py"],
-    "fleet_monitor": ["roles/fleet_monitor/files/spark_fleet_monitor.py"],
-    "gateway": ["roles/gateway/files/spark_gateway.py"],
-    "guard": ["roles/guard/files/spark_guard.py"],
-    "host": ["roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py"],
-    "ollama": ["roles/speech/files/spark_health.py"],
-    "on_demand": ["roles/service/files/spark_on_demand.py"],
-    "speech": ["roles/speech/files/spark_health.py"],
-    "watchdog": ["roles/watchdog/files/spark_watchdog.py"],
-}
-
-
-@pytest.mark.parametrize("component", unit_files.LIBRARIES)
+@pytest.mark.parametrize("component", host_programs.PROGRAMS)
 def test_hosts_get_what_their_programs_import(component: str) -> None:
-    needed = set().union(*(imported(name) for name in PROGRAMS[component]))
-    if component == "host":
-        needed.add("_runtime/ray_nodes")  # run inside a container, as a file
-    assert needed == {
-        f"{package}/{name}" for package, names in unit_files.LIBRARIES[component].items() for name in names
-    }
+    files = host_programs.library_files(component)
+    assert list(files) == sorted(set(files))
+    loaded = {name for program in host_programs.PROGRAMS[component] for name in imported(program)}
+    as_files = {"_runtime/ray_nodes"} if component == "host" else set()  # runs inside a container
+    assert set(files) == loaded | as_files
 
 
 def test_programs_are_all_looked_at() -> None:
-    named = {name for names in PROGRAMS.values() for name in names}
+    named = {name for names in host_programs.PROGRAMS.values() for name in names if name.startswith("roles/")}
     using = {
         name
         for name in tree.below("roles/", suffix=".py")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tree
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.unit_files import LIBRARIES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs
 
 pytestmark = pytest.mark.parametrize("role", tree.ROLES)
 
@@ -112,10 +112,9 @@ def test_what_a_role_removes_of_the_library_is_its_own(role: str) -> None:
     text = "".join(map(tree.read, tree.below(f"roles/{role}/tasks/", f"roles/{role}/vars/")))
     removed = re.findall(r"/dgxspark_vllm/([\w/.]+)", text)
     shared = {
-        f"{package}/{name}.py"
-        for other, packages in LIBRARIES.items()
-        for package, names in packages.items()
-        for name in names
-        if other != role
+        f"{name}.py"
+        for component in host_programs.PROGRAMS
+        for name in host_programs.library_files(component)
+        if component != role
     }
     assert [path for path in removed if any(f"{each}/".startswith(f"{path}/") for each in shared)] == []

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 ROLE = Path(__file__).parents[2] / "roles" / "ray"
 TAG = "dgxspark/ray:0123456789ab"
@@ -19,18 +20,15 @@ SECRET = "https://user:s3cret@index.example/simple"
 
 def stages(listed: list[str]) -> list[list[str]]:
     """The instructions of each stage of the Dockerfile, a line each."""
-    text = (
-        jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
-        .from_string((ROLE / "templates/Dockerfile.j2").read_text(encoding="utf-8"))
-        .render(
-            ansible_managed="x",
-            ray_pip_env={"PIP_INDEX_URL": SECRET, "PIP_RETRIES": "0"},
-            __ray_from="dgxspark/ray-base:0123456789ab",
-            __ray_listed=listed,
-            __ray_pip="python3 -m pip",
-            __ray_image={"version": "2.60.0", "tag": TAG},
-            __ray_words=["sha256:1", "vllm"],
-        )
+    text = render_template(
+        "ray/Dockerfile.j2",
+        {
+            "ray_pip_env": {"PIP_INDEX_URL": SECRET, "PIP_RETRIES": "0"},
+            "__ray_from": "dgxspark/ray-base:0123456789ab",
+            "__ray_listed": listed,
+            "__ray_image": {"version": "2.60.0", "tag": TAG},
+            "__ray_words": ["sha256:1", "vllm"],
+        },
     )
     assert SECRET not in text
     found: list[list[str]] = []

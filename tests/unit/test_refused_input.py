@@ -254,7 +254,12 @@ def test_a_large_inventory_is_checked_quickly(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [["site"], ["stop", "-e", "services=all"], ["status"]], ids=lambda words: str(words[0])
+    "words",
+    [
+        *(["site"], ["stop", "-e", "services=all"], ["status"], ["clean"], ["reset", "-e", "spark_reset_confirm=true"]),
+        *(["bench"], ["rollback"]),
+    ],
+    ids=lambda words: str(words[0]),
 )
 def test_a_missing_sudo_password_is_named_with_its_cure(tmp_path: Path, words: list[str]) -> None:
     """The test's ssh runs commands on this machine, and its sudo asks for a password."""

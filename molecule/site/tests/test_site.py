@@ -291,7 +291,7 @@ def test_each_tag_works_alone(play, tag):
         ({"prot": 1}, "unknown key 'prot'; did you mean 'port'?"),
         ({"port": 8001}, "port 8001 is used twice"),
         ({"weights_gib": -5}, "'weights_gib' is -5"),
-        ({"model": {"repo": "Org/$(touch /tmp/pwned);%n"}}, "model.repo is 'Org/$(touch /tmp/pwned);%n'"),
+        ({"model": {"repo": "Org/$(touch /tmp/pwned);%n"}}, "'model.repo' is 'Org/$(touch /tmp/pwned);%n'"),
     ],
 )
 def test_bad_input_stops_before_any_host(play, change, needle):
@@ -372,17 +372,19 @@ def test_a_reboot_brings_services_back_in_order_without_ansible():
 def test_what_is_not_ours_is_reported_and_left_alone(play):
     image = node("spark-2", "docker", "inspect", "--format", "{{.Image}}", "spark-tiny").strip()
     node("spark-2", "docker", "run", "--detach", "--name", "spark-mine", "--entrypoint", "sleep", image, "600")
+    node("spark-2", "systemd-run", "--unit", "theirs", "python3", "-m", "http.server", "8123")
     wanted = services()
     wanted["spark-2"].append(
-        {"name": "mine", "recipe": "qwen3-8b", "port": 22, "args": {"gpu-memory-utilization": 0.3}}
+        {"name": "mine", "recipe": "qwen3-8b", "port": 8123, "args": {"gpu-memory-utilization": 0.3}}
     )
     code, text = play("site", services=wanted)
     flat = " ".join(text.split())
     assert code != 0
     assert "a container spark-mine exists that this collection did not make" in flat
-    assert "port 22 is taken" in flat
+    assert "port 8123 is taken" in flat
     assert node("spark-2", "docker", "inspect", "--format", "{{.State.Running}}", "spark-mine").strip() == "true"
     node("spark-2", "docker", "rm", "--force", "spark-mine")
+    node("spark-2", "systemctl", "stop", "theirs")
 
 
 @pytest.mark.nightly

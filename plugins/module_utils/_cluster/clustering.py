@@ -199,8 +199,9 @@ def read_clusters(
         name = body.get("name")
         if not isinstance(name, str) or name not in groups:
             hint = validation.nearest(str(name), groups) if name else "."
+            is_what = "missing" if name is None else repr(name)
             messages.append(
-                f"host {host}, spark_cluster: 'name' is {name!r}; it must be the group of the inventory that holds the "
+                f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory that holds the "
                 f"cluster's hosts{hint}"
             )
         elif name not in found:

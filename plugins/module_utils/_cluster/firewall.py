@@ -288,7 +288,7 @@ def sets(settings: Mapping[str, Any]) -> list[list[Any]]:
     peers = sorted(set(map(str, settings["peers"])), key=str.lower)
     ranges = [HOST_RANGE, *CLOSED] if settings["ranges"] else []
     return [
-        ["fabric", "ifname", False, [f'"{name}"' for name in sorted(set(settings["fabric"]), key=str.lower)]],
+        ["fabric", "ifname", False, sorted(set(settings["fabric"]), key=str.lower)],
         ["peers", "ipv4_addr", True, [peer for peer in peers if ":" not in peer]],
         ["peers6", "ipv6_addr", True, [peer for peer in peers if ":" in peer]],
         ["allowed_tcp", "inet_service", True, sorted(set(map(int, settings["allowed"])))],

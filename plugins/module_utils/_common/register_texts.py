@@ -1049,11 +1049,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "`site.yml` where its unit was changed, too; else `systemctl restart`",
         ),
         "drift.model_gone": (
-            "a planned revision is not on the host",
+            "a planned revision or vocabulary is not on the host",
             "`site.yml --tags models`",
         ),
         "drift.model_files": (
-            "a planned revision lacks files; with a lock file sizes are compared, too",
+            "a planned revision lacks files, or the checksum of a vocabulary is another; with a lock file sizes are compared, too",
             "`site.yml --tags models` fetches these again; `-e spark_verify=all` reads every byte",
         ),
         "drift.restoring": (

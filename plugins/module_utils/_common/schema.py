@@ -158,7 +158,8 @@ def wrong(key: Key, value: Any) -> str:
     """Say what is wrong with a value and what is allowed, as the end of a sentence; empty where it is right."""
     if not isinstance(value, key.listed) or (isinstance(value, bool) and bool not in key.listed):
         fraction = isinstance(value, float) and int in key.listed
-        return f"is {plain_data.shown(value) if fraction else plain_data.kind(value)}; it must be {_allowed(key)}."
+        is_what = plain_data.shown(value) if fraction else plain_data.kind(value)
+        return f"is {is_what}; it must be {_allowed(key)}.{_how_to_write(key, value)}"
     if isinstance(value, NUMBER) and not isinstance(value, bool):
         if not plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) or not _within(key, value):
             return f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
@@ -170,6 +171,19 @@ def wrong(key: Key, value: Any) -> str:
         other = next(entry for entry in value if entry not in key.choices)
         return f"holds {plain_data.shown(other)}; {_meant(other, key.choices, 'its entries must')} be {one_of(key.choices)}."
     return ""
+
+
+def _how_to_write(key: Key, value: Any) -> str:
+    """Say how YAML writes what a key takes, where the value is of another form; empty where that does not help."""
+    only = key.listed[0] if len(key.listed) == 1 else None
+    if only is list and isinstance(value, Mapping):
+        return " Begin each entry with a dash."
+    if only is list and isinstance(value, str):
+        return " Write [VALUE], or each value on a line with a dash."
+    if only is dict and isinstance(value, (list, str)):
+        return " Write NAME: VALUE on a line each, without dashes."
+    is_number = isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?", value.strip())
+    return " Write it without quotes." if is_number and {int, float} & {*key.listed} else ""
 
 
 def _meant(value: Any, choices: Iterable[str], rest: str) -> str:

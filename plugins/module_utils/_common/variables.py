@@ -45,7 +45,11 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_gpu_args": Key(list, ["--gpus", "all"], "how docker run is given the GPU"),
     "spark_ulimits": Key(list, ["memlock=-1", "stack=67108864"], "ulimits of the engines' containers"),
-    "spark_shm_size": Key(str, "8g", "private /dev/shm of each engine; an upper bound, taken from the same memory"),
+    "spark_shm_size": Key(
+        str,
+        "8g",
+        "private /dev/shm of each engine; an upper bound, taken from the same memory. `kv-offloading-size` gets more by itself",
+    ),
     "spark_docker_args": Key(list, [], "further options of docker run for every engine of the host"),
     "spark_sysroot": Key(str, "/", "where the host's /proc and /sys are read; for simulated hosts"),
     "spark_total_gib": Key(

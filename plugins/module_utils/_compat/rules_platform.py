@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._vllm import catalogue, image_catalogue, seccomp, versions
+from .._common.sizes import GIB
+from .._vllm import catalogue, image_catalogue, seccomp, shared_memory, versions
 from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, version
 
 # 3xx: image and platform
@@ -438,3 +439,35 @@ def _uring(of: Launch) -> Hits:
     what = seccomp.needed_for(of.args, of.env)
     if what and of.docker.options and not seccomp.chosen(of.docker):
         yield {"what": what}
+
+
+@rule(
+    "SPKH09",
+    "error",
+    "Buffer that does not fit into /dev/shm",
+    "vLLM places {size} GiB ({option}) in /dev/shm, and this container's holds {shm}: the start ends with Insufficient space in /dev/shm, or "
+    "a bus error.",
+    "Set shm_size (--shm-size) to {needed}, or make the buffer smaller.",
+    "vLLM 0.27.0 to 0.33.0, shared_offload_region.py and multimodal/cache; vllm-project/vllm#50094, #52496",
+)
+def _buffer_in_shm(of: Launch) -> Hits:
+    if not of.docker.options or any(value != "private" for value in of.docker.values("--ipc")):
+        return
+    kv_buffer = (
+        0
+        if of.version is None or of.before(shared_memory.KV_BUFFER_SINCE)
+        else shared_memory.kv_buffer_bytes(of.args, of.env)
+    )
+    media_cache = shared_memory.media_cache_bytes(of.args)
+    sizes = of.docker.values("--shm-size")
+    shm = sizes[-1] if sizes else None
+    if kv_buffer + media_cache > shared_memory.docker_bytes(shm):
+        option = "mm-processor-cache-gb"
+        if kv_buffer:
+            option = "kv-offloading-size" if of.args.get("kv-offloading-size") else "kv-transfer-config"
+        yield {
+            "size": f"{(kv_buffer + media_cache) / GIB:.4g}",
+            "option": option,
+            "shm": shm or "64 MiB",
+            "needed": shared_memory.enough(kv_buffer + media_cache),
+        }

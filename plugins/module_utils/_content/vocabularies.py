@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 CONTAINER_FOLDER = "/usr/share/dgxspark/vocabularies"
+# A mount of docker run in a unit file, and the begin of the checksum in the name of the file.
+_MOUNT = re.compile(rf"src=(?P<host>[^,\s\"']+),dst={CONTAINER_FOLDER}/")
+_SUM_IN_NAME = re.compile(r"[0-9a-f]{12}(?=-)")
 
 
 class Vocabulary(NamedTuple):
@@ -50,3 +54,14 @@ def needed_by(config: Mapping[str, Any] | None, env: Mapping[str, Any]) -> Vocab
         if vocabulary and vocabulary.variable not in env:
             return vocabulary
     return None
+
+
+def mounted_by(unit: str) -> list[str]:
+    """Return the paths of the vocabularies that a unit file mounts, on the host."""
+    return sorted({match["host"] for match in _MOUNT.finditer(unit)})
+
+
+def sum_in_name(name: str) -> str:
+    """Return the begin of the checksum that the name of a vocabulary's file has, empty without one."""
+    match = _SUM_IN_NAME.match(name)
+    return match.group() if match else ""

@@ -99,13 +99,14 @@ class Spark:
 
 @dataclass(frozen=True)
 class Model:
-    """A planned model, as a host has it: a repository at a revision, or a path. wrong: what of it is not as it should be."""
+    """A planned model or vocabulary, as a host has it: a repository at a revision, or a path. wrong: what of it is not as it should be."""
 
     there: bool
     wrong: Sequence[str]
     repo: str | None = None
     revision: str | None = None
     path: str | None = None
+    is_vocabulary: bool = False
 
     def of(self, service: PlannedService) -> bool:
         """Whether a service uses it."""
@@ -391,16 +392,17 @@ def check_addon_images(host: Host) -> list[Finding]:
 
 
 def check_models(host: Host) -> list[Finding]:
-    """Models: there, whole by the lock file or by their own index, and the commit that was deployed."""
+    """Models and vocabularies: there, whole by the lock file or by their own index, and the commit that was deployed."""
     findings = []
     for model in host.then.models:
         users = [service.name for service in host.services if model.of(service)]
         what = f"{model.repo}@{brief_revision(model.revision)}" if model.repo else str(model.path)
+        what = f"{'vocabulary' if model.is_vocabulary else 'model'} {what}"
         if not model.there:
-            text, fix = f"the model {what} is not on this host.", f"{DEPLOY} --tags models, which brings it."
+            text, fix = f"the {what} is not on this host.", f"{DEPLOY} --tags models, which brings it."
             findings.append(_found("model_gone", "error", text, fix, ", ".join(users)))
         elif model.wrong:
-            text = f"the model {what} is not whole: {named(model.wrong)}."
+            text = f"the {what} is not whole: {named(model.wrong)}."
             fix = f"{DEPLOY} --tags models, which fetches these again; -e spark_verify=all reads every byte."
             findings.append(_found("model_files", "error", text, fix, ", ".join(users)))
     for name, entry in sorted(host.then.moved.items()):

@@ -9,15 +9,16 @@ Reads alone, but for the sums of weights that were read on the way: those are ke
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 import pwd
 import re
 import stat
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .._content import snapshots
+from .._content import snapshots, vocabularies
 from .._host import beneath, file_times, made
 from . import generation_asks
 from . import generations as engine
@@ -144,6 +145,7 @@ def up_to_date(host: Host) -> list[str]:
     why += [f"{entry['path']} is not as it has to be" for entry in params["folders"] if not folder_is(host, entry)]
     why += [text for entry in params["models"] if entry.get("repo") for text in faults(host, entry)]
     why += [text for entry in params["models"] if entry.get("copied") for text in uncopied(host, entry)]
+    why += [text for entry in params["models"] if entry.get("url") for text in vocabulary_faults(host, entry["path"])]
     for service in params["services"] or []:
         began = host.began.get(service["unit"])
         model = service.get("model") or {}
@@ -194,6 +196,20 @@ def other_ports(host: Host) -> list[str]:
         return [f"which ephemeral ports are closed cannot be seen: {error}"]
     there = re.search(rf"(?<![\d-]){re.escape(ports)}(?![\d-])", closed)
     return [] if there else [f"the table of the firewall is not for the ephemeral ports {ports}"]
+
+
+def vocabulary_fault(file: Path) -> str:
+    """Return C(is gone) or C(is damaged) for a vocabulary, empty if nothing is wrong with it."""
+    if not file.is_file():
+        return "is gone"
+    is_whole = hashlib.sha256(file.read_bytes()).hexdigest().startswith(vocabularies.sum_in_name(file.name))
+    return "" if is_whole else "is damaged"
+
+
+def vocabulary_faults(host: Host, path: str) -> list[str]:
+    """Say what the role models would mend of a vocabulary, which engines need from elsewhere than the hub."""
+    fault = vocabulary_fault(host.at(path))
+    return [f"the vocabulary {path} {fault}"] if fault else []
 
 
 def folder_is(host: Host, entry: dict[str, Any]) -> bool:
@@ -262,6 +278,11 @@ def uncopied(host: Host, asked: dict[str, Any]) -> list[str]:
 
 def whole(host: Host, asked: dict[str, Any]) -> dict[str, Any]:
     """Say whether a planned model is there as it should be, by the names and sizes of its files."""
+    if asked.get("url"):
+        fault = vocabulary_fault(host.at(asked["path"]))
+        wrong = ["its checksum is another"] if fault == "is damaged" else []
+        vocabulary = {"there": fault != "is gone", "wrong": wrong, "is_vocabulary": True}
+        return {"repo": None, "path": asked["path"], "revision": None, "commit": None, **vocabulary}
     if not asked.get("repo"):
         place = host.at(asked["path"])
         there = place.is_file() or (place.is_dir() and any(place.iterdir()))
@@ -297,6 +318,7 @@ def missing(host: Host, manifest: engine.Generation) -> list[str]:
         lost = lost_weights(host, entry)
         if lost:
             problems.append(f"{name}: {lost}; fetch it again (site.yml --tags models with that revision) and run again")
+    problems += missing_vocabularies(host, state.files)
     for path, entry in [*state.files.items(), *manifest.receipts.items()]:
         if entry.get("sha256") and host.kept(entry) is None:
             problems.append(
@@ -317,6 +339,19 @@ def missing(host: Host, manifest: engine.Generation) -> list[str]:
                     f"{path}: no account {entry['owner']}:{entry['group']} on this host; run site.yml --tags host"
                 )
     return sorted(set(problems))
+
+
+def missing_vocabularies(host: Host, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say which vocabularies that the units of a generation mount are not there, or damaged."""
+    problems = []
+    for path, entry in files.items():
+        unit = host.kept(dict(entry)) if path.endswith(".service") and entry.get("sha256") else None
+        for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
+            fault = vocabulary_fault(host.at(vocabulary))
+            if fault:
+                what = f"{PurePosixPath(path).stem}: its vocabulary {vocabulary} {fault}"
+                problems.append(f"{what}; fetch it again (site.yml --tags models) and run again")
+    return problems
 
 
 def missing_images(host: Host, images: dict[str, Any]) -> list[str]:

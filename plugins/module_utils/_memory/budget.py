@@ -911,7 +911,7 @@ def _note_source(report: _Report, node: Node, service: Service) -> None:
             service=name,
             message=f"{name} is planned with the {gib_text(wanted)} GiB that the inventory states; nothing of it was worked out.",
         )
-        advice = "See that they hold: dgxspark.vllm.prove compares them with what the engine takes."
+        advice = "Check the figures after the start: the proof compares them with what the engine takes."
         if requested < wanted:
             finding = replace(
                 finding,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common.sizes import GIB
+from .._vllm import shared_memory
 from .._vllm.overheads import LEVELS
 from .family_modules import tables
 from .geometry import Config, text_config
@@ -166,28 +167,14 @@ def host_buffers(launch: HostLaunch) -> tuple[HostBuffer, ...]:
 
 def unknown_connectors(args: Config) -> list[str]:
     """Return the KV connectors of a launch whose host memory is not known."""
-    names = [name for name, _extra in _connectors(args.get("kv-transfer-config"))]
+    names = [name for name, _extra in shared_memory.connectors(args.get("kv-transfer-config"))]
     return [name for name in names if name and name not in (*_CONNECTORS, *_WITHOUT_BUFFER)]
-
-
-def _connectors(transfer: Any) -> Iterator[tuple[str, Config]]:
-    """Yield each connector of C(kv-transfer-config) with its settings, including those inside a MultiConnector."""
-    if not isinstance(transfer, Mapping):
-        return
-    name, extra = str(transfer.get("kv_connector") or ""), transfer.get("kv_connector_extra_config")
-    extra = extra if isinstance(extra, Mapping) else {}
-    if name != "MultiConnector":
-        yield name, dict(extra)
-        return
-    inner = extra.get("connectors")
-    for connector in inner if isinstance(inner, list) else []:
-        yield from _connectors(connector)
 
 
 def _kv_buffers(launch: HostLaunch) -> Iterator[HostBuffer]:
     """Yield the buffers for offloaded KV cache blocks. vLLM allocates them at the start, right after the KV cache."""
     args, release = launch.args, launch.release
-    connectors, option = list(_connectors(args.get("kv-transfer-config"))), "kv-transfer-config"
+    connectors, option = list(shared_memory.connectors(args.get("kv-transfer-config"))), "kv-transfer-config"
     size = launch.number("kv-offloading-size")
     if size:
         # config/vllm.py, _post_init_kv_transfer_config: the option replaces the connector.

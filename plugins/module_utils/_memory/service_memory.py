@@ -451,7 +451,10 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
                 reader.wrong(where, key, f"expected {expected}, got {kept[key]!r}")
     utilization = reader.number(kept, "gpu-memory-utilization", where, above=True)
     if utilization is not None and utilization > 1:
-        reader.wrong(where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}")
+        share = f"; write {utilization / 100:g}" if 10 <= utilization <= 100 else ""
+        reader.wrong(
+            where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}{share}"
+        )
     if utilization is not None:
         kept["gpu-memory-utilization"] = utilization  # vLLM prints 1 as 1.0
     length = kept.get("max-model-len")

@@ -10,6 +10,7 @@ from typing import Any
 
 from .._cluster import collective, ray_cluster
 from .._host import containers
+from .._vllm import shared_memory
 from .._vllm.launch import render
 from .planned import Container, PlannedService
 from .service import PlacedService
@@ -52,6 +53,11 @@ def render_command(
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
+def default_shm_size(settings: Mapping[str, Any], service: PlacedService) -> str:
+    """Return the size of /dev/shm of a service that names none: the host's, or more if buffers of the engine need it."""
+    return shared_memory.shm_size(settings["spark_shm_size"], service.args, service.env)
+
+
 def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
     """Return what every container gets that rules look at.
 
@@ -61,7 +67,7 @@ def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: st
     :returns: words
     """
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
-    shm = [] if shared else ["--shm-size", service.shm_size or settings["spark_shm_size"]]
+    shm = [] if shared else ["--shm-size", service.shm_size or default_shm_size(settings, service)]
     rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
     return ["--network", "host", "--ipc", ipc, *shm, *rdma, *profile_option(service.files)]
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from .planned import BuiltImage, ExtraModel, PlannedHost, PlannedModel, PlannedS
 from .planned_service import plan_service
 from .service import Host, Sources
 from .service_files import place
+
+_REFUSED_OPTION = re.compile(r"\bargs\.(?P<name>[\w-]+): ")
 
 
 def plan_host(host: Host, sources: Sources) -> PlannedHost:
@@ -45,7 +48,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
     planned = _beside_each_other(planned, fitting)
     findings = [finding for launch in launches.values() for finding in launch.findings]
-    findings = _explain_by_length([*findings, *budget["findings"]])
+    findings = _explain_by_option(_explain_by_length([*findings, *budget["findings"]]))
     told = on_demand.check_cuts(host.name, fitting, cuts)
     told += _check_host(host, planned) if measured else []
     for service in planned:
@@ -80,6 +83,19 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         settings=_settings(settings),
         measurements=measurements,
     )
+
+
+def _explain_by_option(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return findings in which an option that a rule refuses explains that the memory cannot be planned with it."""
+    refused = [item for item in findings if item["rule"].startswith("SPK") and item["severity"] == "error"]
+    for item in findings:
+        option = _REFUSED_OPTION.search(item["message"]) if item["rule"] == "memory.refused" else None
+        if option is None:
+            continue
+        for cause in refused:
+            if cause["service"] == item["service"] and f"--{option['name']} " in f"{cause['message']} ":
+                item["consequence_of"] = cause["rule"]
+    return findings
 
 
 def _explain_by_length(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def detect(text: str, document: Any) -> str:
     if docker_run.is_unit(text):
         return "systemd"
     if isinstance(document, Mapping):
-        if document.get("kind") and document.get("apiVersion"):
+        if (document.get("kind") and document.get("apiVersion")) or _is_pod(document):
             return "kubernetes"
         if isinstance(document.get("services"), Mapping):
             return "compose"
@@ -40,12 +40,41 @@ def detect(text: str, document: Any) -> str:
             return "sparkrun"
         if document.get("container") and (document.get("command") or document.get("model")):
             return "eugr" if document.get("command") else "sparkrun"
+        if _is_chart_values(document):
+            raise Unreadable(
+                "values of a Helm chart: render it with them first (helm template NAME CHART -f VALUES), and give what comes out"
+            )
+        if _has_commands(document.get("models")):
+            raise Unreadable("a configuration of llama-swap: give the command of one model (its cmd) by itself")
         raise Unreadable(
             "YAML, but neither a compose file, a manifest of Kubernetes nor a recipe of eugr, sparkrun, vLLM or NVIDIA"
         )
     if _HELM.search(text):
         raise Unreadable("a template of Helm: render it first (helm template), and give what comes out")
     return "docker"
+
+
+def _is_pod(document: Mapping[str, Any]) -> bool:
+    """Tell whether a document is the containers, the pod or the template of a workload, as guides print a part of it."""
+    inner: Any = document
+    for key in ("", "spec", "template", "spec"):
+        inner = inner.get(key) if key and isinstance(inner.get(key), Mapping) else inner
+        if isinstance(inner.get("containers"), list):
+            return True
+    return False
+
+
+def _is_chart_values(value: Any) -> bool:
+    """Tell whether YAML names images as charts of Helm do: repository and tag by themselves."""
+    if isinstance(value, Mapping):
+        return {"repository", "tag"} <= value.keys() or any(map(_is_chart_values, value.values()))
+    return isinstance(value, list) and any(map(_is_chart_values, value))
+
+
+def _has_commands(models: Any) -> bool:
+    return isinstance(models, Mapping) and any(
+        isinstance(model, Mapping) and "cmd" in model for model in models.values()
+    )
 
 
 def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:

@@ -508,6 +508,10 @@ class _Import:
             why = "" if words else ": its image starts vllm serve, and nothing is given to it"
             if self.draft.run.command and not words:
                 why = "; the script is given it by whoever calls it ($@): write the command as it is called"
+            if parsed.args.get("config"):
+                why = (
+                    f": its options are in {parsed.args['config']} (--config), which is not read; write them as options"
+                )
             raise Unreadable(f"no model is named on the command line of vllm serve{why}")
         waits = shell.unknown_names(parsed.model)
         if waits:

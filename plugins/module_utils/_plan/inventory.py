@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from .._common.foreign_text import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, variables
 from .service import Host, PlacedService, ServiceSpec, Sources
+
+_WITH_PORT = re.compile(r"[\w.-]+:\d{1,5}")
 
 
 class InventoryError(Exception):
@@ -41,6 +44,11 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
         if not plain_data.is_line(address) or len(address.split()) != 1 or plain_data.unfit(address, ""):
             messages.append(
                 f"host {host}: ansible_host is {plain_data.shown(address)}; it must be one address or name."
+            )
+        elif _WITH_PORT.fullmatch(address):
+            name, _colon, port = address.rpartition(":")
+            messages.append(
+                f"host {host}: ansible_host is {plain_data.shown(address)}, which ssh cannot reach. Write ansible_host: {name} and ansible_port: {port}."
             )
         said = {key: given.get(key) for key in ("measured", "images", "fabric")}
         for key, form in preflight.ANSWERS.items():

@@ -51,6 +51,7 @@ STYLES = {"fails": "31", "tight": "33", "fits": "32", "error": "31", "warning": 
 MOST_TABLES = 6
 MOST_LINES = 50
 MOST_FIGURES = 3
+_OF_HOST = re.compile(r"host (?P<host>[\w.-]+)(?P<separator>[:,] )")
 SHORTEST_BAR, LONGEST_BAR = 24, 100
 
 
@@ -282,13 +283,50 @@ def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
         )
     groups: list[SameFinding] = []
     for of_it in alike.values():
-        if len(of_it) <= MOST_FIGURES:
-            groups += of_it
-        else:
-            hosts = [host for group in of_it for host in group.hosts]
-            services = [service for group in of_it for service in group.services]
-            groups.append(SameFinding(of_it[0].first, hosts, services, figures=True))
+        if len(of_it) > MOST_FIGURES:
+            groups.append(_merged(of_it))
+            continue
+        # Ranks of one launch differ in figures; the cause is one.
+        by_cluster: dict[str, list[SameFinding]] = {}
+        for place, group in enumerate(of_it):
+            by_cluster.setdefault(str(group.first.get("cluster") or place), []).append(group)
+        groups += [_merged(ranks) for ranks in by_cluster.values()]
     return _together(groups)
+
+
+def _merged(groups: Sequence[SameFinding]) -> SameFinding:
+    if len(groups) == 1:
+        return groups[0]
+    hosts = [host for group in groups for host in group.hosts]
+    services = [service for group in groups for service in group.services]
+    return SameFinding(groups[0].first, hosts, services, figures=True)
+
+
+def count_causes(findings: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many causes findings have: one of a cluster that several of its hosts have counts once."""
+    ranks = [finding for finding in findings if finding.get("cluster")]
+    return len(findings) - len(ranks) + len(same_findings(ranks))
+
+
+def count_severities(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many errors and warnings findings have, without consequences of other ones."""
+    causes = [finding for finding in findings if not finding.get("consequence_of")]
+    return {
+        key: count_causes([finding for finding in causes if finding["severity"] == key]) for key in ("error", "warning")
+    }
+
+
+def same_messages(messages: Sequence[str]) -> list[str]:
+    """Return messages about hosts, C(host NAME...), in their order; what several hosts have alike, as from a variable of their group, is one."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for message in messages:
+        match = _OF_HOST.match(message)
+        key = (match["separator"], message[match.end() :]) if match else ("", message)
+        hosts.setdefault(key, []).append(match["host"] if match else "")
+    return [
+        text if not separator else f"host{'s'[: len(set(names)) != 1]} {names_text(names)}{separator}{text}"
+        for (separator, text), names in hosts.items()
+    ]
 
 
 def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
@@ -482,7 +520,7 @@ def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
         sources = service["memory"].get("sources") or {}
         for what in ("weights", "kv_cache"):
             if what in sources:
-                alike = sources["weights"] == sources["kv_cache"]
+                alike = sources.get("weights") == sources.get("kv_cache")
                 figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
                 found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
         for part in service["memory"].get("host_memory") or ():
@@ -579,7 +617,7 @@ def _counts_text(counts: Mapping[str, int]) -> str:
 def summary_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
     """Say in one line how the plan stands."""
     verdicts = Counter(standing(body) for body in plan["hosts"].values())
-    severities = Counter(finding["severity"] for finding in findings if not finding.get("consequence_of"))
+    severities = count_severities(findings)
     found = [f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]]
     hosts = len(plan["hosts"])
     return f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(found) or 'no errors, no warnings'}."

@@ -140,11 +140,22 @@ def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, Plann
     return planned
 
 
+def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cluster whose launch a finding is about: of a service of that cluster, or of a host without other services."""
+    for name, cluster in (plan.get("clusters") or {}).items():
+        if host in cluster["hosts"]:
+            services = plan["hosts"][host]["services"] if host in plan["hosts"] else []
+            own = {service["name"] for service in services if not service.get("cluster")}
+            is_own = finding.get("service") in own if finding.get("service") else bool(own)
+            return {} if is_own else {"cluster": name}
+    return {}
+
+
 def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of all hosts, each with its host, errors first."""
+    """Return the findings of all hosts, each with its host, errors first; C(cluster) is where ranks of one launch may have it alike."""
     order = {"error": 0, "warning": 1, "info": 2}
     found = [
-        {"host": host, **finding}
+        {"host": host, **finding, **_cluster_of(plan, host, finding)}
         for part in ("hosts", "addons")
         for host, body in (plan.get(part) or {}).items()
         for finding in body["findings"]

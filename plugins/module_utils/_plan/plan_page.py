@@ -78,7 +78,7 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
     """The plan in a few figures."""
     bodies = list(plan["hosts"].values())
     verdicts = Counter(picture.standing(body) for body in bodies)
-    severities = Counter(finding["severity"] for finding in findings if not finding.get("consequence_of"))
+    severities = picture.count_severities(findings)
     sizes: Counter[str] = Counter()
     for body in bodies:
         for part in body["memory_map"]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._cluster import relay
@@ -52,12 +52,14 @@ def planned_state(
     planned: Mapping[str, Any],
     addons: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
+    render: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> HostState:
     """Return the state document of a host.
 
     :param planned: the host's part of a plan
     :param addons: its part of the plan of add-on services
     :param variables: variables of roles that somebody has set, by their names; the others have the roles' defaults
+    :param render: returns a component of C(unit_files.render) with texts in place of its templates
     :returns: rows with the part that owns each; files hold a text, or name a file of the controller or of this collection
     :raises ValueError: for a text that no unit can hold
     """
@@ -67,7 +69,7 @@ def planned_state(
     guard = (addons or {}).get("guard")
     if guard and not guard.get("protection"):
         made["protection"] = unit_files.protection({})
-    return merge(HostState.from_dict(document, PARTS.get(name, name)) for name, document in made.items())
+    return merge(HostState.from_dict(render(document), PARTS.get(name, name)) for name, document in made.items())
 
 
 def _absent(addons: Mapping[str, Any]) -> list[str]:

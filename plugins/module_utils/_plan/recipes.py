@@ -36,6 +36,15 @@ def normalise_args(args: Mapping[str, Any]) -> dict[str, Any]:
     return {launch.long_name(str(name)): value for name, value in args.items()}
 
 
+def _check_spellings(problems: Problems, args: Mapping[str, Any]) -> None:
+    """Complain of options that are set twice, in two spellings."""
+    spellings: dict[str, str] = {}
+    for name in map(str, args):
+        first = spellings.setdefault(launch.long_name(name), name)
+        if first != name:
+            problems.add(f"'args' sets one option twice, as {first} and {name}. Keep one of them.")
+
+
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Merge flat layers, later ones win, then drop what is null."""
     merged: dict[str, Any] = {}
@@ -272,6 +281,7 @@ def _launch(problems: Problems, layers: Sequence[Mapping[str, Any]]) -> dict[str
     for layer in layers:
         args = layer.get("args") or {}
         _check_args(problems, args)
+        _check_spellings(problems, args)
         args_layers.append(normalise_args(args))
         env_layers.append(layer.get("env") or {})
         checks_layers.append(layer.get("checks") or {})

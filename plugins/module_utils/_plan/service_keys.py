@@ -48,7 +48,7 @@ def _is_requirement(text: str) -> bool:
 
 _VERSION: Any = {"form": versions.parse_version, "like": 'a version of vLLM in quotes, like "0.28.0"'}
 _LINE: Any = {"form": plain_data.is_line, "like": "one line of text"}
-_REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME"}
+_REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME, without an address"}
 _REVISION = Key(
     str, None, "commit, tag or branch; `main` when left out", form=REVISION.fullmatch, like="a commit, tag or branch"
 )

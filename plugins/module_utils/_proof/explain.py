@@ -45,6 +45,8 @@ _OUTER = re.compile(
 _WHO = re.compile(r"^(?:\((?:[\w ]+?)(?:_[A-Z]+\d+)* ?(?:pid=\d+)?(?:, ip=[\d.]+)?\) ?)+")
 _LEVEL = re.compile(r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[(?P<place>[^\]]+)\] ?")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Refusal)(?:: .*|$)")
+# Exceptions of packages whose class is not called an error, as Triton's OutOfResources; only as the end of a traceback.
+_NAMED_EXCEPTION = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z]\w*: ")
 _FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line \d+, in (?P<function>\S+)')
 _PACKAGE = re.compile(r".*?(?:site|dist)-packages/(?P<inside>vllm/.+)|.*/(?P<source>vllm/[\w/]+\.py)")
 # These only say that another process has failed, and that its reason stands above.
@@ -56,12 +58,13 @@ _SECOND_HAND = re.compile(
 # Last words without a traceback: argparse, Docker, the container runtime, shells, the kernel by systemd, answers to requests.
 _LAST_WORDS = re.compile(
     r"^(?:[\w./-]+(?: [\w-]+)?: )?error: |^docker: |Error response from daemon|ermission denied while trying to connect|"
-    r"^Cannot connect to the Docker daemon|exec format error|executable file not found|command not found$|^/\S*sh: .*not found$|"
+    r"^Cannot connect to the Docker daemon|exec format error|executable file not found|command not found$|^\S*sh: .*not found$|"
     r"nvidia-container-cli: |NVIDIA-SMI has failed|^Failed to initialize NVML|^modprobe: ERROR|compatibility mode is UNAVAILABLE|"
     r"Main process exited, code=killed|killed by the OOM killer|Out of memory: Killed process|^Killed$|exited with code 137|"
     r"Segmentation fault|^Fatal Python error|^terminate called|[Bb]us error|^ray\.exceptions\.|^Error: |Failed to connect to GCS|"
     r"Watchdog caught collective|^curl: \(\d+\)|^\{\"(?:error|object)\": ?[{\"]|^\[?(?:rank\d+)?.*ProcessGroupNCCL.*(?:exception|timeout)|"
-    r"^ptxas fatal|^nvcc fatal"
+    r"^ptxas fatal|^nvcc fatal|^This kernel only supports|^unknown (?:shorthand )?flag: |FailedScheduling|Failed to create pod sandbox|"
+    r"^\s*Reason: +OOMKilled"
 )
 # Lines that a start may print and go on; they name a cause only where the start failed.
 _WARNINGS = re.compile(r"NCCL WARN |\[c10d\].*(?:failed|timed out)|System has unsupported display driver")
@@ -306,6 +309,7 @@ def _last_words(log: Sequence[str]) -> Iterator[_Words]:
             inside, is_mentioned, frame, traceback = True, is_mention, "", []
             continue
         is_exception = bool(_EXCEPTION.match(text)) and (inside or not is_mention)
+        is_exception = is_exception or (inside and bool(_NAMED_EXCEPTION.match(text)))
         is_words = not is_mention and bool(_LAST_WORDS.search(text))
         is_warning = not is_exception and not is_words and bool(_WARNINGS.search(text))
         if inside and not is_exception:

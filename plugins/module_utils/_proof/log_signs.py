@@ -71,6 +71,22 @@ SIGNS: tuple[Sign, ...] = (
         **_CONTAINER,
     ),
     _sign(
+        "kubernetes_runtime",
+        r"no runtime for \"nvidia\" is configured|RuntimeHandler \"nvidia\" not supported|RuntimeClass.*\"nvidia\" not found",
+        "containerd on this node, or the cluster, has no runtime named nvidia",
+        "install nvidia-container-toolkit and restart k3s, which finds it by itself; elsewhere run sudo nvidia-ctk runtime configure "
+        "--runtime=containerd and restart containerd; the RuntimeClass nvidia has to exist too",
+        **_CONTAINER,
+    ),
+    _sign(
+        "kubernetes_gpu",
+        r"Insufficient nvidia\.com/gpu",
+        "no node has a GPU to give: another pod holds it (a Spark has one), or NVIDIA's device plugin does not run",
+        "kubectl describe node: where nvidia.com/gpu is missing or 0 under Allocatable install the device plugin with runtimeClassName "
+        "nvidia; otherwise delete the pod that holds the GPU (an update needs strategy Recreate)",
+        **_CONTAINER,
+    ),
+    _sign(
         "secure_boot",
         r"Key was rejected by service",
         "Secure Boot refuses the driver's kernel module: its signing key is not enrolled",
@@ -111,6 +127,14 @@ SIGNS: tuple[Sign, ...] = (
         **_CONTAINER,
     ),
     _sign(
+        "runtime_mode",
+        r"invoking the NVIDIA Container Runtime Hook directly",
+        "the NVIDIA container runtime is set to the mode cdi, in which Docker's option --gpus does not work",
+        'start the container with --runtime nvidia or --device nvidia.com/gpu=all instead of --gpus, or set mode = "auto" in '
+        f"/etc/nvidia-container-runtime/config.toml, then {_RESTART_DOCKER}",
+        **_CONTAINER,
+    ),
+    _sign(
         "nvidia_hook",
         r"nvidia-container-cli: |nvidia-container-runtime-hook|error running (?:\w+ )?hook",
         "the hook that puts the GPU into containers failed",
@@ -129,7 +153,8 @@ SIGNS: tuple[Sign, ...] = (
         r"No CUDA GPUs are available|no CUDA-capable device is detected|Failed to infer device type|Found no NVIDIA driver on your system|"
         r"Failed to initialize NVML|NVML Shared Library Not Found|cudaErrorNoDevice",
         "the container has no GPU",
-        "start it with --gpus all (or --runtime nvidia), and leave CUDA_VISIBLE_DEVICES unset; nvidia-smi in the container has to show the GPU",
+        "start it with --gpus all (or --runtime nvidia; in a pod runtimeClassName nvidia and the limit nvidia.com/gpu), and leave "
+        "CUDA_VISIBLE_DEVICES unset; nvidia-smi in the container has to show the GPU",
         **_CONTAINER,
     ),
     # --- Docker
@@ -214,6 +239,34 @@ SIGNS: tuple[Sign, ...] = (
         "SPK802",
     ),
     _sign(
+        "command_split",
+        r"(?:^|: )-{1,2}[\w-]+: (?:command )?not found",
+        "the shell took an option for a command: the line before it does not end with a backslash, or has a space behind the backslash",
+        "end each line of the command but the last with a backslash and nothing behind it",
+        **_CONTAINER,
+    ),
+    _sign(
+        "docker_reference",
+        r"invalid reference format",
+        "Docker takes something else for the name of the image: a backslash with a space behind it, an empty variable, or capital letters",
+        "end lines with a backslash and nothing behind it, check that variables have values, and write the image in small letters",
+        **_CONTAINER,
+    ),
+    _sign(
+        "docker_usage",
+        r"unknown (?:shorthand )?flag: (?P<option>[^\n]{1,80})|flag needs an argument|requires at least \d+ arguments?",
+        "Docker cannot read its options {option}",
+        "check the spelling; options of Docker stand before the image, the model and options of vLLM behind it",
+        **_CONTAINER,
+    ),
+    _sign(
+        "certificate",
+        r"x509: |CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed",
+        "the certificate of the hub or registry is not trusted: a proxy replaces it, or the clock of the host is wrong",
+        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo update-ca-certificates and restart Docker; "
+        "in a container mount it and set SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
+    ),
+    _sign(
         "command_missing",
         r"executable file not found|exec: \"[^\"]+\": (?:stat|permission denied)|^\S*(?:ba)?sh: .*(?:command )?not found|\bvllm: not found",
         "the command is not in the image",
@@ -230,11 +283,20 @@ SIGNS: tuple[Sign, ...] = (
     ),
     # --- resources of the host
     _sign(
+        "kernel_shared_memory",
+        r"out of resource: shared memory|dynamic shared memory size|shared memory, Required: \d+",
+        "a kernel wants more shared memory than the GPU has (sm_121: 99 KiB a block); it was tuned for a larger GPU. Neither /dev/shm nor "
+        "GPU memory is short",
+        "set another backend for the part that the traceback names (attention-backend, moe-backend, linear-backend) or leave block-size out; "
+        "else use a newer vLLM",
+    ),
+    _sign(
         "shared_memory",
         r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
-        "the container's /dev/shm is too small; Docker gives 64 MiB by default",
-        "start it with --shm-size=16g (spark_shm_size), or with --ipc=host",
-        "SPKH06",
+        "the container's /dev/shm is too small; Docker and Kubernetes give 64 MiB by default",
+        "start it with --shm-size=16g (spark_shm_size, shm_size of a service; in Kubernetes an emptyDir of medium Memory), or with --ipc=host; "
+        "from vLLM 0.27.0 on it has to hold kv-offloading-size as well; with --ipc=host remove old /dev/shm/vllm_offload_* files",
+        "SPKH06, SPKH09",
     ),
     _sign(
         "disk_full",
@@ -242,6 +304,18 @@ SIGNS: tuple[Sign, ...] = (
         "the disk is full",
         "see which with df -h, and free space (clean.yml lists unused images and models)",
         "host.disk",
+    ),
+    _sign(
+        "open_files",
+        r"\[Errno 24\]|Too many open files",
+        "the process has as many files and connections open as it may",
+        "start the container with --ulimit nofile=1048576:1048576 (LimitNOFILE of a unit, ulimit -n of a shell)",
+    ),
+    _sign(
+        "threads",
+        r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
+        "the container or the account may not start more processes and threads",
+        "start the container without --pids-limit, and raise TasksMax of the unit or ulimit -u",
     ),
     _sign(
         "io_uring",
@@ -262,6 +336,13 @@ SIGNS: tuple[Sign, ...] = (
         r"A worker died or was killed while executing|ActorDiedError|ActorUnavailableError|The actor died",
         "a worker of Ray ended without an error message",
         "read the worker's log (/tmp/ray/session_latest/logs/worker-*.err) and journalctl -k -b on its host",
+    ),
+    _sign(
+        "container_limit",
+        r"OOMKilled|Memory cgroup out of memory",
+        "the container reached its own memory limit and was killed",
+        "raise or remove the limit (resources.limits.memory, --memory); page cache of the weights, host buffers and /dev/shm count",
+        **_CONTAINER,
     ),
     _sign(
         "killed",
@@ -362,13 +443,27 @@ SIGNS: tuple[Sign, ...] = (
     ),
     _sign(
         "transformers_version",
-        r"AmbiguousGlobalPerLayerAttributeError|cannot import name '\w+' from 'transformers|module 'transformers\S*' has no attribute",
-        "this vLLM was written for an older transformers package than the one in its image",
+        r"AmbiguousGlobalPerLayerAttributeError|cannot import name '\w+' from 'transformers|module 'transformers\S*' has no attribute|"
+        r"'\w+Config' object has no attribute",
+        "this vLLM was written for another version of the transformers package than the one in its image",
         "use an image with an older transformers or a newer vLLM, or pin transformers to the version that this vLLM asks for",
     ),
     _sign(
+        "tokenizer_class",
+        r"Tokenizer class \S+ does not exist|does not recognize .{1,40} tokenizer",
+        "the tokenizer of the checkpoint was saved by a newer transformers package than the one in the image",
+        "use an image with a newer vLLM (transformers 5), or set tokenizer to a repository of the base model",
+    ),
+    _sign(
+        "ray_version",
+        r"Version mismatch: The cluster was started with",
+        "the hosts run different versions of Ray or Python",
+        "use the same image, by its digest, on all hosts",
+        "cluster.image",
+    ),
+    _sign(
         "package_version",
-        r"needs NumPy|compiled using NumPy 1|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
+        r"needs NumPy|compiled using NumPy 1|version \(\S+\) does not match|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
         r"ImportError: .{1,200} is required|cannot import name '\w+' from '",
         "a Python package in the image has another version than vLLM or one of its packages takes, as after pip install into it",
         "undo the installation, or pin the package that the error names (numpy, xgrammar and others) to what vLLM requires",
@@ -402,31 +497,59 @@ SIGNS: tuple[Sign, ...] = (
     ),
     _sign(
         "package_missing",
-        r"No module named '(?P<module>[\w.]+)'|[Pp]lease install (?P<package>[\w.\[\]-]+)",
+        r"No module named '(?P<module>[\w.]+)'|[Pp]lease install (?:the )?[`'\"]?(?P<package>(?!(?:a|an|it|same|with)\b)[\w.\[\]-]+)",
         "the image lacks a Python package: {module}{package}",
         "install {module}{package} into the image (pip of the recipe or service), or leave the option out that needs it",
     ),
     # --- kernels
     _sign(
+        "sparse_indexer",
+        r"Sparse Attention Indexer .*requires DeepGEMM",
+        "the sparse attention of this model takes DeepGEMM in this vLLM, and DeepGEMM has no kernels for sm_121",
+        "use an image whose vLLM has kernels of its own for it, as a recipe of the model names one; installing DeepGEMM does not help",
+        "SPK517",
+    ),
+    _sign(
+        "deepgemm_kernel",
+        r"(?i)deep_?gemm\S*.*(?:assert|unknown|error|fail|unsupported)|(?:Assertion|CUDA (?:driver|runtime)) error \(\S*(?:deep|csrc/\S*jit)",
+        "DeepGEMM has no kernel for this GPU (sm_121) or this layer",
+        'set the variable VLLM_USE_DEEP_GEMM to "0", and do not set moe-backend or linear-backend to deep_gemm',
+        "SPKK02",
+    ),
+    _sign(
+        "cudnn_kernel",
+        r"CUDNN_STATUS_(?:EXECUTION_FAILED|NOT_SUPPORTED|BAD_PARAM)|Plan index \d+ is invalid",
+        "a kernel of cuDNN, which FlashInfer takes for FP8 layers, does not run on sm_121 in this image",
+        "set the variable VLLM_DISABLED_KERNELS to FlashInferFP8ScaledMMLinearKernel, or use an image with a newer FlashInfer",
+    ),
+    _sign(
         "no_kernel_image",
-        r"no kernel image is available|named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
+        r"no kernel image is available|kernel image is invalid|CUDA_ERROR_(?:INVALID_IMAGE|NO_BINARY_FOR_GPU)|This kernel only supports sm|"
+        r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
         "the image, or a package in it, has no kernels for this GPU (sm_121)",
         "use an image that is built for it, as a recipe names one; image_info lists the contents of an image",
         "SPK301",
     ),
     _sign(
         "cutlass_kernel",
-        r"FP4 gemm Runner|[Cc]utlass\b.{0,80}(?:Error Internal|failed|Failed)|Failed to run cutlass",
+        r"FP4 gemm Runner|Failed to run cutlass FP4|[Cc]utlass.{0,40}[fF][pP]4.{0,80}(?:Error Internal|failed|Failed)",
         "a CUTLASS kernel for FP4 fails on sm_121 in this build",
         "use an image with CUDA 13 and vLLM 0.20.0 or newer, or set moe-backend (linear-backend) to marlin",
         "SPK301",
     ),
     _sign(
-        "deepgemm_kernel",
-        r"(?i)deep_?gemm\S*.*(?:assert|unknown|error|fail|unsupported)|Assertion error \(\S*deep",
-        "DeepGEMM has no kernel for this GPU (sm_121) or this layer",
-        'set the variable VLLM_USE_DEEP_GEMM to "0"',
-        "SPKK02",
+        "cutlass_gemm",
+        r"[Cc]utlass.{0,160}(?:Error Internal|failed|Failed)|Failed to run cutlass",
+        "a CUTLASS kernel fails on sm_121: the build has it for sm_120 only",
+        "set the variable VLLM_DISABLED_KERNELS to the kernel that a line Selected ... names (CutlassFp8BlockScaledMMKernel for block FP8), so "
+        "that vLLM takes another, for experts moe-backend to marlin; or use an image that is built for sm_121",
+        "SPK301",
+    ),
+    _sign(
+        "attention_shape",
+        r"has no (?:decode|prefill) kernel for this shape|no \S+ sparse-MLA kernel|MLA decode .{0,40}specialization",
+        "FlashInfer's attention kernels for sm_121 do not have this number of heads and selected tokens",
+        "another tensor-parallel-size changes the heads of each GPU; else use the image that a recipe of the model names, or a newer FlashInfer",
     ),
     _sign(
         "attention_backend",
@@ -441,9 +564,10 @@ SIGNS: tuple[Sign, ...] = (
         "kernel_refused",
         r"does not support the deployment configuration|kernel does not support|is not supported for (?:unquantized|NvFp4|\S+) MoE|"
         r"moe_backend='\w+' is not supported|is not supported on (?:this|current) (?:device|platform)|linear backend \S+ (?:is not|cannot)|"
-        r"No (?:NvFp4|FP8|Mxfp4|Fp8|MXFP4) MoE backend|only supported on",
+        r"No (?:NvFp4|FP8|Mxfp4|Fp8|MXFP4) MoE backend|only supported on|No supported CUDA architectures found for major versions",
         "the named kernels do not run these weights on this GPU",
-        "leave moe-backend (linear-backend) out or set it to marlin; for an unquantised draft set moe_backend in speculative-config to triton",
+        "leave moe-backend (linear-backend) and VLLM_USE_FLASHINFER_MOE_ variables out, or set it to marlin; for an unquantised draft set "
+        "moe_backend in speculative-config to triton",
         "SPK503, SPK504",
     ),
     _sign(
@@ -534,7 +658,7 @@ SIGNS: tuple[Sign, ...] = (
     ),
     _sign(
         "cuda_memory",
-        r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA error: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
+        r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA [Ee]rror: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
         r"Cuda failure \S* ?'?out of memory",
         "the GPU had no memory left for an allocation",
         "stop other programs that hold memory (status.yml shows them), or lower gpu-memory-utilization or max-num-batched-tokens",
@@ -582,10 +706,18 @@ SIGNS: tuple[Sign, ...] = (
         "model.missing",
     ),
     _sign(
+        "hub_xet",
+        r"CAS service error|xethub|hf_xet|Xet (?:download|runtime)",
+        "a download by Xet, the hub's storage, failed",
+        "run it again, it goes on where it stopped; behind a proxy allow *.xethub.hf.co, or set HF_HUB_DISABLE_XET=1",
+    ),
+    _sign(
         "no_network",
         r"We couldn't connect to|Name or service not known|Temporary failure in name resolution|NameResolutionError|Network is unreachable|"
-        r"Max retries exceeded with url|getaddrinfo failed|huggingface\.co.*(?:timed out|refused)",
-        "the host or the container has no network to the hub",
+        r"Max retries exceeded with url|getaddrinfo failed|huggingface\.co.*(?:timed out|refused)|dial tcp: |server misbehaving|no such host|"
+        r"TLS handshake timeout|"
+        r"ReadTimeout|ConnectTimeout|IncompleteRead|ChunkedEncodingError",
+        "the host or the container has no network to the hub or the registry, or it broke off",
         "check the network and the name server of the host and the container, and a proxy; or bring the model by models and set HF_HUB_OFFLINE=1",
     ),
     _sign(
@@ -594,6 +726,19 @@ SIGNS: tuple[Sign, ...] = (
         r"invalid load key|version https://git-lfs",
         "a file of the weights is damaged or was not downloaded to its end",
         "remove that file and download the model again; site.yml checks sizes and checksums",
+    ),
+    _sign(
+        "json_damaged",
+        r"Expecting value: line \d+ column \d+|JSONDecodeError|Extra data: line \d+",
+        "a JSON file of the model (config, tokenizer, processor) is empty or no JSON, as after a download that was cut off or a Git LFS clone",
+        "find it by its size (ls -lL), remove it and download the model again",
+    ),
+    _sign(
+        "no_model",
+        r"No model architectures are specified|Should have a `model_type` key|Unrecognized model in ",
+        "the folder or repository is no model in the format of Hugging Face: its config.json names no architecture, or is missing",
+        "name the folder that has config.json; serve an adapter by lora-modules of its base model; for Mistral's own files set config-format, "
+        "load-format and tokenizer-mode to mistral; a GGUF file needs the repository of its base model as tokenizer",
     ),
     _sign(
         "weights_missing",
@@ -605,7 +750,8 @@ SIGNS: tuple[Sign, ...] = (
     _sign(
         "weights_unmapped",
         r"KeyError: '[\w.]*(?:weight|scale|bias|experts|proj|layers)[\w.]*'|There is no module or parameter named|"
-        r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|loaded_weight\.shape|Unexpected key",
+        r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|"
+        r"Tried to load weights of size|loaded_weight\.shape|Unexpected key",
         "the checkpoint has tensors that this vLLM does not know where to load, or lacks some it expects",
         "use a newer vLLM, or a checkpoint that a recipe names for this version",
     ),
@@ -636,6 +782,14 @@ SIGNS: tuple[Sign, ...] = (
         "RDMA packets do not reach the other host",
         "check the cable and which port it is in, addresses and an MTU of 9000 on both ends, and ufw on both twins of a port; fabric_check measures it",
         "fabric.ping",
+    ),
+    _sign(
+        "gpu_twice",
+        r"Duplicate GPU detected",
+        "two ranks use one GPU; a Spark has one",
+        "set tensor-parallel-size x pipeline-parallel-size to the number of Sparks, start one container on each host with --nnodes and its own "
+        "--node-rank, and none twice on a host",
+        "SPK801",
     ),
     _sign(
         "nccl_interface",
@@ -679,6 +833,13 @@ SIGNS: tuple[Sign, ...] = (
         "the head of Ray does not answer",
         "start ray on the head node first; its port (6379) has to be open to the other nodes",
     ),
+    _sign(
+        "host_memory",
+        r"\[Errno 12\]|Cannot allocate memory|std::bad_alloc|^MemoryError|DefaultCPUAllocator: (?:can't|not enough)",
+        "the host had no memory left for an allocation outside the GPU's share",
+        "stop other programs, lower gpu-memory-utilization, or make the buffers smaller that plan.yml lists in its memory map",
+        "memory.node",
+    ),
     # --- requests
     _sign(
         "tool_choice",
@@ -715,8 +876,8 @@ SIGNS: tuple[Sign, ...] = (
     _sign(
         "engine_timeout",
         r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
-        "the engine did not answer its own API server in time: a rank or a kernel hangs",
-        "read the logs of all ranks; the watchdog restarts an engine that hangs",
+        "the engine did not answer its own API server in time: a rank or a kernel hangs, or a host has no memory left and swaps",
+        "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts an engine that hangs",
         generic=True,
     ),
     _sign(

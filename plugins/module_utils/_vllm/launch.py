@@ -195,6 +195,9 @@ def human_int(text: str) -> int:
     return int(number) * _BINARY[suffix]
 
 
+_DECIMAL_COMMA = re.compile(r"\d+,\d+")
+
+
 # --- names --------------------------------------------------------------------------------------------------------
 
 
@@ -343,7 +346,7 @@ def _bad(option: Option, value: Any, kind: str) -> _Refused:
             "bad_value",
             f"--{option.name}",
             f"is {value!r}, which is no {kind}",
-            f"Give --{option.name} a {kind}.",
+            f"Give --{option.name} a {kind}{', with a point instead of the comma' if _DECIMAL_COMMA.fullmatch(str(value)) else ''}.",
             f"argument --{option.name}: invalid value: {_text(value)!r}",
             value,
         )

@@ -243,8 +243,9 @@ def _key_file(text: str) -> Path:
 @cache
 def _template(role: str, name: str) -> list[tuple[str, str, str]]:
     text = (ROOT / "roles" / role / "templates" / f"{name}.j2").read_text(encoding="utf-8")
+    text = re.sub(r"\{% else %\}.*?(?=\{% endif)", "", text, flags=re.DOTALL)
     text = re.sub(r"\{#.*?#\}\n?|\{%.*?%\}\n?", "", text, flags=re.DOTALL)
-    return settings_of(re.sub(r"\{\{.*?\}\}", "x", text, flags=re.DOTALL).removeprefix("x\n"))
+    return settings_of(re.sub(r"\{\{.*?\}\}", "x", text, flags=re.DOTALL))
 
 
 def check_unit(role: str, path: str, text: str) -> None:

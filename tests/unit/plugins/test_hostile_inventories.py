@@ -33,6 +33,7 @@ from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
@@ -169,7 +170,7 @@ def rendered(plan: dict[str, Any]) -> None:
     """Render what lies on each host, and read the units back: they start what is planned."""
     for host, body in plan["hosts"].items():
         beside = plan["addons"].get(host) or {}
-        made = unit_files.render(body, beside)
+        made = {name: located(part) for name, part in unit_files.render(body, beside).items()}
         units = {unit["name"]: unit["content"] for part in made.values() for unit in part["units"] if "content" in unit}
         files = {file["path"]: file for part in made.values() for file in part["files"]}
         units |= {Path(path).name: file["content"] for path, file in files.items() if path.endswith(".service")}

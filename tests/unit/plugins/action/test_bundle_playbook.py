@@ -459,12 +459,14 @@ def test_a_run_that_was_cut_off_fetches_the_rest(packed: Packed) -> None:
     model = fleet.bundle / "hub" / "models--Org--Model" / "snapshots" / COMMIT
     kept = (model / "model.safetensors").stat().st_mtime_ns
     (model / "config.json").unlink()
-    (model / ".config.json.part").write_bytes(b"{")
+    (fleet.bundle / ".draft-1").mkdir()
+    (fleet.bundle / ".draft-1" / "draft").write_bytes(b"{")
+    os.utime(fleet.bundle / ".draft-1", (0, 0))  # a younger one may be that of another run
     code, text = fleet.pack()
     assert code == 0, text
     assert (model / "config.json").read_bytes() == files["config.json"]
     assert (model / "model.safetensors").stat().st_mtime_ns == kept
-    assert not (model / ".config.json.part").exists()
+    assert not (fleet.bundle / ".draft-1").exists()
 
 
 @pytest.mark.nightly

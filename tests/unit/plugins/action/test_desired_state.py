@@ -37,8 +37,10 @@ for name, old, new in [["galaxy.yml", "", ""], *changes]:
     before = path.read_text()
     assert old in before, (name, old)
     path.write_text(before.replace(old, new, 1) if old else before + new)
-    for module in ("module_utils._plan.unit_files", "module_utils._plan.planned_state", "module_utils._fleet.rollout",
-                   "plugin_utils.host_documents", "plugin_utils.desired_state"):
+    for module in (
+        "module_utils._common.file_syntax", "module_utils._plan.unit_files", "module_utils._plan.planned_state", "module_utils._fleet.rollout",
+        "plugin_utils.render", "lookup.unit_files", "plugin_utils.host_documents", "plugin_utils.desired_state",
+    ):
         package, _, last = f"ansible_collections.dgxspark.vllm.plugins.{module}".rpartition(".")
         if sys.modules.pop(f"{package}.{last}", None):
             delattr(sys.modules[package], last)
@@ -83,15 +85,16 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
     changes = [
         ("every", "roles/service/defaults/main.yml", "service_user: dgxspark", "service_user: other"),
         ("every", "roles/host/defaults/main.yml", "host_docker_users: []", "host_docker_users: [me]"),
-        ("every", "plugins/module_utils/_plan/unit_files.py", '"RestartSec=10"', '"RestartSec=11"'),
-        ("every", "plugins/module_utils/_plan/unit_files.py", '.replace("%", "%%").replace("$", "$$")\n', '.replace("%", "%%") + "x"\n'),
+        ("every", "roles/watchdog/templates/spark-watchdog.service.j2", "RestartSec=10", "RestartSec=11"),
+        ("every", "plugins/module_utils/_common/file_syntax.py", 'return f"{key}={', 'return f"{key}= {'),
+        ("every", "plugins/module_utils/_plan/unit_files.py", '"mode": "0700"', '"mode": "0711"'),
         ("every", "roles/host/files/spark_unit.py", "", "\n# a comment that is copied to the host\n"),
         ("every", "plugins/module_utils/_runtime/endpoint.py", "", "\n# copied too\n"),
         ("every", "roles/watchdog/files/spark_watchdog.py", "", "\n# copied too\n"),
         ("gateway", "roles/gateway/templates/spark-gateway.service.j2", "", "# in the unit\n"),
         ("gateway", "roles/gateway/files/container/hooks.py", "", "# copied\n"),
         ("gateway", "roles/gateway/defaults/main.yml", "gateway_start_timeout:", "gateway_start_timeout: 1 #"),
-        ("gateway", "plugins/filter/systemd_exec.py", "", "\n# it writes the gateway's unit\n"),
+        ("gateway", "plugins/plugin_utils/render.py", "", "\n# it writes the gateway's unit\n"),
         ("gateway", "plugins/module_utils/_host/gb10.py", "", "\n# copied for the collector\n"),
         ("nobody", "plugins/module_utils/_plan/plan_page.py", "", "\n# a comment\n"),
         ("gateway", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
@@ -166,6 +169,17 @@ def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> No
         for port, own in ((22, {}), (2222, host_documents.own_variables({"ansible_port": 2222})))
     }
     assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]
+
+
+@pytest.mark.parametrize(("key", "role"), [("cluster", "fabric"), ("ray_images", "ray")])
+def test_files_by_templates_go_by_what_renders_them(key: str, role: str) -> None:
+    (made,) = desired_state.by_templates({key: {"x": 1}}, {}, {}).values()
+    files = {
+        "plugins/lookup/rendered.py",
+        "plugins/plugin_utils/render.py",
+        "plugins/module_utils/_common/file_syntax.py",
+    }
+    assert files <= set(made["files"]) and any(name.startswith(f"roles/{role}/templates/") for name in made["files"])
 
 
 def test_an_account_that_is_missing_or_another_is_something_to_apply(key: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -19,7 +20,7 @@ from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, vocabularies
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_asks,
     generation_host,
@@ -435,6 +436,52 @@ def test_missing_images_and_weights_are_named_and_nothing_is_touched(spark: Spar
     assert files(spark) == before and not spark.asked("stop") and not spark.asked("restart")
 
 
+def vocabulary_of(spark: Spark) -> tuple[str, bytes]:
+    """Return path and content of a vocabulary that lies on the host."""
+    content = b"IQ== 0\n"
+    path = f"/srv/huggingface/downloads/{hashlib.sha256(content).hexdigest()[:12]}-o200k_base.tiktoken"
+    spark.write(path, content.decode())
+    return path, content
+
+
+@pytest.mark.parametrize(("left", "problem"), [(None, "is gone"), ("IQ==", "is damaged")])
+def test_a_rollback_asks_for_the_vocabulary_that_its_unit_mounts(
+    spark: Spark, call: Call, left: str | None, problem: str
+) -> None:
+    spark.deploy()
+    path, _content = vocabulary_of(spark)
+    mount = f"--mount type=bind,src={path},dst={vocabularies.CONTAINER_FOLDER}/o200k_base.tiktoken,readonly IMAGE"
+    unit = UNIT.replace("IMAGE", mount).replace("IMAGE", f"repo/engine@{OLD}")
+    spark.write("/etc/systemd/system/spark-heavy.service", unit)
+    call("record", proven=True)
+    spark.deploy(env="A=2\n")
+    call("record", proven=True)
+    assert call("look")["problems"] == []
+    (spark.root / path.lstrip("/")).unlink()
+    if left is not None:
+        spark.write(path, left)
+    assert call("look")["problems"] == [
+        f"spark-heavy: its vocabulary {path} {problem}; fetch it again (site.yml --tags models) and run again"
+    ]
+
+
+def test_vocabularies_are_compared_by_their_checksum(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    path, _content = vocabulary_of(spark)
+    row = {"url": "https://example.org/o200k_base.tiktoken", "sha256": "x", "bytes": 7, "path": path}
+
+    def compared() -> tuple[bool, list[str]]:
+        [found] = call("compare", models=[row])["models"]
+        assert found["is_vocabulary"] and found["path"] == path
+        return found["there"], found["wrong"]
+
+    assert compared() == (True, [])
+    spark.write(path, "IQ==")
+    assert compared() == (True, ["its checksum is another"])
+    (spark.root / path.lstrip("/")).unlink()
+    assert compared() == (False, [])
+
+
 def test_a_tag_that_leads_elsewhere_by_now_is_set_back(spark: Spark, call: Call) -> None:
     spark.deploy()
     unit = UNIT.replace("IMAGE", "repo/engine:moving")
@@ -707,6 +754,14 @@ def up_to_date(spark: Spark, call: Call) -> Callable[..., dict[str, Any]]:
         return call("up_to_date", **{**WANTED, "models": [MODEL], "folders": folders, **more})
 
     return ask
+
+
+def test_a_host_without_a_vocabulary_is_not_up_to_date(spark: Spark, up_to_date: Callable[..., dict[str, Any]]) -> None:
+    path, _content = vocabulary_of(spark)
+    row = {"url": "https://example.org/o200k_base.tiktoken", "path": path}
+    assert up_to_date(models=[MODEL, row])["up_to_date"] is True
+    (spark.root / path.lstrip("/")).unlink()
+    assert up_to_date(models=[MODEL, row])["why"] == [f"the vocabulary {path} is gone"]
 
 
 def test_a_model_from_the_controller_is_compared_by_size_and_time(

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that the controller makes of the templates of roles are those that Ansible makes of them."""
+"""The documents of firewall and network have the files that tasks make of the same templates."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def templated(folder: Path, role: str, template: str, variables: dict[str, Any]) -> str:
-    """What Ansible makes of a template of a role."""
-    source = str(ROLES / role / "templates" / template)
-    task = {"ansible.builtin.template": {"src": source, "dest": str(folder / "made"), "mode": "0600"}}
+    """What a task makes of a template of a role."""
+    content = f"{{{{ lookup('dgxspark.vllm.rendered', '{role}/{template}') }}}}"
+    task = {"ansible.builtin.copy": {"content": content, "dest": str(folder / "made"), "mode": "0600"}}
     play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": [task]}
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     ran = ansible_playbook("-i", "localhost,", "-c", "local", "play.yml", cwd=folder)

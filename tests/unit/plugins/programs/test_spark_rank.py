@@ -24,6 +24,7 @@ from ports import free_port
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import Container, RankSettings
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins, ranks
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 pytestmark = pytest.mark.slow
 
@@ -977,7 +978,8 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
         after=["spark-small.service"],
         cache_dir="/var/cache/dgxspark/big",
     )
-    lines = unit_files.rank_unit(item, settings, "/srv/huggingface").splitlines()
+    unit = unit_files.rank_unit(item, settings, "/srv/huggingface")
+    lines = render_template(unit["template"], unit["values"]).splitlines()
     assert "LimitCORE=0" in lines  # a core dump holds keys
     assert f"RestartPreventExitStatus={ranks.EXIT_FOR_GOOD}" in lines and "Restart=always" in lines
     assert "Environment=SPARK_FINGERPRINT=f0" in lines and "After=spark-small.service" in lines

@@ -13,13 +13,12 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import Environment
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 Cage = tuple[str, int]
 NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
@@ -326,13 +325,8 @@ def test_routes_reach_every_address_over_neighbours(size: int) -> None:
 
 def test_the_unit_of_a_relay_lets_each_way_through_once() -> None:
     plan, _errors = judged(ring(4), relay=True)
-    folder = Path(__file__).parents[5] / "roles/fabric/templates"
     own = plan["hosts"]["spark-1"]
-    text = (
-        Environment(autoescape=False, keep_trailing_newline=True, trim_blocks=True)
-        .from_string((folder / "relay.service.j2").read_text(encoding="utf-8"))
-        .render(__fabric_own=own)
-    )
+    text = render_template("fabric/relay.service.j2", {"__fabric_own": own})
     added = re.findall(
         r"^ExecStart=/usr/sbin/iptables -w -I DOCKER-USER -i (\S+) -o (\S+) -j ACCEPT$", text, re.MULTILINE
     )

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import copy
 import json
-import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 LEFT = ("enp1s0f0np0", "enP2p1s0f0np0")
 RIGHT = ("enp1s0f1np1", "enP2p1s0f1np1")
@@ -845,13 +844,10 @@ def test_findings_as_lines() -> None:
 @pytest.mark.parametrize(("refused", "code"), [("", 0), ("lo", 1)])
 def test_what_is_put_back_leaves_out_interfaces_that_are_off_the_bus(tmp_path: Path, refused: str, code: int) -> None:
     """A ConnectX-7 goes off the bus when its last cable does; nothing else of a reset may fail by that."""
-    environment = jinja2.Environment(trim_blocks=True)
-    environment.filters["quote"] = shlex.quote
-    text = (Path(__file__).resolve().parents[5] / "roles/fabric/templates/restore.j2").read_text(encoding="utf-8")
     commands = [
         [*("ip", "-4", "addr", "flush", "dev"), name, "scope", "global"] for name in ("gone0", "lo", "gone1")
     ] + [["ip", "addr", "replace", "10.0.0.1/24", "dev", name] for name in ("lo", "gone0")]
-    (tmp_path / "restore").write_text(environment.from_string(text).render(__fabric_own={"restore": commands}))
+    (tmp_path / "restore").write_text(render_template("fabric/restore.sh.j2", {"__fabric_own": {"restore": commands}}))
     (tmp_path / "ip").write_text(
         f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncase "$*" in *flush*{refused or "nothing"}*) exit 2 ;; esac\n'
     )

@@ -75,7 +75,7 @@ def test_the_sets_of_the_table_hold_each_element_once() -> None:
     assert firewall.problems(SETTINGS) == []
     elements = {name: values for name, _type, _intervals, values in firewall.sets(SETTINGS)}
     assert elements == {
-        "fabric": ['"enp1s0f0np0"', '"enP2p1s0f0np0"'],
+        "fabric": ["enp1s0f0np0", "enP2p1s0f0np0"],
         "peers": ["10.0.0.3", "192.168.100.0/24"],
         "peers6": ["fe80::1"],
         "allowed_tcp": [22, 443],

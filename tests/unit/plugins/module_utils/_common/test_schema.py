@@ -36,7 +36,7 @@ NESTED = {
     ("given", "message"),
     [
         ({"prot": 1}, "unknown key 'prot'; did you mean 'port'? Known: port, seconds, show, kinds, names, on, env."),
-        ({"port": "4000"}, "'port' is a text; it must be a whole number from 1 to 65535."),
+        ({"port": "4000"}, "'port' is a text; it must be a whole number from 1 to 65535. Write it without quotes."),
         ({"port": True}, "'port' is a boolean; it must be a whole number from 1 to 65535."),
         ({"port": 0}, "'port' is 0; it must be a whole number from 1 to 65535."),
         ({"port": 1.5}, "'port' is 1.5; it must be a whole number from 1 to 65535."),
@@ -52,7 +52,7 @@ NESTED = {
         ),
         ({"names": 3}, "'names' is a number; it must be a text or a list."),
         ({"on": "yes"}, "'on' is a text; it must be a boolean or a mapping."),
-        ({"env": []}, "'env' is a list; it must be a mapping."),
+        ({"env": []}, "'env' is a list; it must be a mapping. Write NAME: VALUE on a line each, without dashes."),
     ],
 )
 def test_what_is_wrong_is_said_and_replaced_by_the_default(given: dict[str, Any], message: str) -> None:
@@ -89,7 +89,10 @@ def test_defaults_and_values_are_copies() -> None:
         ({"name": "a", "to": {"url": "ä"}}, "'to.url' is 'ä'; it must be ASCII."),
         ({"name": "a", "to": {"prt": 1}}, "unknown key of to: 'prt'; did you mean 'port'? Known: url, port."),
         ({"name": "a", "words": ["b", "c d"]}, "'words[1]' is 'c d'; it must be a word."),
-        ({"name": "a", "parts": ["b"]}, "'parts[0]' is a text; it must be a mapping."),
+        (
+            {"name": "a", "parts": ["b"]},
+            "'parts[0]' is a text; it must be a mapping. Write NAME: VALUE on a line each, without dashes.",
+        ),
         ({"name": "a", "parts": [{"name": "b"}, {"port": 1}]}, "'parts[1].name' is missing: of the part."),
         (
             {"name": "a", "parts": [{"name": "b"}, {"name": "b"}]},

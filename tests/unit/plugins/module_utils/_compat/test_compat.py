@@ -660,6 +660,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         launch(args={"load-format": "b12x"}, docker_args=["--ipc", "host"]),
         launch(args={"load-format": "b12x"}, docker_args=["--ipc", "host", "--security-opt", "seccomp=/p.json"]),
     ),
+    "SPKH09": (
+        launch("vllm/vllm-openai:v0.27.0", args={"kv-offloading-size": 10}, docker_args=["--shm-size", "8g"]),
+        launch("vllm/vllm-openai:v0.27.0", args={"kv-offloading-size": 10}, docker_args=["--shm-size", "11g"]),
+    ),
 }
 
 

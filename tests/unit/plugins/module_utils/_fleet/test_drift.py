@@ -222,6 +222,15 @@ CASES: tuple[Case, ...] = (
     ),
     ("model gone", lambda k: k["compared"]["models"][0].update(there=False, commit=None), "model_gone", "error", f"{REPO}@main"),
     (
+        "vocabulary gone",
+        lambda k: k["compared"]["models"].append(
+            {"repo": None, "path": "/srv/hf/downloads/446a-o200k", "there": False, "wrong": [], "is_vocabulary": True}
+        ),
+        "model_gone",
+        "error",
+        "the vocabulary /srv/hf/downloads/446a-o200k is not on this host",
+    ),
+    (
         "model cut short",
         lambda k: k["compared"]["models"][0].update(wrong=[f"{n}.bin is missing" for n in range(6)]),
         "model_files",

@@ -109,7 +109,7 @@ def test_every_container_of_the_collection_is_restricted() -> None:
     # It alone writes weights, into a folder that may be a person's.
     assert is_restricted(run_of(fetch), containers.OWNERS_FILES)
     assert is_restricted(read_options(restricted_container(4000))[0])
-    for path in ("roles/gateway/vars/main.yml", "roles/monitoring/templates/spark-grafana.service.j2"):
+    for path in ("roles/gateway/vars/main.yml", "roles/monitoring/vars/main.yml"):
         assert "dgxspark.vllm.restricted_container" in (ROOT / path).read_text(encoding="utf-8")
 
 

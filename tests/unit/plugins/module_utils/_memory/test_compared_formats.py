@@ -66,4 +66,4 @@ def test_what_vllm_refuses_is_not_planned(row: tuple[str, Case, Answer]) -> None
     if config is None:
         assert not any(other[1][0] == case[0] for other in PLANNED)
         return
-    assert judge(config, None, case, version, answer)[0] in ("equal", "refused")
+    assert judge(config, None, case, version, answer)[0] in ("equal", "refused alike", "refused")

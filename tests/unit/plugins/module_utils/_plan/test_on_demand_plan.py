@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recipes_fixture import RECIPES
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation import Problems
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import AtOnce, memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, picture, unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 
 def service(name: str, port: int, share: float | None = None, **more: Any) -> dict[str, Any]:
@@ -46,6 +48,10 @@ def three(keep: int | None = None) -> list[dict[str, Any]]:
     return [service(name, 8001 + place, **of_set(0.4, keep)) for place, name in enumerate(("a", "b", "c"))]
 
 
+def text_of(file: dict[str, Any]) -> str:
+    return render_template(file["template"], file["values"])
+
+
 def test_the_program_that_answers_for_cold_engines_has_its_memory() -> None:
     def rows(planned: dict[str, Any]) -> list[str]:
         return [row["service"] for row in planned["memory_map"]]
@@ -53,7 +59,7 @@ def test_the_program_that_answers_for_cold_engines_has_its_memory() -> None:
     planned = plan_of(service("a", 8001, on_demand={}))
     assert rows(planned).count("on-demand") == 1
     assert planned["settings"]["reserve_gib"] == plan_of()["settings"]["reserve_gib"] + on_demand.PROXY_GIB
-    assert f"MemoryMax={on_demand.PROXY_GIB * 1024:.0f}M" in unit_files.demand_unit([])
+    assert f"MemoryMax={on_demand.PROXY_GIB * 1024:.0f}M" in text_of(unit_files.demand_unit([]))
     stopped = service("a", 8001, on_demand={}, state="stopped")
     for others in ([service("a", 8001)], [stopped], []):
         assert "on-demand" not in rows(plan_of(*others))
@@ -267,7 +273,7 @@ def with_speech(
     }
     plan = engine.make_plan({"spark-1": given}, RECIPES)
     host, servers = plan["hosts"]["spark-1"], plan["addons"]["spark-1"]["speech"]["services"]
-    made = unit_files.render(host, plan["addons"]["spark-1"])
+    made = {name: located(part) for name, part in unit_files.render(host, plan["addons"]["spark-1"]).items()}
     return host, servers, made
 
 
@@ -570,7 +576,7 @@ def test_the_port_of_an_engine_of_the_head_is_free_on_the_other_hosts() -> None:
 
 
 def files_of(planned: list[dict[str, Any]]) -> tuple[dict[str, str], dict[str, Any]]:
-    made = unit_files.services(planned, "dgxspark", "/srv")
+    made = located(unit_files.services(planned, "dgxspark", "/srv"))
     return {file["path"]: file.get("content", "") for file in made["files"]}, made
 
 

@@ -231,6 +231,34 @@ def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() ->
     assert len(picture.same_findings(other)) == 5
 
 
+def test_ranks_of_a_cluster_have_one_cause_whatever_their_figures() -> None:
+    ranks = [finding(number, message=f"{number}.5 GiB are missing.", cluster="duo") for number in (1, 2)]
+    assert [(group.where, group.figures) for group in picture.same_findings(ranks)] == [("heavy on spark-1..2", True)]
+    others = [finding(3, message="3.5 GiB are missing."), finding(4, message="4.5 GiB are missing.", cluster="trio")]
+    assert len(picture.same_findings([*ranks, *others])) == 1  # many
+    assert len(picture.same_findings([*ranks, others[0]])) == 2
+    assert picture.count_causes([*ranks, *others]) == 3
+    assert picture.count_severities([*ranks, finding(5, severity="warning")]) == {"error": 1, "warning": 1}
+    assert "1 error, no" not in picture.summary_text({"hosts": {}}, ranks)
+    assert "; 1 error." in picture.summary_text({"hosts": {}}, ranks)
+
+
+def test_what_a_group_says_wrongly_is_one_message() -> None:
+    said = [
+        "host spark-1: unknown variable 'x'",
+        "host spark-1, spark_cluster: 'name' is missing",
+        "host spark-2: unknown variable 'x'",
+        "spark_lock: no such file",
+        "host spark-2: another",
+    ]
+    assert picture.same_messages(said) == [
+        "hosts spark-1..2: unknown variable 'x'",
+        "host spark-1, spark_cluster: 'name' is missing",
+        "spark_lock: no such file",
+        "host spark-2: another",
+    ]
+
+
 def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     heavy = {**service("heavy"), "exclusive": "large", "state": "started"}
     coder = {**service("coder"), "exclusive": "large", "state": "stopped"}
@@ -299,3 +327,8 @@ def test_details_are_for_who_asks() -> None:
         "        Not checked: SPK101, SPK102.",
         "        Fix: Set it.",
     ]
+
+
+def test_a_service_without_figures_of_weights_has_its_other_sources_named() -> None:
+    services = [{"name": "a", "memory": {"verdict": "fails", "sources": {"kv_cache": "not compared"}}}]
+    assert picture.source_notes(services) == ["KV cache: not compared (a)"]

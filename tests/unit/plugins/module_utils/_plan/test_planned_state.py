@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from recipes_fixture import RECIPES
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs, planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 
 
 def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -21,45 +22,32 @@ def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> None:
-    plan, addons = planned(
-        spark_speech=[{"name": "ears", "kind": "asr"}],
-        spark_ollama={"models": ["qwen3:8b"]},
-        spark_watchdog={},
-        spark_guard=True,
-        spark_host_protection=True,
-        spark_gpu_clocks={"max_mhz": 2200},
-    )
-    state = planned_state.planned_state(plan, addons)
+    variables = {
+        "spark_speech": [{"name": "ears", "kind": "asr"}],
+        "spark_ollama": {"models": ["qwen3:8b"]},
+        "spark_watchdog": {},
+        "spark_guard": True,
+        "spark_host_protection": True,
+        "spark_gpu_clocks": {"max_mhz": 2200},
+    }
+    plan, addons = planned(**variables)
+    state = planned_state.planned_state(plan, addons, None, located)
     made = unit_files.render(plan, addons)
     parts = {"host", "service", "speech", "ollama", "watchdog", "guard"}
     assert {row.part for kind in vars(state).values() for row in kind} == parts
     assert [file.path for file in state.files] == [file["path"] for part in made.values() for file in part["files"]]
-    assert [unit.name for unit in state.of_parts({"guard"}).units] == [
-        "spark-guard.service",
-        "spark-gpu-clocks.service",
-    ]
+    guards = [unit.name for unit in state.of_parts({"guard"}).units]
+    assert guards == ["spark-guard.service", "spark-gpu-clocks.service"]
     assert [account.name for account in state.accounts] == ["dgxspark"]
     # Parts that share files of the library do so with the same content.
     assert len(state.distinct().files) < len(state.files)
-    assert (
-        state.dump()
-        == planned_state.planned_state(
-            *planned(
-                spark_speech=[{"name": "ears", "kind": "asr"}],
-                spark_ollama={"models": ["qwen3:8b"]},
-                spark_watchdog={},
-                spark_guard=True,
-                spark_host_protection=True,
-                spark_gpu_clocks={"max_mhz": 2200},
-            )
-        ).dump()
-    )
+    assert state.dump() == planned_state.planned_state(*planned(**variables), None, located).dump()
 
 
 def test_parts_that_are_planned_as_absent_are_removed() -> None:
     plan, addons = planned(spark_watchdog=False, spark_guard=False, spark_host_protection=False)
     addons = {**addons, "ollama": {"state": "absent"}}
-    state = planned_state.planned_state(plan, addons)
+    state = planned_state.planned_state(plan, addons, None, located)
     gone = {unit.name for unit in state.units if unit.state == "absent"}
     assert gone == {
         *("spark-ollama.service", "spark-watchdog.service", "spark-guard.service", "spark-gpu-clocks.service")
@@ -76,6 +64,6 @@ def test_only_some_components_can_be_absent() -> None:
 
 @pytest.mark.parametrize("component", planned_state.ABSENT)
 def test_no_other_part_needs_what_is_removed_of_the_library(component: str) -> None:
-    others = [unit_files.library(name)["files"] for name in unit_files.LIBRARIES if name != component]
+    others = [unit_files.library(name)["files"] for name in host_programs.PROGRAMS if name != component]
     shared = {file["path"] for files in others for file in files}
     assert not shared & set(planned_state.absent(component)["removed"])

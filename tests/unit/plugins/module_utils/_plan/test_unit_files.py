@@ -6,25 +6,22 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from recipes_fixture import RECIPES
+from systemd_fixture import needs_systemd, read_by_systemd, run_by_systemd, unquoted
 
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 ROOT = Path(__file__).parents[5]
-SYSTEMD = Path("/lib/systemd/systemd")
-NOBODY = "65534"  # systemd's test mode is refused to root
 SEED = 20261122
 HOSTILE = [
     *("😀", "é", "日本", "\u2028", "\u2029", "\x85", "\ufeff", "\u202e", "e\u0301", "\U0010fffd"),
@@ -111,75 +108,12 @@ def texts(seed: int, count: int, parts: list[str]) -> list[str]:
     return [*parts, *made]
 
 
-def unquoted(text: str) -> list[str]:
-    """Read a command line as systemd prints it: double quotes where there is need of them, with C's escapes."""
-    escapes = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-    words = []
-    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
-        if found[1] is None:
-            words.append(found[2])
-            continue
-        words.append(
-            re.sub(
-                r"\\([0-7]{3}|.)",
-                lambda seen: chr(int(seen[1], 8)) if len(seen[1]) == 3 else escapes.get(seen[1], seen[1]),
-                found[1],
-            )
-        )
-    return words
-
-
-def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
-    """Have systemd load units, and return the lines of each that it shows of them, by what they say."""
-    # Not below pytest's own folder, which is for its owner alone.
-    with tempfile.TemporaryDirectory() as name:
-        folder, run = Path(name), Path(name, "run")
-        folder.chmod(0o755)
-        run.mkdir()
-        run.chmod(0o777)
-        for unit, text in {**units, "all.target": "[Unit]\n" + "".join(f"Wants={unit}\n" for unit in units)}.items():
-            (folder / unit).write_text(text, encoding="utf-8")
-        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
-        done = subprocess.run(
-            [*become, str(SYSTEMD), "--test", "--user", "--unit=all.target", "--no-pager"],
-            env={"SYSTEMD_UNIT_PATH": f"{folder}:", "XDG_RUNTIME_DIR": str(run), "HOME": "/", "LANG": "C.UTF-8"},
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
-    found: dict[str, dict[str, list[str]]] = {}
-    for block in re.split(r"^\t-> Unit ", done.stdout.decode(), flags=re.MULTILINE)[1:]:
-        name, _colon, body = block.partition(":\n")
-        if name in units:
-            kind = ""
-            lines: dict[str, list[str]] = {}
-            for line in body.split("\n"):
-                key, _colon, value = line.strip("\t").partition(": ")
-                kind = line.strip("\t")[3:-1] if line.strip("\t").startswith("-> Exec") else kind
-                lines.setdefault(kind if key == "Command Line" else key, []).append(value)
-            found[name] = lines
-    assert set(found) == set(units), set(units) - set(found)
-    return found
-
-
-needs_systemd = pytest.mark.skipif(
-    not SYSTEMD.exists() or not shutil.which("setpriv"), reason="no systemd on this machine to read units"
-)
-
-
-def run_by_systemd(words: list[str]) -> list[str]:
-    """What a program is given of a command line: systemd.service(5), two dollar signs are one."""
-    assert not [word for word in words if re.search(r"\$", word.replace("$$", ""))]
-    return [word.replace("$$", "$") for word in words]
-
-
 @needs_systemd
 def test_systemd_reads_every_hostile_text_as_it_is() -> None:
     arguments = [*texts(SEED, 1500, HOSTILE), *texts(SEED + 1, 300, HOSTILE + CONTROL), ""]
     argv = [["/bin/true", *arguments[start : start + 40]] for start in range(0, len(arguments), 40)]
     units = {
-        f"t{number}.service": f"[Service]\nType=oneshot\nExecStart={unit_files.command_line(line)}\n"
+        f"t{number}.service": f"[Service]\nType=oneshot\nExecStart={file_syntax.command_line(line)}\n"
         for number, line in enumerate(argv)
     }
     seen = read_by_systemd(units)
@@ -194,7 +128,7 @@ def test_systemd_reads_paths_as_they_are() -> None:
         f"/srv/{text.replace('/', '')}/x" for text in texts(SEED, 400, HOSTILE) if not re.search(r"[\t/]|\.\.", text)
     ]
     seen = read_by_systemd(
-        {"p.service": f"[Unit]\nRequiresMountsFor={unit_files.paths(*folders)}\n[Service]\nExecStart=/bin/true\n"},
+        {"p.service": f"[Unit]\nRequiresMountsFor={file_syntax.paths(*folders)}\n[Service]\nExecStart=/bin/true\n"},
     )
     shown = {line.rsplit(" (", 1)[0] for line in seen["p.service"]["RequiresMountsFor"]}
     assert shown == set(folders)
@@ -238,6 +172,10 @@ def hostile_plan(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
 
 
+def rendered(planned: dict[str, Any], addons: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: located(component) for name, component in unit_files.render(planned, addons).items()}
+
+
 @needs_systemd
 def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
     wanted: dict[str, list[str]] = {}
@@ -246,7 +184,7 @@ def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
     for seed in range(25):
         planned, addons = hostile_plan(seed)
         assert planned["services"], [each["message"] for each in planned["findings"]]
-        made = unit_files.render(planned, addons)
+        made = rendered(planned, addons)
         item, settings = planned["services"][0], planned["settings"]
         for component in made.values():
             for file in component["files"]:
@@ -278,10 +216,10 @@ def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
 @pytest.mark.parametrize("text", ["a\0b", "\ud83d", "x\udc00y", "\uffff", "\ufdd0", "\U0001fffe"])
 def test_what_systemd_takes_for_no_text_is_refused(text: str) -> None:
     for write in (
-        unit_files.quote,
-        unit_files.paths,
-        unit_files.specifiers,
-        lambda value: unit_files.environment_file({"A": value}),
+        file_syntax.quote,
+        file_syntax.paths,
+        file_syntax.specifiers,
+        lambda value: file_syntax.environment_file({"A": value}),
     ):
         with pytest.raises(ValueError, match=r"U\+|control character"):
             write(text)
@@ -290,7 +228,7 @@ def test_what_systemd_takes_for_no_text_is_refused(text: str) -> None:
 @pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x1b[0m"])
 def test_an_environment_file_has_a_line_a_variable(value: str) -> None:
     with pytest.raises(ValueError, match="A is set to"):
-        unit_files.environment_file({"A": value})
+        file_syntax.environment_file({"A": value})
 
 
 def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() -> None:
@@ -308,26 +246,24 @@ def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() ->
 def test_no_unit_leaves_a_core_dump_which_would_hold_keys() -> None:
     """Units that hold none and run once, such as that of the GPU's clocks, are those without it."""
     planned, addons = hostile_plan(SEED)
-    rendered = unit_files.render(planned, addons)
     units = {
         file["path"]: file["content"]
-        for part in rendered.values()
+        for part in rendered(planned, addons).values()
         for file in part["files"]
         if file["path"].endswith(".service")
     }
     units |= {str(path): path.read_text() for path in ROOT.glob("roles/*/templates/*.service.j2")}
-    units["spark-on-demand.service"] = unit_files.demand_unit([])
     assert len(units) > 15
     without = {Path(path).name for path, text in units.items() if "\nLimitCORE=0\n" not in text}
     assert without <= {
-        *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service"),
+        *("relay.service.j2", "spark-firewall.service.j2", "spark-gpu-clocks.service.j2"),
         *("spark-gpu-exporter.service.j2", "spark-node-exporter.service.j2", "spark-status-page.service.j2"),
     }, without
 
 
 def test_protection_that_is_not_wanted_is_removed() -> None:
     def made(**planned: int) -> tuple[dict[str, str], list[str]]:
-        found = unit_files.protection(planned)
+        found = located(unit_files.protection(planned))
         return {file["path"]: file["content"] for file in found["files"]}, found["removed"]
 
     files, removed = made(ssh_mib=512, sessions_mib=256, journal_mib=128, hardware_watchdog_seconds=60)
@@ -345,7 +281,7 @@ def test_protection_that_is_not_wanted_is_removed() -> None:
 
 @needs_systemd
 def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
-    made = unit_files.gpu_clocks({"max_mhz": 2200, "min_mhz": 300})
+    made = located(unit_files.gpu_clocks({"max_mhz": 2200, "min_mhz": 300}))
     (file,) = made["files"]
     seen = read_by_systemd({"spark-gpu-clocks.service": file["content"]})["spark-gpu-clocks.service"]
     (start,) = seen["ExecStart"]
@@ -372,7 +308,7 @@ def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
             "scrape_timeout": 10,
             "alertmanager": "127.0.0.1:9093",
         }
-        made = unit_files.monitoring(planned)
+        made = located(unit_files.monitoring(planned))
         files = {file["path"]: file.get("content") for file in made["files"]}
         assert all(content.isascii() for content in files.values() if content)
         settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
@@ -395,6 +331,18 @@ def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
         assert by_name["phone"]["telegram_configs"][0]["bot_token_file"] == "/run/spark-alertmanager/phone.token_file"
         assert made["restart_on"]["jobs"] == ["/etc/dgxspark/secrets/monitoring/node.job"]
         assert len(made["restart_on"]["receivers"]) == 3
+
+
+def test_keys_of_clients_are_joined_of_their_parts() -> None:
+    planned = [
+        {"path": "/s/both", "parts": [{"host": "/s/own"}, {"controller": "/c/key"}, {"text": "sk-{{ 7 }}"}]},
+        {"path": "/s/own", "parts": [{"generated": True}]},
+    ]
+    both, own = unit_files.client_keys(planned, {"/s/own": "made"}, {"/c/key": " read\n"}.__getitem__)
+    assert both == {"path": "/s/both", "mode": "0600", "secret": True, "content": "made;read;sk-{{ 7 }}"}
+    assert own["content"] == "made"
+    with pytest.raises(KeyError):
+        unit_files.client_keys(planned, {}, {"/c/key": ""}.__getitem__)
 
 
 def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:

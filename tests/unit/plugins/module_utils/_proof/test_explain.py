@@ -303,6 +303,8 @@ def test_every_sign_has_a_log(sign: Sign) -> None:
         "auto_fit": "ValueError: Cannot auto-fit max_model_len: not enough GPU memory available",
         "cache_layout": "NotImplementedError: The page size of the layer is not divisible by the maximum page size.",
         "nccl_version": "RuntimeError: NCCL version mismatch between ranks",
+        "threads": "RuntimeError: can't start new thread",
+        "host_memory": "OSError: [Errno 12] Cannot allocate memory",
         "local_media": "ValueError: Cannot load local files without `--allowed-local-media-path`.",
         "engine_timeout": "TimeoutError: RPC call to sample_tokens timed out.",
         "nccl_error": "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled system error",
