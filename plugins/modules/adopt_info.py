@@ -150,7 +150,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner, says_missing
 
@@ -241,10 +241,10 @@ def launches_of(host: Host) -> list[dict[str, Any]]:
         }
         for box in boxes
     ]
-    services = gb10.read_services(ETC)
+    services = machine.read_services(ETC)
     return launches + [
         program
-        for program in unmanaged.programs_of(gb10.read_processes(PROC_ROOT), ids)
+        for program in unmanaged.programs_of(machine.read_processes(PROC_ROOT), ids)
         if not unmanaged.is_own(program["unit"], services)
     ]
 

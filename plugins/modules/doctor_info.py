@@ -140,7 +140,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, host_update, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_update, machine, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, start_stages, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -202,7 +203,7 @@ def main() -> None:
     unknown: dict[str, str] = {}
     rc, text, _err = noted(unknown, (124, "", ""), run, docker_facts.INFO_COMMAND)
     docker = noted(unknown, {}, docker_facts.parse_info, text) if rc != 127 else {}
-    boxes = noted(unknown, [], gb10.read_containers, run)
+    boxes = noted(unknown, [], HostView(run).containers)
     running = {item["name"] for item in boxes if item["state"] == "running"}
     with ThreadPoolExecutor(max_workers=max(len(params["services"]), 1)) as pool:
         asked = [pool.submit(question, one, params["timeout"]) for one in params["services"] if params["ask"]]
@@ -213,7 +214,7 @@ def main() -> None:
     paths = [*params["paths"], "/", "/var/log", *([docker["root_dir"]] if docker.get("root_dir") else [])]
     found = {
         "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
-        "disks": gb10.read_disks(dict.fromkeys(paths)),
+        "disks": machine.read_disks(dict.fromkeys(paths)),
         "docker_proxies": docker_proxies(one["unit"] for one in params["services"]),
         "driver_packages": noted(unknown, {}, driver_packages, run, params["root"]),
         "gpu_error": error,
@@ -374,7 +375,7 @@ def last_boot(run: Any) -> dict[str, Any]:
 
 def reboot() -> dict[str, Any]:
     """Whether the host waits for a reboot, and for which packages."""
-    packages = gb10.read_text("/", "var/run/reboot-required.pkgs") or ""
+    packages = machine.read_text("/", "var/run/reboot-required.pkgs") or ""
     return {
         "reboot_required": Path("/var/run/reboot-required").exists(),
         "reboot_packages": sorted(set(packages.split()))[:8],
@@ -419,7 +420,7 @@ def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
 
     :param units: names
     """
-    texts = (gb10.read_text("/", f"etc/systemd/system/{unit}") for unit in units)
+    texts = (machine.read_text("/", f"etc/systemd/system/{unit}") for unit in units)
     users = {(re.findall(r"^User=(\S+)$", text, re.MULTILINE) or ["root"])[-1] for text in texts if text}
     found = {}
     for user in sorted(users):
@@ -445,7 +446,7 @@ def proxies_of(config: Path) -> list[str]:
 
 def driver_packages(run: Any, root: str) -> dict[str, list[str]]:
     """Packages of another branch than the loaded driver, by branch; raises NoAnswer."""
-    loaded = (gb10.read_text(root, "sys/module/nvidia/version") or "").strip()
+    loaded = (machine.read_text(root, "sys/module/nvidia/version") or "").strip()
     show = "--showformat=${Package} ${Version} ${db:Status-Status}\\n"
     rc, out, _err = run(["dpkg-query", "--show", show, "nvidia-*", "libnvidia-*"]) if loaded else (0, "", "")
     rows = [line.split() for line in out.splitlines() if line.endswith(" installed")] if rc == 0 else []
@@ -473,7 +474,7 @@ def used_gib(path: str) -> float:
 def warmest(root: str) -> float | None:
     """Degrees of the warmest thermal zone of the board, None where none can be read."""
     found = [
-        gb10.read_text(root, f"sys/class/thermal/thermal_zone{number}/temp") or "" for number in range(THERMAL_ZONES)
+        machine.read_text(root, f"sys/class/thermal/thermal_zone{number}/temp") or "" for number in range(THERMAL_ZONES)
     ]
     return max((int(text) / 1000 for text in found if text.strip().isdigit()), default=None)
 
@@ -489,7 +490,7 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
         names.setdefault(image_id, name)
     if not names:
         return []
-    used = {container["image_id"] for container in gb10.read_containers(run)}
+    used = {container["image_id"] for container in HostView(run).containers()}
     # One that is removed between the two calls makes inspect fail, but it still prints the others.
     rc, out, err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
     answered("docker", 0 if says_missing(err) else rc, err)

@@ -224,6 +224,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_looks, image_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import Unknown
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
@@ -246,7 +247,7 @@ def main() -> None:
         module.fail_json(msg=f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
     try:
         images = image_looks.found(run, params["images"])
-    except image_looks.Unknown as unknown:
+    except Unknown as unknown:
         module.fail_json(msg=str(unknown))
         raise
     came = {str(images[ref]["id"]) for ref in params["brought"] if (images.get(ref) or {}).get("present")}

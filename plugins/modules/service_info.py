@@ -158,7 +158,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import guard_account, machine, nvidia_smi
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, readiness, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (
     endpoint,
@@ -167,7 +168,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (
     start_stages,
     state_file,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, noted, reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Run, noted, reader
 
 SILENT_SECONDS = 60.0  # the program on demand writes four times as often
 JOURNAL_LINES = 500
@@ -224,11 +225,11 @@ def benched(folder: str, name: str) -> dict[str, Any]:
     return {"decode_tokens_per_second": figure, "decode_ratio": found.get("ratio")}
 
 
-def starting(run: gb10.Run, units: list[dict[str, Any]], names: list[str], run_dir: str, kept: str) -> dict[str, Any]:
+def starting(run: Run, units: list[dict[str, Any]], names: list[str], run_dir: str, kept: str) -> dict[str, Any]:
     """Return how far each service is whose unit starts; one whose start cannot be looked at is left out.
 
     :param run: runs systemctl and journalctl
-    :param units: of C(gb10.read_units)
+    :param units: of C(HostView.units)
     :param names: of the services that are asked about
     :param run_dir: where the helper of the units keeps its records
     :param kept: folder with what the last starts took
@@ -257,11 +258,11 @@ def starting(run: gb10.Run, units: list[dict[str, Any]], names: list[str], run_d
     return found
 
 
-def causes(run: gb10.Run, units: list[dict[str, Any]], names: list[str]) -> dict[str, str]:
+def causes(run: Run, units: list[dict[str, Any]], names: list[str]) -> dict[str, str]:
     """Return why units failed, or restart again and again, by the journal.
 
     :param run: runs journalctl
-    :param units: of C(gb10.read_units)
+    :param units: of C(HostView.units)
     :param names: of the services that are asked about
     :returns: cause and fix by the name of the service, for those whose cause is known
     """
@@ -305,17 +306,17 @@ def on_demand(told: dict[str, Any] | None, names: list[str], now: float) -> dict
     return found
 
 
-def look(run: gb10.Run, params: dict[str, Any]) -> dict[str, Any]:
+def look(run: Run, params: dict[str, Any]) -> dict[str, Any]:
     """Return the units, the memory, the GPU memory of services, the guard of this host, how far starts are, and who is idle."""
     unknown: dict[str, str] = {}
     root, etc, names = params["root"], params["settings"], [service["name"] for service in params["services"]]
-    units = noted(unknown, [], gb10.read_units, run)
+    units = noted(unknown, [], HostView(run).units)
     found = {
         "units": units,
         "starting": starting(run, units, names, params["run_dir"], params["starts"]),
         "causes": causes(run, units, names),
         "on_demand": on_demand(state_file.read(Path(params["run_dir"], "on_demand/state.json")), names, time.time()),
-        "memory": gb10.read_memory(root),
+        "memory": machine.read_memory(root),
         "resident": noted(unknown, [], resident, run, root),
         "guard": guard_account.account(
             state_file.read(Path(etc, guard_account.SETTINGS)), state_file.read(Path(guard_account.STATE))
@@ -324,10 +325,10 @@ def look(run: gb10.Run, params: dict[str, Any]) -> dict[str, Any]:
     return {**found, "unknown": unknown}
 
 
-def resident(run: gb10.Run, root: str) -> list[dict[str, Any]]:
+def resident(run: Run, root: str) -> list[dict[str, Any]]:
     """Return the GPU memory that services hold."""
-    containers = gb10.read_containers(run)
-    return gb10.resident(gb10.read_gpu(run, root, containers), containers)
+    view = HostView(run, root)
+    return nvidia_smi.resident(view.gpu(view.containers()), view.containers())
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     spread_files,
     spreading,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker_facts, gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker_facts, machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
@@ -245,7 +245,7 @@ def main() -> None:
         if not isinstance(model.get("repo"), str) or not isinstance(model.get("revision"), str):
             module.fail_json(msg=f"models: {model} needs 'repo' and 'revision', both texts")
     home = Path(params["hf_home"])
-    address = params["address"] or gb10.management_address()
+    address = params["address"] or machine.management_address()
     look: dict[str, Any] = {
         "images": look_at_images(module, run, list(dict.fromkeys(params["images"])), params["locked"]),
         "models": {spreading.model_key(model): look_at_model(home, model) for model in params["models"]},

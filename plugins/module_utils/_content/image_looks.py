@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host import docker_facts
+from .._host.host_view import HostView, Request, Unknown
 from .._runtime import state_file
 from .._runtime.command import Run
 from . import image_probe, spreading
@@ -19,8 +20,11 @@ Ask = Callable[[str], "dict[str, Any]"]
 NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
 
 
-class Unknown(Exception):
-    """Which images there are is not known; the text says why."""
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return the section C(images) of M(dgxspark.vllm.spark_info)."""
+    images = found(view.run, request.params["images"])
+    add_contents(images, image_probe.CACHE_DIR)
+    return images
 
 
 def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:

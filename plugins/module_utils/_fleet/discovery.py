@@ -167,7 +167,7 @@ def read_mdns(text: str) -> list[Target]:
 
 
 def read_neighbours(fabric: Mapping[str, Any]) -> list[Target]:
-    """Return who has answered on the QSFP ports of this machine. fabric: of C(gb10.read_fabric)."""
+    """Return who has answered on the QSFP ports of this machine. fabric: of C(HostView.fabric)."""
     found = {
         neighbour["address"]: Target(neighbour["address"], NEIGHBOUR)
         for port in cabling.up_cages(fabric).values()

@@ -27,7 +27,7 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "clients": {"_common": ("foreign_text",), "_runtime": ("endpoint",)},
     "exporters": {
         "_common": ("findings", "foreign_text", "redaction", "secret_rules"),
-        "_host": ("docker_facts", "gb10", "units"),
+        "_host": ("docker_facts", "host_view", "machine", "network", "nvidia_smi", "units"),
         "_proof": ("receipts",),
         "_runtime": ("command", "hostmem"),
     },

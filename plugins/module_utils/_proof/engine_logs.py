@@ -33,7 +33,7 @@ def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -
 
     :param name: of the service, which their labels have
     :param container: its own one
-    :param containers: of C(gb10.read_containers)
+    :param containers: of C(HostView.containers)
     :returns: their names
     """
     return [

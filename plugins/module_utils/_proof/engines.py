@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from .._cluster import ray_cluster
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
-from .._host import gb10
+from .._host.host_view import HostView
 from .._runtime import endpoint
 from . import engine_logs, fast_path, residency
 
@@ -123,8 +123,9 @@ def look(
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
     active_since = engine_logs.read_units(run, [service.unit for service in services])
-    containers = gb10.read_containers(run)
-    gpu = gb10.read_gpu(run, root, containers)
+    view = HostView(run, root)
+    containers = view.containers()
+    gpu = view.gpu(containers)
     held = gpu_memory(gpu)
 
     results: dict[str, Looked] = {}

@@ -687,7 +687,7 @@ def start(
     :param planned: the C(memory) of the service in the plan, with C(launch), what tells the launch from others
     :param terms: of C(compare)
     :param log: what the start-up lines say
-    :param gpu: of C(gb10.read_gpu)
+    :param gpu: of C(HostView.gpu)
     :returns: GiB by term, C(None) for those that are not known, with what they are of
     """
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))

@@ -223,7 +223,7 @@ def test_the_account_of_a_unit_has_the_configuration(tmp_path: Path, monkeypatch
             raise KeyError(name)
         return type("Account", (), {"pw_dir": str(homes[name])})
 
-    monkeypatch.setattr(doctor_info.gb10, "read_text", lambda _root, path: units.get(path))
+    monkeypatch.setattr(doctor_info.machine, "read_text", lambda _root, path: units.get(path))
     monkeypatch.setattr(doctor_info.pwd, "getpwnam", account)
     for home in homes.values():
         (home / ".docker").mkdir(parents=True)

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 INSPECT = [
@@ -130,7 +132,7 @@ def test_a_tool_that_fails_is_no_answer_either(
 
 
 IMAGE = {"Id": "sha256:aa", "Architecture": "arm64", "Os": "linux", "Config": {"Entrypoint": ["vllm", "serve"]}}
-FREE = {"facts": False}
+FREE = {"gather": ["images"]}
 
 
 @pytest.mark.parametrize("more", [FREE, {}])
@@ -168,3 +170,19 @@ def test_images_that_are_not_known_are_no_absent_ones(
     assert found["spark"]["memory"]["total_gib"] > 100 and "docker" in found["spark"]["unknown"]
     # Nothing to look for is an answer.
     assert run_module(monkeypatch, capsys, fake_run, root=str(spark))["images"] == {}
+
+
+def test_a_section_without_an_answer_fails_the_task_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
+) -> None:
+    fake_run.on("docker image inspect", "[]", rc=1, err="Cannot connect to the Docker daemon\n")
+    found = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True, gather=["images"]
+    )
+    assert found["failed"] and "Cannot connect to the Docker daemon" in found["msg"]
+
+
+def test_the_default_is_what_the_documentation_says() -> None:
+    options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
+    assert options["gather"]["default"] == list(host_report.DEFAULT)
+    assert options["gather"]["choices"] == [*host_report.FACTS, *host_report.SECTIONS]

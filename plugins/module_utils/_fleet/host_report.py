@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sections of M(dgxspark.vllm.spark_info): which exist, and one report of those that a task asks for.
+
+A section is a function of a view of the host and of what the task asks. It is imported when it is asked for: a host compiles what it
+imports at each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from .._host import host_facts, machine
+from .._host.host_view import BadRequest, HostView, Request, Unknown
+from .._runtime.command import ADVICE, NoAnswer
+
+
+def _disks(_view: HostView, request: Request) -> dict[str, Any]:
+    return {"disks": machine.read_disks(request.params["disk_paths"])}
+
+
+def _models(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import snapshots
+    from .._host import engine_access
+
+    hf_home = Path(request.params["hf_home"])
+    present, unreadable = snapshots.present(hf_home)
+    view.unknown.update(unreadable)
+    models = sorted(repo for repo, snapshot in present.items() if snapshot["commits"])
+    return {"models": models, "snapshots": present, "hf_home": engine_access.look(hf_home)}
+
+
+def _images(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import image_looks
+
+    return image_looks.section(view, request)
+
+
+ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
+    "disks": (_disks, {"disks": {}}),
+    "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
+}
+"""Facts that depend on what the task asks, each with what stands for it where it is unknown."""
+FACTS = (*host_facts.FACTS, *ASKED)
+"""Sections that are parts of C(spark)."""
+SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {"images": _images}
+"""Sections that are results of their own."""
+DEFAULT = (*FACTS, "images")
+
+
+def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[str, Any]:
+    """Return the sections that are asked for.
+
+    :param view: of the host
+    :param request: what the task asks
+    :param sections: names, of C(FACTS) and C(SECTIONS)
+    :returns: C(spark) with the facts, where any are asked for; each other section by its name, None for one without an answer; and
+        C(unknown), the reasons of those, by section
+    :raises BadRequest: for a malformed parameter
+    """
+    wanted = set(sections)
+    result: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    facts = {name: section for name, section in host_facts.FACTS.items() if name in wanted}
+    facts |= {
+        name: (lambda view, read=read: read(view, request), missing)
+        for name, (read, missing) in ASKED.items()
+        if name in wanted
+    }
+    if facts:
+        result["spark"] = host_facts.collect(view, facts)
+    for name in (name for name in SECTIONS if name in wanted):
+        try:
+            result[name] = SECTIONS[name](view, request)
+        except BadRequest:
+            raise
+        except NoAnswer as nothing:
+            unknown[name] = f"{nothing}. {ADVICE}"
+        except Unknown as reason:
+            unknown[name] = str(reason)
+        except Exception as error:  # the boundary of a section
+            unknown[name] = f"{name} cannot be read: {type(error).__name__}: {error}"
+    return {**result, **dict.fromkeys(unknown), "unknown": unknown}
