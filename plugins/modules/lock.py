@@ -25,7 +25,7 @@ options:
     type: str
     required: true
   models_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.snapshot_info) on the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(model_files) on the hosts.
     type: str
     required: true
   addons:
@@ -47,7 +47,7 @@ attributes:
     support: full
 seealso:
   - module: dgxspark.vllm.plan
-  - module: dgxspark.vllm.snapshot_info
+  - module: dgxspark.vllm.spark_info
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

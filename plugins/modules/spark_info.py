@@ -30,7 +30,7 @@ options:
         unified memory and its guard. V(network): QSFP ports and the address on the LAN. V(ports): listening TCP sockets."
       - "V(units): services and their units. V(host): machine, system and accounts. V(disks): file systems of O(disk_paths).
         V(models): models that are complete in O(hf_home)."
-      - "V(images): the images of O(images)."
+      - "V(images): the images of O(images). V(model_files): commit, files, sizes and checksums of O(models); nothing is downloaded."
     type: list
     elements: str
     choices:
@@ -45,6 +45,7 @@ options:
       - disks
       - models
       - images
+      - model_files
     default:
       - containers
       - gpu
@@ -84,6 +85,24 @@ options:
     type: list
     elements: str
     default: []
+  models:
+    description:
+      - Models to report for V(model_files). C(repo) is needed; C(revision) is V(main) when left out; C(only) limits it to files by
+        patterns. C(locked) is a commit to look for where the revision leads to none.
+    type: list
+    elements: dict
+    default: []
+  verify:
+    description:
+      - Read all files of O(models). Otherwise the hub library's name of a large file, its sum, is believed, and a sum that was read
+        before is used until the file changes.
+    type: bool
+    default: false
+  state_dir:
+    description:
+      - Folder of the collection's state on the host. Sums of files are kept in C(models) below it, except in check mode.
+    type: path
+    default: /var/lib/dgxspark
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -118,6 +137,38 @@ images:
   description: As RV(dgxspark.vllm.image_info#module:images), V(null) where Docker does not say which images there are.
   returned: with V(images) in O(gather)
   type: dict
+model_files:
+  description: One entry per model, in the order of O(models).
+  returned: with V(model_files) in O(gather)
+  type: list
+  elements: dict
+  contains:
+    repo:
+      description: As asked for.
+      type: str
+    revision:
+      description: As asked for.
+      type: str
+    commit:
+      description: The commit that the revision stands for on the host, V(null) if there is none.
+      type: str
+    path:
+      description: Folder of the snapshot, V(null) if it is missing.
+      type: str
+    files:
+      description: By name, C(size), C(sha256) and C(blob), the name of the file that the snapshot links to.
+      type: dict
+    problems:
+      description: Files that are missing, truncated or damaged.
+      type: list
+      elements: str
+  sample:
+    - repo: Qwen/Qwen3-8B
+      revision: main
+      commit: 0123456789abcdef0123456789abcdef01234567
+      files:
+        config.json: {size: 728, sha256: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c", blob: 4b5d1e}
+      problems: []
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -316,6 +367,9 @@ def main() -> None:
             "disk_paths": {"type": "list", "elements": "path", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "images": {"type": "list", "elements": "str", "default": []},
+            "models": {"type": "list", "elements": "dict", "default": []},
+            "verify": {"type": "bool", "default": False},
+            "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
         },
         supports_check_mode=True,
     )

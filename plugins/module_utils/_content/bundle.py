@@ -117,7 +117,7 @@ def survey(
     :param plan: hosts to C({services, images, models, images_locked, images_beside})
     :param play: the hosts that take part
     :param images: host to reference to M(dgxspark.vllm.image_info)
-    :param models: host to the list of M(dgxspark.vllm.snapshot_info)
+    :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
     :returns: what each host is to hand over, spread by bytes over the hosts that have it, and refusals
     """
     refusals: list[str] = []
@@ -191,7 +191,7 @@ def _model_holders(
 ) -> tuple[dict[str, dict[str, Any]], str]:
     """Return the hosts that have a model whole, each with its entry of a bundle, and why it cannot be taken, or an empty text.
 
-    entries: host to what M(dgxspark.vllm.snapshot_info) says of that model there.
+    entries: host to the model's entry in C(model_files) of M(dgxspark.vllm.spark_info).
     """
     holders: dict[str, dict[str, Any]] = {}
     broken = []

@@ -114,7 +114,7 @@ IMAGE_PLAN = record(
     },
     {"repo_digests": listing(name_of_image, 1000), "files": table(words, words, 1000)},
 )
-SNAPSHOT_INFO = record({"models": listing(MODEL)})
+MODEL_FILES = record({"model_files": listing(MODEL)})
 MODEL_SNAPSHOT = record(
     {"running": flag},
     {

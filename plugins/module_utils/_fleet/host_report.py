@@ -39,6 +39,12 @@ def _images(view: HostView, request: Request) -> dict[str, Any]:
     return image_looks.section(view, request)
 
 
+def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
+    from .._content import model_files
+
+    return model_files.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -46,7 +52,7 @@ ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, 
 """Facts that depend on what the task asks, each with what stands for it where it is unknown."""
 FACTS = (*host_facts.FACTS, *ASKED)
 """Sections that are parts of C(spark)."""
-SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {"images": _images}
+SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {"images": _images, "model_files": _model_files}
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")
 
@@ -65,11 +71,7 @@ def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[st
     result: dict[str, Any] = {}
     unknown: dict[str, str] = {}
     facts = {name: section for name, section in host_facts.FACTS.items() if name in wanted}
-    facts |= {
-        name: (lambda view, read=read: read(view, request), missing)
-        for name, (read, missing) in ASKED.items()
-        if name in wanted
-    }
+    facts |= {name: (_bound(read, request), missing) for name, (read, missing) in ASKED.items() if name in wanted}
     if facts:
         result["spark"] = host_facts.collect(view, facts)
     for name in (name for name in SECTIONS if name in wanted):
@@ -84,3 +86,9 @@ def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[st
         except Exception as error:  # the boundary of a section
             unknown[name] = f"{name} cannot be read: {type(error).__name__}: {error}"
     return {**result, **dict.fromkeys(unknown), "unknown": unknown}
+
+
+def _bound(
+    read: Callable[[HostView, Request], dict[str, Any]], request: Request
+) -> Callable[[HostView], dict[str, Any]]:
+    return lambda view: read(view, request)

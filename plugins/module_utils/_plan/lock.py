@@ -755,7 +755,7 @@ def collect(
         latter alone
     :param play: hosts that were asked
     :param images: host to reference to what M(dgxspark.vllm.image_info) says
-    :param models: host to the list of M(dgxspark.vllm.snapshot_info)
+    :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
     :param previous: the lock that is there, None for the first
     :param answers: the text of what an image said of a launch, by the name that C(image_answers) of the plan has
     :returns: the lock, refusals and notes; with refusals nothing is to be written

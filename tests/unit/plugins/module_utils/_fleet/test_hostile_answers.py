@@ -50,9 +50,9 @@ GOOD: dict[str, tuple[Any, Any]] = {
                                    "size_gib": 20.5, "vllm_version": "0.24.0"}, ID: {"present": False, "id": None}}},
     ),
     "image_plan": (answers.IMAGE_PLAN, {"source": "image", "image_id": ID, "reason": "", "answer": None}),
-    "snapshot_info": (
-        answers.SNAPSHOT_INFO,
-        {"models": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
+    "model_files": (
+        answers.MODEL_FILES,
+        {"model_files": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
                      "files": {"sub/a b.json": {"size": 5, "sha256": SHA, "blob": COMMIT}}}]},
     ),
     "bundle save": (
