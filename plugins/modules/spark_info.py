@@ -31,6 +31,7 @@ options:
       - "V(units): services and their units. V(host): machine, system and accounts. V(disks): file systems of O(disk_paths).
         V(models): models that are complete in O(hf_home)."
       - "V(images): the images of O(images). V(model_files): commit, files, sizes and checksums of O(models); nothing is downloaded."
+      - "V(ray): the nodes of the Ray of an engine that spans hosts, by Ray's Python API, from inside one of its containers."
     type: list
     elements: str
     choices:
@@ -46,6 +47,7 @@ options:
       - models
       - images
       - model_files
+      - ray
     default:
       - containers
       - gpu
@@ -103,6 +105,19 @@ options:
       - Folder of the collection's state on the host. Sums of files are kept in C(models) below it, except in check mode.
     type: path
     default: /var/lib/dgxspark
+  ray:
+    description:
+      - The Ray that V(ray) asks.
+    type: dict
+    suboptions:
+      container:
+        description: Container on this host in which that Ray runs. The unit of a service keeps it as C(spark-NAME-ray).
+        type: str
+        required: true
+      address:
+        description: Where the head of that Ray is found, as C(host:port).
+        type: str
+        required: true
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -169,6 +184,39 @@ model_files:
       files:
         config.json: {size: 728, sha256: "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c", blob: 4b5d1e}
       problems: []
+ray:
+  description: The nodes of O(ray). A Ray that does not answer has the reason in C(error).
+  returned: with V(ray) in O(gather)
+  type: dict
+  contains:
+    answered:
+      description: Whether Ray gave an answer.
+      type: bool
+      sample: true
+    ray:
+      description: Version of Ray in the container, V(null) when unknown.
+      type: str
+      sample: 2.60.0
+    gpus:
+      description: GPUs of the nodes that are alive.
+      type: int
+      sample: 2
+    nodes:
+      description:
+        - All nodes that the head knows, those that are alive first, each with its C(address), C(id), whether it is C(alive) (Ray drops a
+          silent node after half a minute and more), its C(resources) by Ray's names, and those in use (C(used)).
+      type: list
+      elements: dict
+      sample:
+        - address: 192.168.100.10
+          id: 262398d4079c836663598225ab06048ca3d9b7019fcdec700ca16c85
+          alive: true
+          resources: {CPU: 2.0, GPU: 1.0, object_store_memory: 1073741824.0}
+          used: {GPU: 1.0}
+    error:
+      description: What is wrong, empty when nothing is.
+      type: str
+      sample: ''
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -370,6 +418,13 @@ def main() -> None:
             "models": {"type": "list", "elements": "dict", "default": []},
             "verify": {"type": "bool", "default": False},
             "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
+            "ray": {
+                "type": "dict",
+                "options": {
+                    "container": {"type": "str", "required": True},
+                    "address": {"type": "str", "required": True},
+                },
+            },
         },
         supports_check_mode=True,
     )

@@ -45,6 +45,12 @@ def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
     return model_files.section(view, request)
 
 
+def _ray(view: HostView, request: Request) -> dict[str, Any]:
+    from .._cluster import ray_cluster
+
+    return ray_cluster.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -52,7 +58,7 @@ ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, 
 """Facts that depend on what the task asks, each with what stands for it where it is unknown."""
 FACTS = (*host_facts.FACTS, *ASKED)
 """Sections that are parts of C(spark)."""
-SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {"images": _images, "model_files": _model_files}
+SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {"images": _images, "model_files": _model_files, "ray": _ray}
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")
 

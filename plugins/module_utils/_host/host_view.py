@@ -9,13 +9,14 @@ below /proc and /sys are read in C(machine.py) and C(network.py).
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._runtime import hostmem
-from .._runtime.command import NoAnswer, Run, answered, noted, says_missing
+from .._runtime.command import NoAnswer, Run, answered, noted, reader, says_missing
 from . import docker_facts, machine, network, nvidia_smi, units
 
 
@@ -78,6 +79,10 @@ class HostView:
         :returns: the answer
         """
         return noted(self.unknown, default, question, *args)
+
+    def long_question(self, argv: list[str], seconds: float) -> tuple[int, str, str]:
+        """Run a program that may take so many seconds, however long other programs were silent; raises C(NoAnswer)."""
+        return reader(seconds, math.inf)(argv)
 
     def _once(self, key: Hashable, question: Callable[[], Any]) -> Any:
         """Return the answer to a question that may have been asked before; C(NoAnswer) is kept like an answer."""
