@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
 
 def _images(said: Any, host: str, old: dict[str, Any] | None) -> dict[str, Any]:
     """Return what a host said of its images, by the names that the plan has for them."""
-    heard_of = checked_answer(said, answers.IMAGE_INFO, host, "dgxspark.vllm.image_info")["images"]
+    heard_of = checked_answer(said, answers.IMAGES_SECTION, host, "dgxspark.vllm.spark_info")["images"]
     return engine.by_planned_names(heard_of, old, pin=False)
 
 

@@ -33,7 +33,7 @@ options:
     type: dict
     default: {}
   images_from:
-    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     default: ''
   models_from:

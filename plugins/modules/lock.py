@@ -21,7 +21,7 @@ options:
     type: dict
     required: true
   images_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     required: true
   models_from:
@@ -33,7 +33,7 @@ options:
     type: dict
     default: {}
   addons_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) about those images.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) about those images.
     type: str
     default: ''
   dest:

@@ -30,7 +30,8 @@ options:
         unified memory and its guard. V(network): QSFP ports and the address on the LAN. V(ports): listening TCP sockets."
       - "V(units): services and their units. V(host): machine, system and accounts. V(disks): file systems of O(disk_paths).
         V(models): models that are complete in O(hf_home)."
-      - "V(images): the images of O(images). V(model_files): commit, files, sizes and checksums of O(models); nothing is downloaded."
+      - "V(images): the images of O(images) as Docker and the images themselves describe them."
+      - "V(model_files): commit, files, sizes and checksums of O(models); nothing is downloaded."
       - "V(ray): the nodes of the Ray of an engine that spans hosts, by Ray's Python API, from inside one of its containers."
     type: list
     elements: str
@@ -63,6 +64,7 @@ options:
   fail_on_unknown:
     description:
       - Fail when a section that is a result of its own has no answer, with the reasons.
+      - Not for V(images) where V(containers) reports a Docker engine that does not answer.
     type: bool
     default: false
   root:
@@ -83,7 +85,28 @@ options:
     default: /srv/huggingface
   images:
     description:
-      - References of images, by tag, digest or id.
+      - References of images, by tag, digest or id. Docker is asked once for all of them; nothing is pulled.
+      - Of the environment only names of vLLM, CUDA, Triton and NVIDIA are returned, without anything that looks like a secret.
+    type: list
+    elements: str
+    default: []
+  probe_images:
+    description:
+      - Ask images of O(images) for their contents, once per image id. A short container without GPU and network runs the image's
+        C(python3), which reads the metadata of its packages and the sources of vLLM without importing them. The answer is kept below
+        O(state_dir), and reported from then on, with or without this option.
+      - In check mode no container is started; RV(images.probe_from) says so.
+    type: bool
+    default: false
+  probe_timeout:
+    description:
+      - Seconds after which a container of O(probe_images) is ended.
+    type: int
+    default: 120
+  brought_images:
+    description:
+      - Images that this run has pulled, or that were missing when it began. Those that exist by now are noted as this collection's, which
+        may remove them again when nothing uses them any more. Nothing is noted in check mode.
     type: list
     elements: str
     default: []
@@ -102,7 +125,8 @@ options:
     default: false
   state_dir:
     description:
-      - Folder of the collection's state on the host. Sums of files are kept in C(models) below it, except in check mode.
+      - Folder of the collection's state on the host. Below it, sums of files are kept in C(models), and answers of images in
+        C(images), except in check mode.
     type: path
     default: /var/lib/dgxspark
   ray:
@@ -121,7 +145,7 @@ options:
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
-  - module: dgxspark.vllm.image_info
+  - module: dgxspark.vllm.image_compat
   - module: dgxspark.vllm.endpoint_ready
 """
 
@@ -132,6 +156,21 @@ EXAMPLES = r"""
       - /srv/huggingface
   become: true
   register: host
+
+- name: List the images of the services, and ask new ones for their contents
+  dgxspark.vllm.spark_info:
+    gather: [images]
+    images:
+      - nvcr.io/nvidia/vllm:26.04-py3
+      - vllm/vllm-openai:v0.23.0
+    probe_images: true
+    fail_on_unknown: true
+  become: true
+  register: listed
+
+- name: Name the images that are still to be pulled
+  ansible.builtin.debug:
+    msg: "{{ listed.images | dict2items | rejectattr('value.present') | map(attribute='key') }}"
 
 - name: Show the memory that is free for models
   ansible.builtin.debug:
@@ -148,10 +187,122 @@ unknown:
   returned: success
   type: dict
   sample: {"images": "docker image inspect failed for vllm/vllm-openai:v0.23.0: Cannot connect to the Docker daemon"}
+host_architecture:
+  description: Architecture of the host in Docker's terms, to compare those of the images with.
+  returned: with V(images) in O(gather)
+  type: str
+  sample: arm64
 images:
-  description: As RV(dgxspark.vllm.image_info#module:images), V(null) where Docker does not say which images there are.
+  description: One entry per reference of O(images), V(null) where Docker does not list its images.
   returned: with V(images) in O(gather)
   type: dict
+  contains:
+    present:
+      description: Whether the host has the image. All the rest is V(null), empty or V(unknown) if not.
+      type: bool
+    id:
+      description: Id of the image.
+      type: str
+    repo_digests:
+      description: Digests under which registries know it.
+      type: list
+      elements: str
+    architecture:
+      description: Architecture in Docker's terms.
+      type: str
+      sample: arm64
+    os:
+      description: Operating system.
+      type: str
+    entrypoint:
+      description: Entrypoint.
+      type: list
+      elements: str
+    cmd:
+      description: Default command.
+      type: list
+      elements: str
+    env:
+      description: Environment, only names of vLLM, CUDA, Triton and NVIDIA.
+      type: dict
+    labels:
+      description: Labels of this collection (C(dgxspark.*)) and of OCI (C(org.opencontainers.*)).
+      type: dict
+    size_gib:
+      description: Unpacked size.
+      type: float
+    entrypoint_family:
+      description:
+        - V(serve) when the entrypoint is vLLM's server and takes its arguments, V(passthrough) when it runs what it is
+          given, V(unknown) otherwise.
+      type: str
+    vllm_version:
+      description: Version of vLLM, as its installed package says, else where a label or the environment has it.
+      type: str
+    vllm_version_source:
+      description: Where RV(images.vllm_version) is written.
+      type: str
+    probe_from:
+      description:
+        - V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked.
+      type: str
+    probe:
+      description: What the image said of itself, V(null) if it was not asked.
+      type: dict
+      contains:
+        error:
+          description: Why it could not say anything, else V(null).
+          type: str
+        python:
+          description: Version of its Python.
+          type: str
+        vllm_version:
+          description: Version of the installed vLLM.
+          type: str
+        ray:
+          description: Version of the installed Ray, V(null) without it.
+          type: str
+        cuda:
+          description: CUDA release that its torch was built for, else that of its toolkit.
+          type: str
+        ptxas:
+          description: Releases of the PTX assemblers inside, by owner.
+          type: dict
+        nccl:
+          description: The NCCL that torch loads, its C(library) (V(pip), V(replaced), V(named) or V(system)) and its C(version).
+          type: dict
+        caches:
+          description: Compile caches that the image brings along, environment variable to folder.
+          type: dict
+        packages:
+          description: Versions of the packages that matter to vLLM.
+          type: dict
+        options:
+          description: Options that its C(vllm serve) takes. Empty where the sources could not be read.
+          type: list
+          elements: str
+        names:
+          description: Environment variables, architectures and parsers that its vLLM knows.
+          type: list
+          elements: str
+  sample:
+    "vllm/vllm-openai:v0.23.0":
+      present: true
+      architecture: arm64
+      entrypoint: [vllm, serve]
+      entrypoint_family: serve
+      vllm_version: 0.23.0
+      vllm_version_source: package
+      probe_from: cache
+      probe:
+        error: null
+        python: 3.12.3
+        vllm_version: 0.23.0
+        ray: null
+        cuda: "13.0"
+        ptxas: {toolkit: "13.0", triton: "12.8"}
+        nccl: {library: pip, version: 2.28.9}
+        caches: {}
 model_files:
   description: One entry per model, in the order of O(models).
   returned: with V(model_files) in O(gather)
@@ -393,11 +544,29 @@ spark:
         who: ''
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, HostView, Request
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import (
+    BadRequest,
+    HostView,
+    Request,
+    Unknown,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
+
+
+def note_brought(module: AnsibleModule, images: dict[str, Any]) -> None:
+    """Note the images that this run brought as the collection's. images: what exists now."""
+    ids = {str(images[ref]["id"]) for ref in module.params["brought_images"] if (images.get(ref) or {}).get("present")}
+    if not ids or module.check_mode:
+        return
+    with host_lock.held(module) as locked:
+        if locked:
+            made.note_images(ids)
 
 
 def main() -> None:
@@ -415,6 +584,9 @@ def main() -> None:
             "disk_paths": {"type": "list", "elements": "path", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "images": {"type": "list", "elements": "str", "default": []},
+            "probe_images": {"type": "bool", "default": False},
+            "probe_timeout": {"type": "int", "default": 120},
+            "brought_images": {"type": "list", "elements": "str", "default": []},
             "models": {"type": "list", "elements": "dict", "default": []},
             "verify": {"type": "bool", "default": False},
             "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
@@ -432,13 +604,12 @@ def main() -> None:
     request = Request(params, module.check_mode)
     try:
         found = host_report.report(HostView(reader(), params["root"]), request, params["gather"])
-    except BadRequest as error:
+    except (BadRequest, Unknown) as error:
         module.fail_json(msg=str(error))
+    note_brought(module, found.get("images") or {})
     for warning in request.warnings:
         module.warn(warning)
     message = {"msg": "; ".join(found["unknown"].values())} if found["unknown"] else {}
-    if message and params["fail_on_unknown"]:
-        module.fail_json(**message, unknown=found["unknown"])
     module.exit_json(changed=False, **found, **message)
 
 

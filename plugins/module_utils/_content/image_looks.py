@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .._host import docker_facts
-from .._host.host_view import HostView, Request, Unknown
+from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
 from .._runtime import state_file
-from .._runtime.command import Run
+from .._runtime.command import NoAnswer, Run
 from . import image_probe, spreading
 
 Ask = Callable[[str], "dict[str, Any]"]
@@ -21,9 +21,26 @@ NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS 
 
 
 def section(view: HostView, request: Request) -> dict[str, Any]:
-    """Return the section C(images) of M(dgxspark.vllm.spark_info)."""
-    images = found(view.run, request.params["images"])
-    add_contents(images, image_probe.CACHE_DIR)
+    """Return the section C(images) of M(dgxspark.vllm.spark_info).
+
+    Images that were never asked for their contents are asked if the task says so; in check mode no container is started.
+
+    :raises BadRequest: for a time limit below a second
+    :raises Unknown: where Docker does not list its images
+    """
+    params = request.params
+    if params["probe_timeout"] < 1:
+        raise BadRequest(f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
+    try:
+        images = found(view.run, params["images"])
+    except (Unknown, NoAnswer) as reason:
+        if view.docker_is_down():
+            raise Explained(str(reason)) from reason
+        raise
+    folder = str(Path(params["state_dir"], "images"))
+    asks = params["probe_images"] and not request.check_mode
+    run = view.long_question
+    add_contents(images, folder, asker(run, folder, params["probe_timeout"], request.warnings.append) if asks else None)
     return images
 
 

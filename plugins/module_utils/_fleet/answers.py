@@ -104,7 +104,7 @@ MODEL = record(
         "problems": listing(words),
     }
 )
-IMAGE_INFO = record({"images": IMAGES})
+IMAGES_SECTION = record({"images": IMAGES})
 IMAGE_PLAN = record(
     {
         "source": one_of("image", "cache", "none"),

@@ -239,7 +239,7 @@ class HostReport:
         :param facts: C(spark) of M(dgxspark.vllm.spark_info)
         :param looked: C(doctor) of M(dgxspark.vllm.doctor_info)
         :param answers: C(services) of M(dgxspark.vllm.service_info) by name
-        :param images: of M(dgxspark.vllm.image_info)
+        :param images: C(images) of M(dgxspark.vllm.spark_info)
         :param asked: C({began, ended}) of the task that brought C(looked)
         :returns: the host
         """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .._host import host_facts, machine
-from .._host.host_view import BadRequest, HostView, Request, Unknown
+from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
 from .._runtime.command import ADVICE, NoAnswer
 
 
@@ -72,10 +72,12 @@ def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[st
     :returns: C(spark) with the facts, where any are asked for; each other section by its name, None for one without an answer; and
         C(unknown), the reasons of those, by section
     :raises BadRequest: for a malformed parameter
+    :raises Unknown: where the task wants to fail for a section without an answer
     """
     wanted = set(sections)
     result: dict[str, Any] = {}
     unknown: dict[str, str] = {}
+    explained: set[str] = set()
     facts = {name: section for name, section in host_facts.FACTS.items() if name in wanted}
     facts |= {name: (_bound(read, request), missing) for name, (read, missing) in ASKED.items() if name in wanted}
     if facts:
@@ -83,14 +85,19 @@ def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[st
     for name in (name for name in SECTIONS if name in wanted):
         try:
             result[name] = SECTIONS[name](view, request)
+            if name == "images":
+                result["host_architecture"] = machine.docker_architecture()
         except BadRequest:
             raise
         except NoAnswer as nothing:
             unknown[name] = f"{nothing}. {ADVICE}"
         except Unknown as reason:
             unknown[name] = str(reason)
+            explained |= {name} if isinstance(reason, Explained) else set()
         except Exception as error:  # the boundary of a section
             unknown[name] = f"{name} cannot be read: {type(error).__name__}: {error}"
+    if request.params["fail_on_unknown"] and set(unknown) - explained:
+        raise Unknown("; ".join(unknown.values()))
     return {**result, **dict.fromkeys(unknown), "unknown": unknown}
 
 

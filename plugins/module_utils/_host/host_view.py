@@ -16,12 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._runtime import hostmem
-from .._runtime.command import NoAnswer, Run, answered, noted, reader, says_missing
+from .._runtime.command import QUERY_SECONDS, NoAnswer, Run, answered, noted, reader, says_missing
 from . import docker_facts, machine, network, nvidia_smi, units
 
 
 class Unknown(Exception):
     """What was asked has no answer; the text says why, as a sentence without its full stop."""
+
+
+class Explained(Unknown):
+    """The same, where another section of the report has the reason as a fact of the host: a Docker engine that is down."""
 
 
 class BadRequest(Exception):
@@ -80,7 +84,7 @@ class HostView:
         """
         return noted(self.unknown, default, question, *args)
 
-    def long_question(self, argv: list[str], seconds: float) -> tuple[int, str, str]:
+    def long_question(self, argv: list[str], seconds: float = QUERY_SECONDS) -> tuple[int, str, str]:
         """Run a program that may take so many seconds, however long other programs were silent; raises C(NoAnswer)."""
         return reader(seconds, math.inf)(argv)
 
@@ -122,7 +126,7 @@ class HostView:
 
         [] where C(docker) was asked before and found no engine that answers.
         """
-        if "docker" in self._answers and not (self._answers["docker"] or {}).get("reachable"):
+        if self.docker_is_down():
             return []
         containers: list[dict[str, Any]] = self._once(
             "containers", lambda: docker_facts.parse_containers(*self._inspected())
@@ -147,6 +151,10 @@ class HostView:
         rc, text, err = self.run(["docker", "container", "inspect", "--", *ids])
         answered("docker", 0 if says_missing(err) else rc, err)
         return text, err
+
+    def docker_is_down(self) -> bool:
+        """Whether C(docker) was asked before and found no engine that answers."""
+        return "docker" in self._answers and not (self._answers["docker"] or {}).get("reachable")
 
     # --- systemd ---
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import grp
 import os
+import platform
 import pwd
 import re
 import shutil
@@ -42,6 +43,9 @@ VENDORS = (
     ("giga-byte", "gigabyte"),
     ("acer", "acer"),
 )
+
+ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
+"""Names of the kernel for architectures, and Docker's."""
 
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _UNIT = re.compile(r"/([^/\s]+\.service)(?=/|\s|\Z)")
@@ -328,6 +332,12 @@ def read_disks(paths: Iterable[str]) -> dict[str, dict[str, Any]]:
 def read_services(etc: str = "/etc/dgxspark") -> list[str]:
     """Name the services that this collection has put on the host (C(<etc>/services/NAME.json))."""
     return [name[: -len(".json")] for name in names_in(etc, "services") if name.endswith(".json")]
+
+
+def docker_architecture() -> str:
+    """Return the architecture of this host in Docker's terms."""
+    name = platform.machine()
+    return ARCHITECTURES.get(name, name)
 
 
 def management_address() -> str | None:

@@ -139,9 +139,10 @@ FREE = {"gather": ["images"]}
 def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any, more: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(image_probe, "CACHE_DIR", str(tmp_path / "images"))
     fake_run.on("docker image inspect", json.dumps([IMAGE]), rc=1, err="Error: No such image: gone:1\n")
-    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], **more)
+    result = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], state_dir=str(tmp_path), **more
+    )
     up, gone = result["images"]["up:1"], result["images"]["gone:1"]
     assert (up["present"], up["id"], up["probe_from"], gone["present"]) == (True, "sha256:aa", "none", False)
     assert ("spark" in result) is not bool(more) and "msg" not in result
@@ -150,7 +151,9 @@ def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     (tmp_path / "images").mkdir()
     said = {"schema": image_probe.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
     (tmp_path / "images" / "aa.json").write_text(json.dumps(said))
-    up = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], **more)["images"]["up:1"]
+    up = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], state_dir=str(tmp_path), **more
+    )["images"]["up:1"]
     assert (up["probe_from"], up["vllm_version"]) == ("cache", "0.24.0")
 
 
@@ -186,3 +189,15 @@ def test_the_default_is_what_the_documentation_says() -> None:
     options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
     assert options["gather"]["default"] == list(host_report.DEFAULT)
     assert options["gather"]["choices"] == [*host_report.FACTS, *host_report.SECTIONS]
+
+
+def test_an_engine_that_is_down_is_a_fact_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
+) -> None:
+    fake_run.on("docker info", '{"ServerVersion": ""}', rc=1, err="permission denied\n")
+    fake_run.on("docker image inspect", "[]", rc=1, err="permission denied\n")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
+    assert found["images"] is None and "permission denied" in found["spark"]["docker"]["error"]
+    fake_run.silent("docker info")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
+    assert found["images"] is None and "docker" in found["spark"]["unknown"]

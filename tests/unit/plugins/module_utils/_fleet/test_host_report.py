@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view impo
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
-PARAMS = {"disk_paths": ["/"], "hf_home": "/nonexistent", "images": []}
+PARAMS = {"disk_paths": ["/"], "hf_home": "/nonexistent", "images": [], "fail_on_unknown": False}
 
 
 def report(run: Any, place: Any, *sections: str) -> dict[str, Any]:

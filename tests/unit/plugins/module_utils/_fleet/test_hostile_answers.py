@@ -44,8 +44,8 @@ BENCH_FIGURES: dict[str, Any] = {
                                 "tokens_per_step": None, "preemptions": None},
 }  # fmt: skip
 GOOD: dict[str, tuple[Any, Any]] = {
-    "image_info": (
-        answers.IMAGE_INFO,
+    "images": (
+        answers.IMAGES_SECTION,
         {"images": {"an/image:1": {"present": True, "id": ID, "repo_digests": [f"an/image@{ID}"], "os": "linux", "architecture": "arm64",
                                    "size_gib": 20.5, "vllm_version": "0.24.0"}, ID: {"present": False, "id": None}}},
     ),
