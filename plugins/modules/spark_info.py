@@ -33,6 +33,8 @@ options:
       - "V(images): the images of O(images) as Docker and the images themselves describe them."
       - "V(model_files): commit, files, sizes and checksums of O(models); nothing is downloaded."
       - "V(ray): the nodes of the Ray of an engine that spans hosts, by Ray's Python API, from inside one of its containers."
+      - "V(adoption): running containers of vLLM, and programs without a container, that this collection did not start, read as
+        M(dgxspark.vllm.import_recipe) reads them, and how a service of O(adopting) could replace each, beside it or instead of it."
     type: list
     elements: str
     choices:
@@ -49,6 +51,7 @@ options:
       - images
       - model_files
       - ray
+      - adoption
     default:
       - containers
       - gpu
@@ -142,11 +145,19 @@ options:
         description: Where the head of that Ray is found, as C(host:port).
         type: str
         required: true
+  adopting:
+    description:
+      - The planned services of the host for V(adoption), as M(dgxspark.vllm.plan) returns them. Launches that serve the model of one of them,
+        or use its port, are compared with it. Read on the controller.
+    type: list
+    elements: dict
+    default: []
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
   - module: dgxspark.vllm.image_compat
   - module: dgxspark.vllm.endpoint_ready
+  - module: dgxspark.vllm.unmanaged_state
 """
 
 EXAMPLES = r"""
@@ -368,6 +379,105 @@ ray:
       description: What is wrong, empty when nothing is.
       type: str
       sample: ''
+adoption:
+  description: Unmanaged launches of vLLM, and how services of O(adopting) could replace them.
+  returned: with V(adoption) in O(gather)
+  type: dict
+  contains:
+    adopted:
+      description: The launches that a service can take the place of.
+      type: list
+      elements: dict
+      contains:
+        service:
+          description: Name of the service.
+          type: str
+          sample: heavy
+        name:
+          description: Name of the container, of the unit where there is no container.
+          type: str
+          sample: vllm
+        container:
+          description: Name of the container, empty where the unit runs vLLM without one.
+          type: str
+          sample: vllm
+        unit:
+          description: The unit that runs it, empty where none does.
+          type: str
+          sample: vllm.service
+        by:
+          description: What is the same, V(model) or V(port).
+          type: str
+          sample: model
+        way:
+          description: How it is replaced, V(beside) or V(instead).
+          type: str
+          sample: instead
+        why:
+          description: Why so.
+          type: str
+          sample: both want port 8000
+        differences:
+          description: What clients will see another way.
+          type: list
+          elements: str
+          sample: ["--max-model-len: 32768 -> 65536"]
+        url:
+          description: Where the launch answers on its host, empty where that is not known.
+          type: str
+          sample: http://127.0.0.1:8000
+        service_like:
+          description: The launch as a service.
+          type: dict
+        refused:
+          description: Why it is left alone all the same, empty when it is not.
+          type: str
+          sample: ''
+    launches:
+      description: Containers and units of vLLM that were found, whether or not a service matches.
+      type: list
+      elements: dict
+    taken:
+      description: What a service has taken the place of before, as M(dgxspark.vllm.unmanaged_state) noted it.
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: Name of the container or unit.
+          type: str
+          sample: vllm
+        container:
+          description: Name of the container, empty where the unit runs vLLM without one.
+          type: str
+          sample: vllm
+        unit:
+          description: The unit that ran it, empty where none did.
+          type: str
+          sample: ''
+        path:
+          description: File of that unit.
+          type: str
+          sample: ''
+        service:
+          description: The service that took its place.
+          type: str
+          sample: heavy
+        url:
+          description: Where it answered.
+          type: str
+          sample: http://127.0.0.1:8000
+        there:
+          description: Whether it is still on the host, so that it could come back.
+          type: bool
+          sample: true
+    available_gib:
+      description: What is available now.
+      type: float
+      sample: 22.1
+    lines:
+      description: The same for people.
+      type: list
+      elements: str
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -597,6 +707,7 @@ def main() -> None:
                     "address": {"type": "str", "required": True},
                 },
             },
+            "adopting": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )

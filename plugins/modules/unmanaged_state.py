@@ -23,7 +23,7 @@ options:
     type: str
     default: ''
   unit:
-    description: The unit that runs it, as M(dgxspark.vllm.adopt_info) names it.
+    description: The unit that runs it, as C(adoption) of M(dgxspark.vllm.spark_info) names it.
     type: str
     default: ''
   service:
@@ -53,7 +53,7 @@ attributes:
   diff_mode:
     support: none
 seealso:
-  - module: dgxspark.vllm.adopt_info
+  - module: dgxspark.vllm.spark_info
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

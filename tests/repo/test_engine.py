@@ -25,6 +25,7 @@ LOOKS_AT = {
     "generation_looks": "files of a host below a root that it is given, and its accounts",
     "generation_records": "the folder of generations, which it writes, and the time of a record",
     "generation_restore": "files of a host below a root that it is given, which it writes",
+    "launches": "files of units, notes and processes of a host, and its programs through a view",
     "machine": "a host's /proc, /sys and /etc, below a root that it is given, and its accounts",
     "network": "a host's /proc, /sys and /etc, below a root that it is given",
     "host_facts": "the name and the programs of a host, and files of its settings",

@@ -51,6 +51,12 @@ def _ray(view: HostView, request: Request) -> dict[str, Any]:
     return ray_cluster.section(view, request)
 
 
+def _adoption(view: HostView, request: Request) -> dict[str, Any]:
+    from . import launches
+
+    return launches.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -58,7 +64,12 @@ ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, 
 """Facts that depend on what the task asks, each with what stands for it where it is unknown."""
 FACTS = (*host_facts.FACTS, *ASKED)
 """Sections that are parts of C(spark)."""
-SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {"images": _images, "model_files": _model_files, "ray": _ray}
+SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
+    "images": _images,
+    "model_files": _model_files,
+    "ray": _ray,
+    "adoption": _adoption,
+}
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")
 

@@ -166,6 +166,11 @@ class HostView:
         """Return the units that C(other_units) named, those among them that exist."""
         return [unit for unit in self._shown() if unit["name"] in self.other_units]
 
+    def named_units(self, names: list[str]) -> list[dict[str, Any]]:
+        """Return units by their names; one that systemd does not know has C(load_state=not-found)."""
+        shown: list[dict[str, Any]] = self._once(("units", *names), lambda: units.ask(self.run, names))
+        return shown
+
     def _shown(self) -> list[dict[str, Any]]:
         shown: list[dict[str, Any]] = self._once("units", self._show_units)
         return shown
