@@ -27,10 +27,11 @@ options:
   view:
     description:
       - Whom they are for. V(engine) is M(dgxspark.vllm.engine_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
-        M(dgxspark.vllm.generation), V(doctor) M(dgxspark.vllm.doctor_info), V(explain) M(dgxspark.vllm.explain), and
+        M(dgxspark.vllm.generation), V(doctor) M(dgxspark.vllm.doctor_info), V(status) M(dgxspark.vllm.spark_info), V(explain)
+        M(dgxspark.vllm.explain), and
         V(support) M(dgxspark.vllm.support_bundle).
     type: str
-    choices: [engine, proof, record, doctor, explain, support]
+    choices: [engine, proof, record, doctor, status, explain, support]
     required: true
 author:
   - dgxspark.vllm contributors (@dgxspark)

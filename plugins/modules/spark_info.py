@@ -35,6 +35,8 @@ options:
       - "V(ray): the nodes of the Ray of an engine that spans hosts, by Ray's Python API, from inside one of its containers."
       - "V(adoption): running containers of vLLM, and programs without a container, that this collection did not start, read as
         M(dgxspark.vllm.import_recipe) reads them, and how a service of O(adopting) could replace each, beside it or instead of it."
+      - "V(services): whether each of O(services) answers a short completion, with its metrics and the figures of its receipt; all are asked at the same time."
+      - "V(starts): how far starts of O(services) are, why units failed, and which services requests start."
     type: list
     elements: str
     choices:
@@ -52,6 +54,8 @@ options:
       - model_files
       - ray
       - adoption
+      - services
+      - starts
     default:
       - containers
       - gpu
@@ -129,7 +133,7 @@ options:
   state_dir:
     description:
       - Folder of the collection's state on the host. Below it, sums of files are kept in C(models), and answers of images in
-        C(images), except in check mode.
+        C(images), except in check mode. Receipts are read from C(receipts), and last starts from C(starts).
     type: path
     default: /var/lib/dgxspark
   ray:
@@ -152,6 +156,43 @@ options:
     type: list
     elements: dict
     default: []
+  services:
+    description:
+      - The services to ask, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      probe:
+        description:
+          - Where it answers. C(url), C(model) and C(api_key_file), a file on the host, are read. A service without C(url), such as a rank
+            behind the first one, is not asked.
+        type: dict
+        default: {}
+  timeout:
+    description:
+      - Seconds that a service has for its answer.
+    type: float
+    default: 10
+  query_timeout:
+    description:
+      - Seconds that one program may take to answer. All together may be silent for twice as long.
+    type: float
+    default: 30
+  settings_dir:
+    description:
+      - Folder on the host with the settings of deployed services and of the memory guard.
+    type: path
+    default: /etc/dgxspark
+  run_dir:
+    description:
+      - Folder on the host where the helper of the units keeps its records of starts.
+    type: path
+    default: /run/dgxspark
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -478,6 +519,71 @@ adoption:
       description: The same for people.
       type: list
       elements: str
+services:
+  description: One entry per service, in the order of O(services).
+  returned: with V(services) in O(gather)
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the service.
+      type: str
+      sample: heavy
+    ready:
+      description: Whether it gave a completion, V(null) when it was not asked.
+      type: bool
+      sample: true
+    stage:
+      description: The last stage passed, or the one it is stuck in. V(unit) when it was not asked.
+      type: str
+      sample: completion
+    error:
+      description: What is wrong, empty when nothing is.
+      type: str
+      sample: ''
+    kv_cache_usage:
+      description: Share of the KV cache in use, 0 to 1, V(null) when unknown.
+      type: float
+      sample: 0.03
+    requests_running:
+      description: Requests being served, V(null) when unknown.
+      type: int
+      sample: 1
+    requests_waiting:
+      description: Requests in the queue, V(null) when unknown.
+      type: int
+      sample: 0
+    decode_tokens_per_second:
+      description: The last measurement of bench.yml of the deployed service, V(null) without one.
+      type: float
+      sample: 41.5
+    decode_ratio:
+      description: That by its baseline, V(null) when the two are not comparable.
+      type: float
+      sample: 0.97
+    fast_path:
+      description: The mark of its kernels in the receipt, V(ok), V(N off) or V(-). V(null) without a receipt that has one.
+      type: str
+      sample: ok
+starts:
+  description: What is under way with O(services), by the name of a service.
+  returned: with V(starts) in O(gather)
+  type: dict
+  contains:
+    starting:
+      description:
+        - Of each service whose unit starts, the C(stage) of the start, the C(percent) of it where the engine says it, the C(seconds) since
+          the start began, and C(left_seconds) by its last starts; V(null) for unknown figures.
+      type: dict
+    causes:
+      description: Of each service whose unit failed or restarts again and again, the cause and the fix by its journal, where known.
+      type: dict
+    on_demand:
+      description:
+        - Of each service that requests start, what the program says that starts it, its C(state), C(idle_seconds) (V(null) while it works
+          or does not run), C(waiting) (requests), C(pin) (V(warm), V(cold) or empty), C(why) (it is kept so, or a start failed).
+      type: dict
+  sample: {"starting": {}, "causes": {}, "on_demand": {}}
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -666,7 +772,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view impo
     Request,
     Unknown,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import QUERY_SECONDS, reader
 
 
 def note_brought(module: AnsibleModule, images: dict[str, Any]) -> None:
@@ -708,13 +814,25 @@ def main() -> None:
                 },
             },
             "adopting": {"type": "list", "elements": "dict", "default": []},
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"name": {"type": "str", "required": True}, "probe": {"type": "dict", "default": {}}},
+            },
+            "timeout": {"type": "float", "default": 10},
+            "query_timeout": {"type": "float", "default": QUERY_SECONDS},
+            "settings_dir": {"type": "path", "default": "/etc/dgxspark"},
+            "run_dir": {"type": "path", "default": "/run/dgxspark"},
         },
         supports_check_mode=True,
     )
     params = module.params
     request = Request(params, module.check_mode)
+    ask = reader(params["query_timeout"], 2 * params["query_timeout"])
+    view = HostView(ask, params["root"], settings=params["settings_dir"])
     try:
-        found = host_report.report(HostView(reader(), params["root"]), request, params["gather"])
+        found = host_report.report(view, request, params["gather"])
     except (BadRequest, Unknown) as error:
         module.fail_json(msg=str(error))
     note_brought(module, found.get("images") or {})

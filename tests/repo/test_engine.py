@@ -54,6 +54,7 @@ LOOKS_AT = {
     "state_file": "the file of a state, which it writes",
     "systemd": "the service manager, by its socket",
     "unloading": "an Ollama, over HTTP, and the file that says where it is; and it waits",
+    "service_status": "model servers, over HTTP, records and receipts below folders that it is given, and the clocks",
     "staging": "files beside their place, and the clock for their age",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
     "units": "systemd, through the program that it is given, and the clock since boot",

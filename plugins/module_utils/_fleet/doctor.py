@@ -101,7 +101,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What M(dgxspark.vllm.service_info) says of a service."""
+    """One of C(services) of M(dgxspark.vllm.spark_info)."""
 
     ready: bool | None = None
     stage: str | None = None
@@ -238,7 +238,7 @@ class HostReport:
         :param planned: its part of the plan
         :param facts: C(spark) of M(dgxspark.vllm.spark_info)
         :param looked: C(doctor) of M(dgxspark.vllm.doctor_info)
-        :param answers: C(services) of M(dgxspark.vllm.service_info) by name
+        :param answers: C(services) of M(dgxspark.vllm.spark_info) by name
         :param images: C(images) of M(dgxspark.vllm.spark_info)
         :param asked: C({began, ended}) of the task that brought C(looked)
         :returns: the host

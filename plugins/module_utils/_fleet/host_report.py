@@ -57,6 +57,18 @@ def _adoption(view: HostView, request: Request) -> dict[str, Any]:
     return launches.section(view, request)
 
 
+def _services(view: HostView, request: Request) -> list[dict[str, Any]]:
+    from .._proof import service_status
+
+    return service_status.services(view, request)
+
+
+def _starts(view: HostView, request: Request) -> dict[str, Any]:
+    from .._proof import service_status
+
+    return service_status.starts(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -69,6 +81,8 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "model_files": _model_files,
     "ray": _ray,
     "adoption": _adoption,
+    "services": _services,
+    "starts": _starts,
 }
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")

@@ -22,6 +22,8 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "record": (*(key for key in _PROOF if key not in _STARTED), "start_timeout", "gateway", "state", "lock"),
     # M(dgxspark.vllm.doctor_info) reads logs and caches, and asks a question.
     "doctor": ("name", "unit", "container", "cache_dir", "probe"),
+    # M(dgxspark.vllm.spark_info) asks for an answer.
+    "status": ("name", "probe"),
     # M(dgxspark.vllm.explain) reads logs.
     "explain": ("name", "unit", "container", "probe"),
     # M(dgxspark.vllm.support_bundle) reads logs and metrics.
