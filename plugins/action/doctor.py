@@ -111,7 +111,7 @@ class ActionModule(ActionBase):
             for name, answer in said.items()
             if answer.get("failed")
         ]
-        found += (said.get("engines") or {}).get("findings") or []
+        found += ((said.get("engines") or {}).get("engines") or {}).get("findings") or []
         facts = (said.get("host") or {}).get("spark") or {}
         looked = (said.get("doctor") or {}).get("doctor") or {}
         unknown = {**(looked.get("unknown") or {}), **(facts.get("unknown") or {})}

@@ -26,7 +26,7 @@ options:
     required: true
   view:
     description:
-      - Whom they are for. V(engine) is M(dgxspark.vllm.engine_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
+      - Whom they are for. V(engine) is M(dgxspark.vllm.spark_info) with V(engines), V(proof) M(dgxspark.vllm.service_proof), V(record)
         M(dgxspark.vllm.generation), V(doctor) M(dgxspark.vllm.doctor_info), V(status) M(dgxspark.vllm.spark_info), V(explain)
         M(dgxspark.vllm.explain), and
         V(support) M(dgxspark.vllm.support_bundle).
@@ -39,7 +39,8 @@ author:
 
 EXAMPLES = r"""
 - name: Look at the engines
-  dgxspark.vllm.engine_info:
+  dgxspark.vllm.spark_info:
+    gather: [engines]
     services: "{{ spark_plan.services | dgxspark.vllm.service_view('engine') }}"
 """
 

@@ -30,7 +30,7 @@ options:
   looked_from:
     description:
       - Name of a variable that holds that with the answers C(services) (M(dgxspark.vllm.spark_info)), C(engines)
-        (M(dgxspark.vllm.engine_info)), C(deployed) (M(dgxspark.vllm.generation) with V(compare)) and C(doctor)
+        (M(dgxspark.vllm.spark_info) with V(engines)), C(deployed) (M(dgxspark.vllm.generation) with V(compare)) and C(doctor)
         (M(dgxspark.vllm.doctor_info)).
     type: str
     required: true

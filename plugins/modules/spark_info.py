@@ -37,6 +37,9 @@ options:
         M(dgxspark.vllm.import_recipe) reads them, and how a service of O(adopting) could replace each, beside it or instead of it."
       - "V(services): whether each of O(services) answers a short completion, with its metrics and the figures of its receipt; all are asked at the same time."
       - "V(starts): how far starts of O(services) are, why units failed, and which services requests start."
+      - "V(engines): memory, kernels, graphs and drafts of the engines of O(services), compared with the plan. A term of the memory that is
+        off by more than a tenth is a finding with the override that makes the next plan right; so is a kernel, graph or draft that is not
+        the expected one. What cannot be read is V(null) or V(unknown), with a reason."
     type: list
     elements: str
     choices:
@@ -56,6 +59,7 @@ options:
       - adoption
       - services
       - starts
+      - engines
     default:
       - containers
       - gpu
@@ -167,6 +171,28 @@ options:
         description: Name of the service.
         type: str
         required: true
+      unit:
+        description: Its unit. V(spark-NAME.service) unless given.
+        type: str
+      container:
+        description:
+          - Its container. V(spark-NAME) unless given. Other containers of the service by their label, as Ray's, belong to it.
+        type: str
+      rank:
+        description: Its rank on this host, for a service that spans hosts. Tokens, concurrency and drafts are counted by the first rank alone.
+        type: int
+        default: 0
+      cluster:
+        description: How it spans hosts. Only C(executor) is read. V(null) for a service of this host alone.
+        type: dict
+      memory:
+        description: The plan of its memory, one of C(services) that M(dgxspark.vllm.memory_budget) returns.
+        type: dict
+        default: {}
+      fast_path:
+        description: Which kernels, graphs and drafts it is expected to run. Nothing is compared unless given.
+        type: dict
+        default: {}
       probe:
         description:
           - Where it answers. C(url), C(model) and C(api_key_file), a file on the host, are read. A service without C(url), such as a rank
@@ -175,7 +201,7 @@ options:
         default: {}
   timeout:
     description:
-      - Seconds that a service has for its answer.
+      - Seconds that a service has for its answer, and for its metrics.
     type: float
     default: 10
   query_timeout:
@@ -190,14 +216,20 @@ options:
     default: /etc/dgxspark
   run_dir:
     description:
-      - Folder on the host where the helper of the units keeps its records of starts.
+      - Folder on the host where the helper of the units keeps its records of starts, and Ray its sessions.
     type: path
     default: /run/dgxspark
+  os_reserve_gib:
+    description:
+      - What the plan leaves to everything but services, GiB. Not compared unless given.
+    type: float
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
   - module: dgxspark.vllm.image_compat
   - module: dgxspark.vllm.endpoint_ready
+  - module: dgxspark.vllm.memory_budget
+  - module: dgxspark.vllm.receipt
   - module: dgxspark.vllm.unmanaged_state
 """
 
@@ -231,6 +263,32 @@ EXAMPLES = r"""
 - name: Refuse a host that is no Spark
   ansible.builtin.assert:
     that: host.spark.machine.is_spark
+
+- name: Plan the memory
+  dgxspark.vllm.memory_budget:
+    services: "{{ services }}"
+  delegate_to: localhost
+  register: budget
+
+- name: Compare memory and kernels of an engine with the plan
+  dgxspark.vllm.spark_info:
+    gather: [engines]
+    services:
+      - name: heavy
+        memory: "{{ budget.services.heavy }}"
+        probe:
+          url: http://127.0.0.1:8001
+        fast_path:
+          moe_backend:
+            any_of: [marlin]
+            why: moe-backend asks for it
+    os_reserve_gib: 5.2
+  become: true
+  register: compared
+
+- name: Show the measured overhead
+  ansible.builtin.debug:
+    var: compared.engines.services.heavy.override
 """
 
 RETURN = r"""
@@ -584,6 +642,90 @@ starts:
           or does not run), C(waiting) (requests), C(pin) (V(warm), V(cold) or empty), C(why) (it is kept so, or a start failed).
       type: dict
   sample: {"starting": {}, "causes": {}, "on_demand": {}}
+engines:
+  description: What the engines of O(services) took of memory and run, compared with their plan term by term.
+  returned: with V(engines) in O(gather)
+  type: dict
+  contains:
+    services:
+      description: One entry a service, by name.
+      type: dict
+      contains:
+        terms:
+          description:
+            - Every term with C(planned) (low, typical, high), C(measured), C(off_percent) (against typical), C(unit), C(verdict),
+              C(reason) and C(override).
+            - C(verdict) is V(as_planned) (within a tenth, or what the figures scatter by themselves), V(within_range) (between
+              low and high), V(over), V(under), V(not_planned), V(not_comparable) or V(unknown); the last two have a C(reason).
+            - C(inside) is the requested memory less weights and KV cache; C(outside) is the residency less the requested memory.
+          type: dict
+          sample:
+            inside:
+              planned: {low: 0.8, typical: 2.5, high: 4.0}
+              measured: 4.5
+              off_percent: 80.0
+              unit: GiB
+              verdict: over
+              reason: ''
+              override: {overheads: {inside_gib: 4.5}}
+        override:
+          description: The overrides of all its terms together, as keys of the service.
+          type: dict
+          sample: {overheads: {inside_gib: 4.5}}
+        measured:
+          description: The measured figures for a receipt.
+          type: dict
+          sample: {weights_gib: 74.85, kv_cache_gib: 18.4, kv_cache_tokens: 1657493, start_seconds: 412.0}
+        start:
+          description:
+            - What its start took, term by term, with what tells its launch from others; plans to come go by it.
+            - V(null) where the plan or the start-up lines do not say enough, and where it runs from another plan.
+          type: dict
+          sample: {weights_gib: 7.64, inside_gib: 0.97, kv_cache_gib: 30.98, max_num_batched_tokens: 2048, driver: 580.159.03}
+        log:
+          description:
+            - What the start-up lines say of memory. C(tokens_count) is V(blocks) where C(kv_cache_tokens) counts the tokens of all blocks
+              (vLLM up to 0.20.0) and V(requests) where it is the concurrency times the length.
+          type: dict
+        checks:
+          description:
+            - Every check of the fast path with C(expected), C(found), C(verdict) and C(reason).
+            - C(verdict) is V(ok), V(off), V(not_asked) (nothing was expected) or V(unknown), which has a C(reason).
+          type: dict
+          sample:
+            moe_backend: {expected: [marlin], found: [flashinfer_cutlass], verdict: "off", reason: ''}
+        runs:
+          description: What the start-up lines say of kernels, graphs and drafts.
+          type: dict
+        counted:
+          description: What C(/metrics) counts since the start of the engine.
+          type: dict
+          sample: {drafts: 105, drafted: 630, accepted: 149, acceptance: 0.237, accepted_length: 2.42}
+        fast_path:
+          description: What a receipt keeps of the fast path. C(mark) is V(ok), V(N off), or V(-) where next to nothing is known.
+          type: dict
+        findings:
+          description: The findings of this service, of memory and then of the fast path.
+          type: list
+          elements: dict
+    system:
+      description: The term of everything but services, in the shape of C(terms).
+      type: dict
+    findings:
+      description:
+        - All findings, those of the host included. Errors and warnings among them are shown as warnings of the task. A finding is an error
+          only where the recipe requires what is missing.
+      type: list
+      elements: dict
+      sample:
+        - rule: residency.inside
+          severity: warning
+          service: heavy
+          message: >-
+            heavy uses 4.50 GiB inside the memory that it asks for, beside weights and KV cache; the plan has 2.50 (from 0.80 to 4.00) GiB
+            (+80 %), and the KV cache is that much smaller.
+          fix: "Plan again with this in the service heavy: overheads: {inside_gib: 4.5}"
+          basis: measured
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -772,6 +914,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view impo
     Request,
     Unknown,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import QUERY_SECONDS, reader
 
 
@@ -818,12 +961,13 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "default": [],
-                "options": {"name": {"type": "str", "required": True}, "probe": {"type": "dict", "default": {}}},
+                "options": service_arguments.SERVICE,
             },
             "timeout": {"type": "float", "default": 10},
             "query_timeout": {"type": "float", "default": QUERY_SECONDS},
             "settings_dir": {"type": "path", "default": "/etc/dgxspark"},
             "run_dir": {"type": "path", "default": "/run/dgxspark"},
+            "os_reserve_gib": {"type": "float"},
         },
         supports_check_mode=True,
     )

@@ -69,6 +69,12 @@ def _starts(view: HostView, request: Request) -> dict[str, Any]:
     return service_status.starts(view, request)
 
 
+def _engines(view: HostView, request: Request) -> dict[str, Any]:
+    from .._proof import engines
+
+    return engines.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -83,6 +89,7 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "adoption": _adoption,
     "services": _services,
     "starts": _starts,
+    "engines": _engines,
 }
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")

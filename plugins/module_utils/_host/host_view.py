@@ -9,6 +9,7 @@ below /proc and /sys are read in C(machine.py) and C(network.py).
 
 from __future__ import annotations
 
+import fnmatch
 import math
 import platform
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -167,7 +168,9 @@ class HostView:
         return [unit for unit in self._shown() if unit["name"] in self.other_units]
 
     def named_units(self, names: list[str]) -> list[dict[str, Any]]:
-        """Return units by their names; one that systemd does not know has C(load_state=not-found)."""
+        """Return units by their names; one that does not exist is left out, or has C(load_state=not-found)."""
+        if all(fnmatch.fnmatch(name, units.UNIT_GLOB) for name in names):
+            return [unit for unit in self.units() if unit["name"] in names]
         shown: list[dict[str, Any]] = self._once(("units", *names), lambda: units.ask(self.run, names))
         return shown
 

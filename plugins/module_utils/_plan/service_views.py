@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._proof import engines, host_proof
+from .._proof import host_proof, service_arguments
 
 _PROOF = tuple(host_proof.ARGUMENTS["services"]["options"])
 _STARTED = ("argv", "env", "parts", "fingerprint")
 
 VIEWS: dict[str, tuple[str, ...]] = {
-    # M(dgxspark.vllm.engine_info) compares with it what an engine took and runs.
-    "engine": tuple(engines.SERVICE),
+    # M(dgxspark.vllm.spark_info) compares with it what an engine took and runs.
+    "engine": tuple(service_arguments.SERVICE),
     # M(dgxspark.vllm.service_proof) asks for an answer too, and says in the receipt how the engine was started.
     "proof": _PROOF,
     # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started.

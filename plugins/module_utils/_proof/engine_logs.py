@@ -12,7 +12,8 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._common.foreign_text import decode_text
-from .._host import beneath, units
+from .._host import beneath
+from .._host.host_view import HostView
 from .._runtime.command import noted
 
 # systemd tells the second, and the clocks of the two are read one after the other.
@@ -22,9 +23,9 @@ MOST_BYTES = 4 * 2**20
 SESSION_LOGS = ("worker-*.out", "worker-*.err")
 
 
-def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
-    """Since when each unit has been active, as far as it is."""
-    shown = noted({}, [], units.ask, run, names)
+def read_units(view: HostView, names: list[str]) -> dict[str, str | None]:
+    """Return since when each unit has been active, by name; units that are not active are left out."""
+    shown = noted({}, [], view.named_units, names)
     return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,23 +13,10 @@ from typing import Any, TypeVar
 from .._cluster import ray_cluster
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
-from .._host.host_view import HostView
+from .._host.host_view import HostView, Request
 from .._runtime import endpoint
 from . import engine_logs, fast_path, residency
 
-Run = Callable[[list[str]], "tuple[int, str, str]"]
-
-SERVICE: dict[str, dict[str, Any]] = {
-    "name": {"type": "str", "required": True},
-    "unit": {"type": "str"},
-    "container": {"type": "str"},
-    "rank": {"type": "int", "default": 0},
-    "cluster": {"type": "dict"},
-    "memory": {"type": "dict", "default": {}},
-    "fast_path": {"type": "dict", "default": {}},
-    "probe": {"type": "dict", "default": {}},
-}
-"""What modules are told of a service that C(look) is asked about, as Ansible has arguments; C(Engine.read) reads it."""
 Self = TypeVar("Self", bound="Engine")
 
 
@@ -53,7 +40,7 @@ class Engine:
 
     @classmethod
     def read(cls: type[Self], given: Mapping[str, Any]) -> Self:
-        """Return a service of the arguments of a module, with its unit and its container."""
+        """Return a service of the arguments of a module, with its unit and its container; see C(service_arguments.SERVICE)."""
         probe = given["probe"] or {}
         more: dict[str, Any] = {
             **given,
@@ -78,7 +65,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Looked:
-    """What an engine took and what it runs, beside its plan; C(plain) is one of C(services) of M(dgxspark.vllm.engine_info).
+    """What an engine took and what it runs, beside its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
 
     record: what a receipt keeps of the fast path. start: what one keeps of its start, None where it cannot be told.
     """
@@ -109,21 +96,34 @@ class Looked:
         }
 
 
-def look(
-    run: Run, services: Sequence[Engine], os_reserve_gib: float | None, timeout: float, root: str, run_dir: Path
-) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
-    """Look at all engines of a host, as M(dgxspark.vllm.engine_info) does.
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return the section C(engines) of M(dgxspark.vllm.spark_info); errors and warnings among its findings become warnings of the task."""
+    params = request.params
+    services = [Engine.read(service) for service in params["services"]]
+    looked, system, findings = look(
+        view, services, params["os_reserve_gib"], params["timeout"], Path(params["run_dir"])
+    )
+    request.warnings += [f"{finding.message} {finding.fix}" for finding in findings if finding.severity != "info"]
+    return {
+        "services": {name: engine.plain() for name, engine in looked.items()},
+        "system": asdict(system),
+        "findings": [finding.to_dict() for finding in findings],
+    }
 
-    :param run: runs docker and systemctl
+
+def look(
+    view: HostView, services: Sequence[Engine], os_reserve_gib: float | None, timeout: float, run_dir: Path
+) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
+    """Compare all engines of a host with their plan.
+
+    :param view: of the host
     :param services: that are asked about
     :param os_reserve_gib: what the plan keeps for everything else, GiB, None where it is not known
     :param timeout: seconds for each C(/metrics)
-    :param root: where C(/proc) is read
     :param run_dir: where the helper of the units keeps its records
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
-    active_since = engine_logs.read_units(run, [service.unit for service in services])
-    view = HostView(run, root)
+    active_since = engine_logs.read_units(view, [service.unit for service in services])
     containers = view.containers()
     gpu = view.gpu(containers)
     held = gpu_memory(gpu)
@@ -132,7 +132,7 @@ def look(
     uses: list[residency.HostUse] = []
     for service in services:
         names = engine_logs.containers_of(service.name, service.container, containers)
-        lines, reason = engine_logs.read_logs(run, names, active_since.get(service.unit))
+        lines, reason = engine_logs.read_logs(view.run, names, active_since.get(service.unit))
         if not names:
             reason = f"the container {service.main_container} is not running"
         workers: list[str] = []

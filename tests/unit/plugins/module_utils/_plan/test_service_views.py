@@ -18,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
 
 MODULES = {
-    "engine": "engine_info",
+    "engine": "spark_info",
     "proof": "service_proof",
     "doctor": "doctor_info",
     "support": "support_bundle",

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engine_logs
 
 
@@ -44,8 +45,8 @@ def test_units_that_are_not_active_have_no_moment(fake_run: Any) -> None:
         "Id=a.service\nActiveState=active\nActiveEnterTimestamp=Fri 2026-11-20 09:33:00 UTC\n\n"
         "Id=b.service\nActiveState=failed\nActiveEnterTimestamp=\n",
     )
-    assert list(engine_logs.read_units(fake_run, ["a.service", "b.service"])) == ["a.service"]
-    assert engine_logs.read_units(fake_run, []) == {}
+    assert list(engine_logs.read_units(HostView(fake_run), ["a.service", "b.service"])) == ["a.service"]
+    assert engine_logs.read_units(HostView(fake_run), []) == {}
 
 
 @pytest.mark.parametrize("sessions", [[], ["session_2026-11-20_09-25-00_1"]])

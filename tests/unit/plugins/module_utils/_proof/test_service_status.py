@@ -80,7 +80,8 @@ def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any,
             pytest.raises(SystemExit),
         ):
             spark_info.main()
-        return json.loads(capsys.readouterr().out)["services"]
+        answers: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["services"]
+        return answers
 
     heavy, never = ask()
     assert (heavy["decode_tokens_per_second"], heavy["decode_ratio"]) == (38.0, 0.9)
