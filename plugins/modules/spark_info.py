@@ -40,6 +40,8 @@ options:
       - "V(engines): memory, kernels, graphs and drafts of the engines of O(services), compared with the plan. A term of the memory that is
         off by more than a tenth is a finding with the override that makes the next plan right; so is a kernel, graph or draft that is not
         the expected one. What cannot be read is V(null) or V(unknown), with a reason."
+      - "V(health): known messages in the logs of the kernel and of engines, receipts, disks, clock, load of the GPU, pending reboots, unused
+        images, registries and compile caches, and the answer of each of O(services) to a question."
     type: list
     elements: str
     choices:
@@ -60,6 +62,7 @@ options:
       - services
       - starts
       - engines
+      - health
     default:
       - containers
       - gpu
@@ -85,7 +88,8 @@ options:
     default: /
   disk_paths:
     description:
-      - Paths whose file systems are measured. A path that does not exist yet is judged by its nearest parent.
+      - Paths whose file systems are measured, by V(health) beside those of logs and of Docker. A path that does not exist yet is judged by its
+        nearest parent.
     type: list
     elements: path
     default: []
@@ -193,6 +197,9 @@ options:
         description: Which kernels, graphs and drafts it is expected to run. Nothing is compared unless given.
         type: dict
         default: {}
+      cache_dir:
+        description: Its folder of compile caches.
+        type: path
       probe:
         description:
           - Where it answers. C(url), C(model) and C(api_key_file), a file on the host, are read. A service without C(url), such as a rank
@@ -223,10 +230,26 @@ options:
     description:
       - What the plan leaves to everything but services, GiB. Not compared unless given.
     type: float
+  log_lines:
+    description:
+      - Last lines that V(health) reads of each log of an engine.
+    type: int
+    default: 500
+  ask_services:
+    description:
+      - Whether V(health) asks each of O(services) a question, with greedy sampling, to detect degenerate output.
+    type: bool
+    default: true
+  answer_timeout:
+    description:
+      - Seconds that a service has for its answer to that question.
+    type: float
+    default: 30
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
   - module: dgxspark.vllm.image_compat
+  - module: dgxspark.vllm.doctor
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.memory_budget
   - module: dgxspark.vllm.receipt
@@ -726,6 +749,35 @@ engines:
             (+80 %), and the KV cache is that much smaller.
           fix: "Plan again with this in the service heavy: overheads: {inside_gib: 4.5}"
           basis: measured
+health:
+  description: What only a running host shows. Parts that could not be read are empty or V(null), with the program in C(unknown).
+  returned: with V(health) in O(gather)
+  type: dict
+  sample:
+    clock: {now: 1790000000.2, synchronized: true}
+    disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
+    docker_proxies: {/home/me/.docker/config.json: [HTTPS_PROXY]}
+    driver_packages: {'595': [libnvidia-compute-595]}
+    gpu_error: ''
+    gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
+    helpers: {docker.service: {active: true, enabled: true}}
+    kernel_log: {}
+    last_boot: {ended: 1789990000.0, shut_down: true}
+    no_initrd: [6.17.0-1032-nvidia]
+    reboot_required: false
+    reboot_packages: []
+    receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
+    registries: [nvcr.io]
+    shm_gib: 0.0
+    soc_c: 48.2
+    starts: {heavy: [{at: '2026-11-23T08:00:00Z', launch: 5f1c, seconds: 214.0, stages: {gate: 4.0, load: 120.0}, said: {compile_seconds: 38.0}}]}
+    unused_images: [{ref: 'vllm/vllm-openai:v0.19.0', gib: 21.3}]
+    services:
+      heavy:
+        log: {id: none, stage: serving, error: '', cause: 'none: the engine serves, and the log has no error', fix: '', source: none}
+        answer: {text: The sea is wide., error: ''}
+        cache: {path: /var/cache/dgxspark/heavy, oldest: 1790000000.0}
+        unit_changed: 1790000000.0
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -961,20 +1013,24 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "default": [],
-                "options": service_arguments.SERVICE,
+                "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
             },
             "timeout": {"type": "float", "default": 10},
             "query_timeout": {"type": "float", "default": QUERY_SECONDS},
             "settings_dir": {"type": "path", "default": "/etc/dgxspark"},
             "run_dir": {"type": "path", "default": "/run/dgxspark"},
             "os_reserve_gib": {"type": "float"},
+            "log_lines": {"type": "int", "default": 500},
+            "ask_services": {"type": "bool", "default": True},
+            "answer_timeout": {"type": "float", "default": 30},
         },
         supports_check_mode=True,
     )
     params = module.params
     request = Request(params, module.check_mode)
     ask = reader(params["query_timeout"], 2 * params["query_timeout"])
-    view = HostView(ask, params["root"], settings=params["settings_dir"])
+    others = host_report.HELPERS if "health" in params["gather"] else ()
+    view = HostView(ask, params["root"], settings=params["settings_dir"], other_units=others)
     try:
         found = host_report.report(view, request, params["gather"])
     except (BadRequest, Unknown) as error:

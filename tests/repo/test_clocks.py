@@ -29,7 +29,7 @@ WHY = {
     "plugins/module_utils/_host/file_times.py": "dates by the monotonic clock, and doubts a date of the future",
     "plugins/module_utils/_host/staging.py": "an age in either direction: a draft takes a moment",
     "plugins/modules/component.py": "with the monotonic clock of the same moment, for file_times",
-    "plugins/modules/doctor_info.py": "the clock is what is asked; ages of days; the cache of an engine against its unit, as a hint",
+    "plugins/module_utils/_fleet/host_health.py": "the clock is what is asked; ages of days; the cache of an engine against its unit, as a hint",
     "plugins/module_utils/_proof/service_status.py": "the date of a state file that is rewritten each 15 s, in either direction",
     "plugins/action/bundle.py": "an age: the draft of a transfer that was cut off is removed after a while",
     "plugins/plugin_utils/image_plans.py": "an age of a day; a date of the future is asked again",

@@ -34,6 +34,7 @@ LOOKS_AT = {
     "controller": "the name of the machine and of the account that it runs on",
     "host_lock": "a lock and notes below a folder of the host, and a clock to wait by",
     "compile_cache": "the folder of a service's caches, and the notes of the host",
+    "host_health": "logs, folders, accounts and clock of a host, its programs through a view, and model servers, over HTTP",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "host_proof": "programs of a host and the files of receipts, through the module that it is given",
     "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",

@@ -75,6 +75,12 @@ def _engines(view: HostView, request: Request) -> dict[str, Any]:
     return engines.section(view, request)
 
 
+def _health(view: HostView, request: Request) -> dict[str, Any]:
+    from . import host_health
+
+    return host_health.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -90,9 +96,12 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "services": _services,
     "starts": _starts,
     "engines": _engines,
+    "health": _health,
 }
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")
+HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
+"""Units beside those of services whose state V(health) reports."""
 
 
 def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[str, Any]:

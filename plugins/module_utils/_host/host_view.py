@@ -195,8 +195,13 @@ class HostView:
         found: dict[str, Any] | None = self._once("gpu", lambda: self._ask_gpu(containers))
         return found
 
+    def gpu_query(self) -> tuple[int, str, str]:
+        """Return exit code, output and messages of nvidia-smi, asked for its GPUs."""
+        answer: tuple[int, str, str] = self._once("gpu query", lambda: self.run(nvidia_smi.GPU_QUERY))
+        return answer
+
     def _ask_gpu(self, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
-        rc, out, err = self.run(nvidia_smi.GPU_QUERY)
+        rc, out, err = self.gpu_query()
         answered("nvidia-smi", 0 if rc in nvidia_smi.NO_GPU else rc, err or out)
         gpus = nvidia_smi.parse_gpu_query(out) if rc == 0 else []
         if not gpus:

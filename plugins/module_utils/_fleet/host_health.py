@@ -1,130 +1,12 @@
-#!/usr/bin/python
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Report what only a running host shows: logs, receipts, disks, clock, images, answers."""
+"""Logs, receipts, disks, clock, pending reboots and answers of a host: the section C(health) of M(dgxspark.vllm.spark_info).
+
+C(doctor.py) makes findings of it on the controller. Logs are searched for known messages; only counts and the last matching line are returned.
+"""
 
 from __future__ import annotations
-
-DOCUMENTATION = r"""
-module: doctor_info
-short_description: Report what only a running host shows
-version_added: 0.1.0
-description:
-  - Reads what M(dgxspark.vllm.doctor) needs in addition to facts, plan and proof. It searches the logs of the kernel and of engines for
-    known messages, and reads receipts and their age, disks, clock, load of the GPU, pending reboots, images that no container uses,
-    registries that Docker is logged in to, and compile caches.
-  - Sends each service one prompt, with greedy sampling, to detect degenerate output. O(ask=false) skips that.
-  - Of logs only counts and the last matching line are returned.
-options:
-  services:
-    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      name:
-        description: Name of the service.
-        type: str
-        required: true
-      unit:
-        description: Its unit.
-        type: str
-        required: true
-      container:
-        description: Its container.
-        type: str
-        required: true
-      cache_dir:
-        description: Its folder of compile caches.
-        type: path
-      probe:
-        description: Where it answers; C(url), C(model) and C(api_key_file) are read.
-        type: dict
-        default: {}
-  paths:
-    description: Folders whose disks are looked at, beside those of logs and of Docker.
-    type: list
-    elements: path
-    default: []
-  lines:
-    description: Last lines that are read of each log of an engine.
-    type: int
-    default: 500
-  ask:
-    description: Whether to ask each service a question.
-    type: bool
-    default: true
-  timeout:
-    description: Seconds that a service has for its answer.
-    type: float
-    default: 30
-  receipts:
-    description: Folder of the receipts.
-    type: path
-    default: /var/lib/dgxspark/receipts
-  starts:
-    description: Folder with what the stages of the last starts of services took.
-    type: path
-    default: /var/lib/dgxspark/starts
-    version_added: 0.1.0
-  root:
-    description: Where C(/sys) is read. Simulated Sparks show their own there.
-    type: path
-    default: /
-extends_documentation_fragment:
-  - dgxspark.vllm.attributes
-  - dgxspark.vllm.attributes.read_only
-seealso:
-  - module: dgxspark.vllm.doctor
-author:
-  - dgxspark.vllm contributors (@dgxspark)
-"""
-
-EXAMPLES = r"""
-- name: Query the host
-  dgxspark.vllm.doctor_info:
-    services:
-      - name: heavy
-        unit: spark-heavy.service
-        container: spark-heavy
-        probe: {url: http://127.0.0.1:8001, model: heavy}
-    paths: [/srv/huggingface]
-  become: true
-  register: looked
-"""
-
-RETURN = r"""
-doctor:
-  description: What was found. Parts that could not be read are empty or null.
-  returned: success
-  type: dict
-  sample:
-    clock: {now: 1790000000.2, synchronized: true}
-    disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
-    docker_proxies: {/home/me/.docker/config.json: [HTTPS_PROXY]}
-    driver_packages: {'595': [libnvidia-compute-595]}
-    gpu_error: ''
-    gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
-    helpers: {docker.service: {active: true, enabled: true}}
-    kernel_log: {}
-    last_boot: {ended: 1789990000.0, shut_down: true}
-    no_initrd: [6.17.0-1032-nvidia]
-    reboot_required: false
-    reboot_packages: []
-    receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
-    registries: [nvcr.io]
-    shm_gib: 0.0
-    soc_c: 48.2
-    starts: {heavy: [{at: '2026-11-23T08:00:00Z', launch: 5f1c, seconds: 214.0, stages: {gate: 4.0, load: 120.0}, said: {compile_seconds: 38.0}}]}
-    unused_images: [{ref: 'vllm/vllm-openai:v0.19.0', gib: 21.3}]
-    services:
-      heavy:
-        log: {id: none, stage: serving, error: '', cause: 'none: the engine serves, and the log has no error', fix: '', source: none}
-        answer: {text: The sea is wide., error: ''}
-        cache: {path: /var/cache/dgxspark/heavy, oldest: 1790000000.0}
-        unit_changed: 1790000000.0
-"""
 
 import os
 import pwd
@@ -135,26 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
+from .._common.foreign_text import parse_json
+from .._common.sizes import GIB
+from .._host import docker_facts, host_update, machine, nvidia_smi, units
+from .._host.host_view import HostView, Request
+from .._proof import explain, receipts
+from .._runtime import endpoint, start_stages, state_file
+from .._runtime.command import answered, noted, says_missing
+from . import doctor_signs
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_update, machine, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, start_stages, state_file
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
-    answered,
-    noted,
-    reader,
-    says_missing,
-)
-
-LOOK_SECONDS = 15.0  # that a program may take
-
-HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
-LOAD_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu,clocks.sm,power.draw", "--format=csv,noheader,nounits"]
 KERNEL_LINES = 20000
 PROXIES = {
     "allProxy": "ALL_PROXY",
@@ -173,67 +44,50 @@ MOST_FILES = 2000
 """Files of a compile cache that are looked at."""
 
 
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "services": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "unit": {"type": "str", "required": True},
-                    "container": {"type": "str", "required": True},
-                    "cache_dir": {"type": "path"},
-                    "probe": {"type": "dict", "default": {}},
-                },
-            },
-            "paths": {"type": "list", "elements": "path", "default": []},
-            "lines": {"type": "int", "default": 500},
-            "ask": {"type": "bool", "default": True},
-            "timeout": {"type": "float", "default": 30},
-            "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
-            "starts": {"type": "path", "default": "/var/lib/dgxspark/starts"},
-            "root": {"type": "path", "default": "/"},
-        },
-        supports_check_mode=True,
-    )
-    params, run = module.params, reader(LOOK_SECONDS)
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return what only a running host shows; parts that could not be read are empty or None, with the reason in C(unknown)."""
+    params, run = request.params, view.run
+    services = [
+        {
+            **service,
+            "unit": service["unit"] or f"spark-{service['name']}.service",
+            "container": service["container"] or f"spark-{service['name']}",
+        }
+        for service in params["services"]
+    ]
+    names, state = [service["name"] for service in services], Path(params["state_dir"])
     unknown: dict[str, str] = {}
-    rc, text, _err = noted(unknown, (124, "", ""), run, docker_facts.INFO_COMMAND)
-    docker = noted(unknown, {}, docker_facts.parse_info, text) if rc != 127 else {}
-    boxes = noted(unknown, [], HostView(run).containers)
-    running = {item["name"] for item in boxes if item["state"] == "running"}
-    with ThreadPoolExecutor(max_workers=max(len(params["services"]), 1)) as pool:
-        asked = [pool.submit(question, one, params["timeout"]) for one in params["services"] if params["ask"]]
-        services = {one["name"]: look_at(run, one, running, params["lines"], unknown) for one in params["services"]}
-        for one, answer in zip(params["services"], asked):
-            services[one["name"]]["answer"] = answer.result()
-    load, error = noted(unknown, ({}, ""), gpu_load, run)
-    paths = [*params["paths"], "/", "/var/log", *([docker["root_dir"]] if docker.get("root_dir") else [])]
-    found = {
+    docker = view.docker() or {}
+    boxes = noted(unknown, [], view.containers)
+    running = {box["name"] for box in boxes if box["state"] == "running"}
+    with ThreadPoolExecutor(max_workers=max(len(services), 1)) as pool:
+        asked = [pool.submit(question, each, params["answer_timeout"]) for each in services if params["ask_services"]]
+        looked = {each["name"]: look_at(run, each, running, params["log_lines"], unknown) for each in services}
+        for name, answer in zip(names, asked):
+            looked[name]["answer"] = answer.result()
+    load, error = noted(unknown, ({}, ""), gpu_load, view)
+    paths = [*params["disk_paths"], "/", "/var/log", *([docker["root_dir"]] if docker.get("root_dir") else [])]
+    health = {
         "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
         "disks": machine.read_disks(dict.fromkeys(paths)),
-        "docker_proxies": docker_proxies(one["unit"] for one in params["services"]),
-        "driver_packages": noted(unknown, {}, driver_packages, run, params["root"]),
+        "docker_proxies": docker_proxies(service["unit"] for service in services),
+        "driver_packages": noted(unknown, {}, driver_packages, run, view.root),
         "gpu_error": error,
         "gpu_load": load,
-        "helpers": noted(unknown, {}, helpers, run),
+        "helpers": noted(unknown, {}, helpers, view),
         "kernel_log": noted(unknown, {}, kernel_log, run),
         "last_boot": noted(unknown, {}, last_boot, run),
-        "no_initrd": no_initrd(Path(params["root"], "boot")),
+        "no_initrd": no_initrd(Path(view.root, "boot")),
         **reboot(),
-        "receipts": read_receipts(Path(params["receipts"])),
+        "receipts": read_receipts(state / "receipts"),
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
-        "soc_c": warmest(params["root"]),
-        "starts": {one["name"]: last_starts(Path(params["starts"]), one["name"]) for one in params["services"]},
-        "unused_images": noted(unknown, [], unused_images, run) if docker.get("reachable") else [],
-        "services": services,
-        "unknown": unknown,
+        "soc_c": warmest(view.root),
+        "starts": {name: last_starts(state / "starts", name) for name in names},
+        "unused_images": noted(unknown, [], unused_images, view) if docker.get("reachable") else [],
+        "services": looked,
     }
-    module.exit_json(changed=False, doctor=found)
+    return {**health, "unknown": {**view.unknown, **unknown}}
 
 
 def look_at(
@@ -309,20 +163,15 @@ def oldest(folder: Path) -> float | None:
     return min(times) if times else None
 
 
-def gpu_load(run: Any) -> tuple[dict[str, float | None], str]:
-    """Return load, clock and power of the GPU, and what nvidia-smi says where it cannot tell."""
-    rc, out, err = run(LOAD_QUERY)
+def gpu_load(view: HostView) -> tuple[dict[str, float | None], str]:
+    """Return load, clock and power of the GPU, and what nvidia-smi prints where it cannot tell."""
+    rc, out, err = view.gpu_query()
     if rc != 0:
-        said = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()]
-        return {}, (said[0][:200] if said else f"exit code {rc}") if rc != 127 else ""
-    cells = [cell.strip() for cell in out.strip().splitlines()[0].split(",")] if out.strip() else []
-    names = ("utilization", "sm_mhz", "power_w")
-    return {name: number(cell) for name, cell in zip(names, cells)}, ""
-
-
-def number(text: str) -> float | None:
-    """Read a figure; nvidia-smi writes [N/A] for what it does not know."""
-    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
+        printed = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()]
+        return {}, (printed[0][:200] if printed else f"exit code {rc}") if rc != 127 else ""
+    device = next(iter(nvidia_smi.parse_gpu_query(out)), {})
+    names = {"utilization": "utilization_percent", "sm_mhz": "sm_clock_mhz", "power_w": "power_w"}
+    return {name: device.get(key) for name, key in names.items()} if device else {}, ""
 
 
 def synchronized(run: Any) -> bool | None:
@@ -331,11 +180,11 @@ def synchronized(run: Any) -> bool | None:
     return {"yes": True, "no": False}.get(out.strip()) if rc == 0 else None
 
 
-def helpers(run: Any) -> dict[str, dict[str, Any]]:
-    """State of other units that matter; those that are not there are left out."""
+def helpers(view: HostView) -> dict[str, dict[str, Any]]:
+    """Return the state of other units that matter, by name; missing ones are left out."""
     return {
         unit["name"]: {"active": unit["active_state"] == "active", "enabled": unit["enabled"]}
-        for unit in units.ask(run, list(HELPERS))
+        for unit in view.others()
         if unit["load_state"] == "loaded"
     }
 
@@ -479,9 +328,9 @@ def warmest(root: str) -> float | None:
     return max((int(text) / 1000 for text in found if text.strip().isdigit()), default=None)
 
 
-def unused_images(run: Any) -> list[dict[str, Any]]:
+def unused_images(view: HostView) -> list[dict[str, Any]]:
     """Images that no container uses, running or not, with their size."""
-    rc, out, err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    rc, out, err = view.run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
     answered("docker", rc, err)
     names: dict[str, str] = {}
     for line in out.splitlines() if rc == 0 else []:
@@ -490,9 +339,9 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
         names.setdefault(image_id, name)
     if not names:
         return []
-    used = {container["image_id"] for container in HostView(run).containers()}
+    used = {container["image_id"] for container in view.containers()}
     # One that is removed between the two calls makes inspect fail, but it still prints the others.
-    rc, out, err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
+    rc, out, err = view.run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
     answered("docker", 0 if says_missing(err) else rc, err)
     found = []
     for line in out.splitlines():
@@ -500,7 +349,3 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
         if image_id in names and image_id not in used and size.isdigit():
             found.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
     return sorted(found, key=lambda image: str(image["ref"]))
-
-
-if __name__ == "__main__":
-    main()
