@@ -42,6 +42,7 @@ options:
         the expected one. What cannot be read is V(null) or V(unknown), with a reason."
       - "V(health): known messages in the logs of the kernel and of engines, receipts, disks, clock, load of the GPU, pending reboots, unused
         images, registries and compile caches, and the answer of each of O(services) to a question."
+      - "V(distribution): images and models of the host, file by file, and how other nodes reach it, as M(dgxspark.vllm.spread) needs it."
     type: list
     elements: str
     choices:
@@ -63,6 +64,7 @@ options:
       - starts
       - engines
       - health
+      - distribution
     default:
       - containers
       - gpu
@@ -127,7 +129,7 @@ options:
     default: []
   models:
     description:
-      - Models to report for V(model_files). C(repo) is needed; C(revision) is V(main) when left out; C(only) limits it to files by
+      - Models to report for V(model_files) and V(distribution). C(repo) is needed; C(revision) is V(main) when left out; C(only) limits it to files by
         patterns. C(locked) is a commit to look for where the revision leads to none.
     type: list
     elements: dict
@@ -245,6 +247,23 @@ options:
       - Seconds that a service has for its answer to that question.
     type: float
     default: 30
+  distribution:
+    description:
+      - How V(distribution) looks for O(images), and how other nodes reach this one.
+    type: dict
+    suboptions:
+      locked:
+        description: By reference of an image the entry of the lock file; its C(ids) are looked for too.
+        type: dict
+        default: {}
+      address:
+        description: Address of the host that the other nodes reach; the one that its default route starts from when empty.
+        type: str
+        default: ''
+      fabric:
+        description: Name of the fast network that the host shares with others of that name; empty without one.
+        type: str
+        default: ''
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -253,6 +272,7 @@ seealso:
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.memory_budget
   - module: dgxspark.vllm.receipt
+  - module: dgxspark.vllm.spread
   - module: dgxspark.vllm.unmanaged_state
 """
 
@@ -778,6 +798,46 @@ health:
         answer: {text: The sea is wide., error: ''}
         cache: {path: /var/cache/dgxspark/heavy, oldest: 1790000000.0}
         unit_changed: 1790000000.0
+distribution:
+  description: The images of O(images) and the snapshots of O(models) on the host, and how other nodes reach it.
+  returned: with V(distribution) in O(gather)
+  type: dict
+  contains:
+    images:
+      description:
+        - By reference what tells the image apart (C(id), C(content), C(layers), C(size)), and the C(name) by which it is on the host;
+          V(null) for a missing one.
+      type: dict
+    models:
+      description:
+        - By C(repo@revision) whether the snapshot is C(complete), its C(commit), its C(files) with those that were verified and have not
+          changed since, and in C(staged) the bytes of an interrupted transfer.
+      type: dict
+    address:
+      description: Address on the LAN.
+      type: str
+    fabric:
+      description: As asked for.
+      type: str
+    interfaces:
+      description: C(interface), C(address) and C(network) of the host's other interfaces.
+      type: list
+      elements: dict
+    disks:
+      description: C(path), C(device) and C(free) bytes of the places for images and for models.
+      type: dict
+    tools_missing:
+      description: Programs that are needed and missing.
+      type: list
+      elements: str
+    left_open:
+      description: Whether an interrupted run left the access of M(dgxspark.vllm.spread_access) open.
+      type: bool
+  sample:
+    address: 192.0.2.11
+    fabric: pair1
+    interfaces: [{interface: enp1s0f0np0, address: 192.168.100.10, network: 192.168.100.0/24}]
+    tools_missing: []
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -1023,6 +1083,14 @@ def main() -> None:
             "log_lines": {"type": "int", "default": 500},
             "ask_services": {"type": "bool", "default": True},
             "answer_timeout": {"type": "float", "default": 30},
+            "distribution": {
+                "type": "dict",
+                "options": {
+                    "locked": {"type": "dict", "default": {}},
+                    "address": {"type": "str", "default": ""},
+                    "fabric": {"type": "str", "default": ""},
+                },
+            },
         },
         supports_check_mode=True,
     )

@@ -57,6 +57,7 @@ LOOKS_AT = {
     "unloading": "an Ollama, over HTTP, and the file that says where it is; and it waits",
     "service_status": "model servers, over HTTP, records and receipts below folders that it is given, and the clocks",
     "staging": "files beside their place, and the clock for their age",
+    "distribution": "folders that it is given, their disks, and programs of a host through a view",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
     "units": "systemd, through the program that it is given, and the clock since boot",
 }

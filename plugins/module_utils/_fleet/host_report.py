@@ -81,6 +81,12 @@ def _health(view: HostView, request: Request) -> dict[str, Any]:
     return host_health.section(view, request)
 
 
+def _distribution(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import distribution
+
+    return distribution.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -97,6 +103,7 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "starts": _starts,
     "engines": _engines,
     "health": _health,
+    "distribution": _distribution,
 }
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")

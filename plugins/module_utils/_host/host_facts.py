@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,9 +14,6 @@ from typing import Any
 from .._runtime import state_file
 from . import guard_account, machine, nvidia_smi
 from .host_view import HostView
-
-SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
-"""Where programs of administrators lie that an account's PATH may lack."""
 
 
 def host(view: HostView) -> dict[str, Any]:
@@ -36,14 +32,9 @@ def host(view: HostView) -> dict[str, Any]:
         "architecture": platform.machine(),
         "hostname": socket.gethostname(),
         "docker_users": machine.read_docker_users(),
-        "nft": has_program("nft"),
+        "nft": machine.has_program("nft"),
         "firewall": Path(view.settings, "firewall.nft").exists(),
     }
-
-
-def has_program(name: str) -> bool:
-    """Whether a program is in the PATH, or where administrators have theirs."""
-    return shutil.which(name) is not None or shutil.which(name, path=SBIN) is not None
 
 
 def containers(view: HostView) -> dict[str, Any]:

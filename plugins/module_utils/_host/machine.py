@@ -47,6 +47,9 @@ VENDORS = (
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 """Names of the kernel for architectures, and Docker's."""
 
+SBIN = "/usr/sbin:/sbin:/usr/local/sbin"
+"""Where programs of administrators lie that an account's PATH may lack."""
+
 _CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _UNIT = re.compile(r"/([^/\s]+\.service)(?=/|\s|\Z)")
 
@@ -367,3 +370,8 @@ def read_docker_users() -> dict[str, dict[str, str]]:
             continue
         users[name] = {"home": account.pw_dir, "shell": account.pw_shell}
     return users
+
+
+def has_program(name: str) -> bool:
+    """Whether a program is in the PATH, or where administrators have theirs."""
+    return shutil.which(name) is not None or shutil.which(name, path=SBIN) is not None

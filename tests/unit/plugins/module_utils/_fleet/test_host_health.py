@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_health
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
@@ -230,8 +232,8 @@ def test_the_account_of_a_unit_has_the_configuration(tmp_path: Path, monkeypatch
             raise KeyError(name)
         return type("Account", (), {"pw_dir": str(homes[name])})
 
-    monkeypatch.setattr(host_health.machine, "read_text", lambda _root, path: units.get(path))
-    monkeypatch.setattr(host_health.pwd, "getpwnam", account)
+    monkeypatch.setattr(machine, "read_text", lambda _root, path: units.get(path))
+    monkeypatch.setattr(pwd, "getpwnam", account)
     for home in homes.values():
         (home / ".docker").mkdir(parents=True)
         (home / ".docker/config.json").write_text('{"proxies": {"default": {"httpsProxy": "http://p:1"}}}')

@@ -79,7 +79,7 @@ GOOD: dict[str, tuple[Any, Any]] = {
         answers.MODEL_SNAPSHOT,
         {"running": True, "bytes": 5, "total_bytes": 9, "commit": COMMIT, "path": "/srv/x", "wrong": [{"file": "a", "why": "b"}]},
     ),
-    "spread_info": (
+    "distribution": (
         answers.spread_look,
         {"images": {"an/image:1": {"id": ID, "layers": 2, "content": SHA, "size": 5, "name": "an/image:1"}},
          "models": {"Org/Model@main": {"repo": "Org/Model", "revision": "main", "only": [], "folder": FOLDER, "commit": COMMIT,
@@ -220,7 +220,7 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
     ],
 )
 def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
-    _parser, answer = GOOD["spread_info"]
+    _parser, answer = GOOD["distribution"]
     changed = copy.deepcopy(answer)
     changed["models"]["Org/Model@main"]["files"][0].update(change)
     with pytest.raises(Untrusted):
@@ -238,7 +238,7 @@ def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
     ],
 )
 def test_what_is_said_of_a_thing_fits_its_name(key: str, change: dict[str, dict[str, Any]]) -> None:
-    _parser, answer = GOOD["spread_info"]
+    _parser, answer = GOOD["distribution"]
     changed = copy.deepcopy(answer)
     for name, values in change.items():
         changed[key][name].update(values)
