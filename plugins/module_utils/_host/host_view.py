@@ -169,6 +169,8 @@ class HostView:
 
     def named_units(self, names: list[str]) -> list[dict[str, Any]]:
         """Return units by their names; one that does not exist is left out, or has C(load_state=not-found)."""
+        if not names:
+            return []
         if all(fnmatch.fnmatch(name, units.UNIT_GLOB) for name in names):
             return [unit for unit in self.units() if unit["name"] in names]
         shown: list[dict[str, Any]] = self._once(("units", *names), lambda: units.ask(self.run, names))

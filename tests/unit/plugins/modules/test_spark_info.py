@@ -11,6 +11,7 @@ from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 INSPECT = [
@@ -201,3 +202,36 @@ def test_an_engine_that_is_down_is_a_fact_of_the_host(
     fake_run.silent("docker info")
     found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
     assert found["images"] is None and "docker" in found["spark"]["unknown"]
+
+
+def test_options_have_the_types_and_defaults_that_the_documentation_names() -> None:
+    def check(arguments: dict[str, Any], documented: dict[str, Any]) -> None:
+        assert set(arguments) == set(documented)
+        for name, argument in arguments.items():
+            option = documented[name]
+            assert argument["type"] == option["type"] and argument.get("elements") == option.get("elements"), name
+            assert argument.get("default") == option.get("default"), name
+            assert argument.get("required", False) == option.get("required", False), name
+            check(argument.get("options", {}), option.get("suboptions", {}))
+
+    options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
+    check(spark_info.ARGUMENTS, options)
+    assert set(service_arguments.SERVICE) < set(options["services"]["suboptions"])
+
+
+def test_every_section_is_a_documented_result(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any
+) -> None:
+    fake_run.on("systemctl show", "Id=docker.service\nLoadState=loaded\nActiveState=active\n")
+    fake_run.on("ip", "[]").on("timedatectl", "yes").on("journalctl", "").on("dpkg-query", "")
+    sections = [*host_report.FACTS, *host_report.SECTIONS]
+    ray = {"container": "spark-x-ray", "address": "127.0.0.1:6379"}
+    result = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), gather=sections, ray=ray, state_dir=str(tmp_path)
+    )
+    documented = yaml.safe_load(spark_info.RETURN)
+    assert result["unknown"] == {}
+    assert set(result) - {"changed", "invocation"} == set(documented) - {"msg"}
+    assert set(result["spark"]) == set(documented["spark"]["contains"])
+    for name in ("adoption", "distribution", "engines", "ray", "starts"):
+        assert set(documented[name]["contains"]) >= set(result[name]) - {"hf_home"}, name
