@@ -193,8 +193,7 @@ def main() -> None:
     view = HostView(run, params["root"])
     boxes = noted({}, [], view.containers)
     containers = [item["name"] for item in boxes if item["managed"]]
-    inspect = ["docker", "container", "inspect", "--", *containers]
-    _rc, inspected, _err = noted({}, (124, "[]", ""), run, inspect) if containers else (0, "[]", "")
+    inspected = json.dumps([box for box in noted({}, [], view.inspected_containers) if name_of(box) in containers])
     redactor = redaction.Redactor(secrets(inspected, params["secret_files"]))
     bundle = support.Bundle(redactor, params["max_mib"] * 2**20)
     facts = host_facts.collect(view) | {"disks": machine.read_disks(["/", "/var/log", "/srv/huggingface"])}
@@ -221,6 +220,11 @@ def main() -> None:
         redacted=redactor.taken,
         left_out=bundle.left_out,
     )
+
+
+def name_of(box: dict[str, Any]) -> str:
+    """Return the name of a container that docker inspected."""
+    return str(box.get("Name") or "").lstrip("/")
 
 
 def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:
