@@ -26,20 +26,20 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return what C(spreading.py) plans with. Files are not read: which of them were verified and have not changed since is noted.
 
     :raises BadRequest: for a model without repository or revision
-    :raises Unknown: where Docker or C(ip) do not answer
+    :raises Unknown: if Docker or C(ip) do not answer
     """
-    params, asked = request.params, request.params["distribution"] or {}
+    params, options = request.params, request.params["distribution"] or {}
     for model in params["models"]:
         if not isinstance(model.get("repo"), str) or not isinstance(model.get("revision"), str):
             raise BadRequest(f"models: {model} needs 'repo' and 'revision', both texts")
     home, refs = Path(params["hf_home"]), list(dict.fromkeys(params["images"]))
-    address = asked.get("address") or machine.management_address()
+    address = options.get("address") or machine.management_address()
     return {
-        "images": describe_images(view, refs, asked.get("locked") or {}),
+        "images": describe_images(view, refs, options.get("locked") or {}),
         "models": {spreading.model_key(model): describe_model(home, model) for model in params["models"]},
         "hf_home": str(home),
         "address": address,
-        "fabric": asked.get("fabric") or "",
+        "fabric": options.get("fabric") or "",
         "interfaces": interfaces(view, str(address)),
         "disks": {
             "models": disk(home),
@@ -56,8 +56,8 @@ def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, An
     :param view: of the host
     :param refs: references of images
     :param locked: by reference the entry of the lock file
-    :returns: by reference the image with the C(name) by which it is on the host, None where it is missing
-    :raises Unknown: where Docker does not answer
+    :returns: by reference the image with its C(name) on the host, None for a missing image
+    :raises Unknown: if Docker does not answer
     """
     images: dict[str, Any] = {}
     for ref in refs:
@@ -76,16 +76,16 @@ def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, An
 
 
 def describe_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
-    """Return the files of a snapshot, and those of an interrupted transfer (C(staged))."""
+    """Return the files of a snapshot, and the files of an interrupted transfer (C(staged))."""
     repo, revision, only = model["repo"], model["revision"], list(model.get("only") or [])
     state = snapshots.look(hf_home, repo, revision, only)
     folder = snapshots.repo_folder(hf_home, repo).name
     staging = f"{spread_files.STAGING}/{folder}"
     try:
-        came = [entry for entry in beneath.walk(hf_home, staging) if stat.S_ISREG(entry[1].st_mode)]
-    except OSError:  # no folder of ours: what takes the model says so
-        came = []
-    there = state["path"] is not None
+        staged_files = [entry for entry in beneath.walk(hf_home, staging) if stat.S_ISREG(entry[1].st_mode)]
+    except OSError:  # the folder is not ours; the transfer reports that
+        staged_files = []
+    exists = state["path"] is not None
     return {
         "repo": repo,
         "revision": revision,
@@ -93,8 +93,8 @@ def describe_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
         "folder": folder,
         "commit": state["commit"],
         "complete": state["complete"],
-        "files": spread_files.snapshot_files(hf_home / "hub", folder, state["commit"], only) if there else [],
-        "staged": {path[len(spread_files.STAGING) + 1 :]: info.st_size for path, info in came},
+        "files": spread_files.snapshot_files(hf_home / "hub", folder, state["commit"], only) if exists else [],
+        "staged": {path[len(spread_files.STAGING) + 1 :]: info.st_size for path, info in staged_files},
     }
 
 
@@ -104,7 +104,7 @@ def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
     :param view: of the host
     :param address: on the LAN
     :returns: interfaces with their addresses
-    :raises Unknown: where C(ip) does not answer: a host whose cables are unknown is not one without cables
+    :raises Unknown: if C(ip) does not answer: unknown cables are not missing cables
     """
     rc, out, err = view.run(IP_QUERY)
     query, printed = " ".join(IP_QUERY), err.strip() or f"exit code {rc}"
@@ -127,14 +127,14 @@ def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
 
 
 def disk(path: Path) -> dict[str, Any]:
-    """Return the free bytes of the file system of a folder that exists or is to be made."""
-    there = next(folder for folder in (path, *path.parents) if folder.is_dir())
-    room = os.statvfs(there)
-    return {"path": str(path), "device": str(there.stat().st_dev), "free": room.f_bavail * room.f_frsize}
+    """Return the free bytes of the file system of a folder, which may be made later."""
+    existing = next(folder for folder in (path, *path.parents) if folder.is_dir())
+    room = os.statvfs(existing)
+    return {"path": str(path), "device": str(existing.stat().st_dev), "free": room.f_bavail * room.f_frsize}
 
 
 def image_folder(view: HostView) -> Path:
-    """Return the folder in which the engine keeps images. Raises Unknown where it does not answer: there may be no room for images."""
+    """Return the folder in which the engine keeps images. Raises Unknown without an answer: images may have no room there."""
     docker = view.docker() or {"error": "there is no docker"}
     if not docker.get("root_dir"):
         raise Unknown(f"docker info does not name the folder of images: {docker['error']}")
@@ -142,6 +142,6 @@ def image_folder(view: HostView) -> Path:
 
 
 def tools_missing(models: bool) -> list[str]:
-    """Return the missing programs. models: whether models are to be distributed, which takes more of them than images."""
+    """Return the missing programs. models: whether models are distributed, which needs more programs than images."""
     tools = [tool for tool in spreading.TOOLS if models or tool not in spreading.MODELS_ALONE]
     return [tool for tool in tools if not machine.has_program(tool)]

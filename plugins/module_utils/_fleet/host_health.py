@@ -35,7 +35,7 @@ PROXIES = {
     "noProxy": "NO_PROXY",
 }
 """Keys of C(proxies) in Docker's configuration, and the variables that its client makes of them, also in lower case."""
-LAST_LINES = 40  # what follows a shutdown's last message is few
+LAST_LINES = 40  # few lines follow the last message of a shutdown
 SHUTDOWN = re.compile(
     r"systemd-shutdown\[|systemd-journald\[\d+\]: Journal stopped|Reached target (?:\S+ - )?System (?:Power Off|Reboot|Halt)"
 )
@@ -61,10 +61,14 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     boxes = noted(unknown, [], view.containers)
     running = {box["name"] for box in boxes if box["state"] == "running"}
     with ThreadPoolExecutor(max_workers=max(len(services), 1)) as pool:
-        asked = [pool.submit(question, each, params["answer_timeout"]) for each in services if params["ask_services"]]
-        looked = {each["name"]: look_at(run, each, running, params["log_lines"], unknown) for each in services}
-        for name, answer in zip(names, asked):
-            looked[name]["answer"] = answer.result()
+        questions = [
+            pool.submit(question, service, params["answer_timeout"]) for service in services if params["ask_services"]
+        ]
+        engines = {
+            service["name"]: look_at(run, service, running, params["log_lines"], unknown) for service in services
+        }
+        for name, answer in zip(names, questions):
+            engines[name]["answer"] = answer.result()
     load, error = noted(unknown, ({}, ""), gpu_load, view)
     paths = [*params["disk_paths"], "/", "/var/log", *([docker["root_dir"]] if docker.get("root_dir") else [])]
     health = {
@@ -85,7 +89,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "soc_c": warmest(view.root),
         "starts": {name: last_starts(state / "starts", name) for name in names},
         "unused_images": noted(unknown, [], unused_images, view) if docker.get("reachable") else [],
-        "services": looked,
+        "services": engines,
     }
     return {**health, "unknown": {**view.unknown, **unknown}}
 
@@ -118,7 +122,7 @@ def look_at(
 
 
 def read_log(run: Any, argv: list[str]) -> str:
-    """What a program prints of a log; nothing where there is no such container. Raises NoAnswer."""
+    """Return the log that a program prints, empty for a missing container. Raises NoAnswer."""
     rc, out, err = run(argv)
     if rc != 0 and says_missing(err):  # it ended since it was seen
         return ""
@@ -127,7 +131,7 @@ def read_log(run: Any, argv: list[str]) -> str:
 
 
 def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Ask a service something that has a plain answer; thoughts count as one."""
+    """Ask a service a simple question; reasoning counts as an answer too."""
     probe = service["probe"]
     if not probe.get("url"):
         return {"text": "", "error": ""}
@@ -164,7 +168,7 @@ def oldest(folder: Path) -> float | None:
 
 
 def gpu_load(view: HostView) -> tuple[dict[str, float | None], str]:
-    """Return load, clock and power of the GPU, and what nvidia-smi prints where it cannot tell."""
+    """Return load, clock and power of the GPU, and the message of nvidia-smi if it fails."""
     rc, out, err = view.gpu_query()
     if rc != 0:
         printed = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()]
@@ -175,7 +179,7 @@ def gpu_load(view: HostView) -> tuple[dict[str, float | None], str]:
 
 
 def synchronized(run: Any) -> bool | None:
-    """Whether somebody keeps the clock; None where systemd does not know."""
+    """Return whether the clock is synchronized, None if systemd does not know."""
     rc, out, _err = run(["timedatectl", "show", "--property=NTPSynchronized", "--value"])
     return {"yes": True, "no": False}.get(out.strip()) if rc == 0 else None
 
@@ -232,8 +236,8 @@ def reboot() -> dict[str, Any]:
 
 
 def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
-    """What each receipt says of its age and image."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return age and image of each receipt, by service."""
+    entries: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         entry: dict[str, Any] = {"path": str(path)}
         try:
@@ -242,8 +246,8 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
             entry["image"] = image.get("ref") if isinstance(image, dict) else image
         except (OSError, ValueError) as error:
             entry["error"] = str(error)[:200]
-        found[path.stem] = entry
-    return found
+        entries[path.stem] = entry
+    return entries
 
 
 def last_starts(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -255,10 +259,10 @@ def registries(config: Path) -> list[str]:
     """Name the registries that root's Docker has an account at; no account is read."""
     try:
         content = parse_json(config.read_text(encoding="utf-8"), str(config))
-        found = {name for key in ("auths", "credHelpers") for name in content.get(key) or {}}
+        names = {name for key in ("auths", "credHelpers") for name in content.get(key) or {}}
     except (OSError, ValueError, AttributeError):
         return []
-    return sorted(re.sub(r"^https?://|/.*$", "", name) for name in found)
+    return sorted(re.sub(r"^https?://|/.*$", "", name) for name in names)
 
 
 def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
@@ -271,7 +275,7 @@ def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
     """
     texts = (machine.read_text("/", f"etc/systemd/system/{unit}") for unit in units)
     users = {(re.findall(r"^User=(\S+)$", text, re.MULTILINE) or ["root"])[-1] for text in texts if text}
-    found = {}
+    variables = {}
     for user in sorted(users):
         try:
             config = Path(pwd.getpwnam(user).pw_dir, ".docker/config.json")
@@ -279,8 +283,8 @@ def docker_proxies(units: Iterable[str]) -> dict[str, list[str]]:
             continue
         names = proxies_of(config)
         if names:
-            found[str(config)] = names
-    return found
+            variables[str(config)] = names
+    return variables
 
 
 def proxies_of(config: Path) -> list[str]:
@@ -322,10 +326,10 @@ def used_gib(path: str) -> float:
 
 def warmest(root: str) -> float | None:
     """Degrees of the warmest thermal zone of the board, None where none can be read."""
-    found = [
+    temperatures = [
         machine.read_text(root, f"sys/class/thermal/thermal_zone{number}/temp") or "" for number in range(THERMAL_ZONES)
     ]
-    return max((int(text) / 1000 for text in found if text.strip().isdigit()), default=None)
+    return max((int(text) / 1000 for text in temperatures if text.strip().isdigit()), default=None)
 
 
 def unused_images(view: HostView) -> list[dict[str, Any]]:
@@ -340,12 +344,12 @@ def unused_images(view: HostView) -> list[dict[str, Any]]:
     if not names:
         return []
     used = {container["image_id"] for container in view.containers()}
-    # One that is removed between the two calls makes inspect fail, but it still prints the others.
+    # An image that is removed between the two calls makes inspect fail, but it still prints the others.
     rc, out, err = view.run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
     answered("docker", 0 if says_missing(err) else rc, err)
-    found = []
+    unused = []
     for line in out.splitlines():
         image_id, _space, size = line.partition(" ")
         if image_id in names and image_id not in used and size.isdigit():
-            found.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
-    return sorted(found, key=lambda image: str(image["ref"]))
+            unused.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
+    return sorted(unused, key=lambda image: str(image["ref"]))

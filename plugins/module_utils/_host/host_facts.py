@@ -78,7 +78,7 @@ def ports(view: HostView) -> dict[str, Any]:
 
 
 def units(view: HostView) -> dict[str, Any]:
-    """Return the services of the collection, and the units C(spark-*.service); those of services are C(managed)."""
+    """Return the services of the collection, and the units C(spark-*.service), with C(managed) for units of services."""
     services = machine.read_services(view.settings)
     managed = {f"spark-{name}.service" for name in services}
     shown = view.noted([], view.units)

@@ -22,7 +22,7 @@ from . import docker_facts, machine, network, nvidia_smi, units
 
 
 class Unknown(Exception):
-    """What was asked has no answer; the text says why, as a sentence without its full stop."""
+    """A question has no answer; the text is the reason, a sentence without its full stop."""
 
 
 class Explained(Unknown):
@@ -48,7 +48,7 @@ class Request:
 class HostView:
     """The answers of one host. Each question is asked at most once; a later one gets the same answer.
 
-    A method returns what exists, C(None) or an empty list where the host has none, and raises C(NoAnswer) where the program failed,
+    A method returns the objects, C(None) or an empty list if the host has none, and raises C(NoAnswer) if the program failed,
     was silent until its deadline, or printed something else: the answer is unknown then. C(noted) turns that into a default
     and keeps the reason in C(unknown), by program.
 
@@ -57,7 +57,7 @@ class HostView:
     :param config_root: where /etc and /run of the host itself are read
     :param settings: folder with the settings of services
     :param unit_dir: folder of unit files; files that systemd has not loaded are named to it
-    :param other_units: names of units beside those of services that C(units) asks about in the same call
+    :param other_units: names of further units, which the call for the units of services asks about too; see C(others)
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class HostView:
         """Return the answer to a question, or a default with the reason in C(unknown).
 
         :param default: the answer where the program gave none
-        :param question: a method of this view, or a function that runs programs by it
+        :param question: a method of this view, or a function that is given the view
         :param args: its arguments
         :returns: the answer
         """
@@ -164,11 +164,11 @@ class HostView:
         return [unit for unit in self._shown() if unit["name"] not in self.other_units]
 
     def others(self) -> list[dict[str, Any]]:
-        """Return the units that C(other_units) named, those among them that exist."""
+        """Return the units of C(other_units) that exist."""
         return [unit for unit in self._shown() if unit["name"] in self.other_units]
 
     def named_units(self, names: list[str]) -> list[dict[str, Any]]:
-        """Return units by their names; one that does not exist is left out, or has C(load_state=not-found)."""
+        """Return units by their names; missing units are left out, or have C(load_state=not-found)."""
         if not names:
             return []
         if all(fnmatch.fnmatch(name, units.UNIT_GLOB) for name in names):
@@ -191,11 +191,11 @@ class HostView:
     def gpu(self, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the first GPU with C(processes [{pid, name, used_mib, container}]).
 
-        None without nvidia-smi, and where it finds no device (exit 6 on GB10 after a driver update without its firmware).
+        None without nvidia-smi or a device (exit 6 on GB10 after a driver update without its firmware).
         containers: those that a process may belong to, of C(containers).
         """
-        found: dict[str, Any] | None = self._once("gpu", lambda: self._ask_gpu(containers))
-        return found
+        device: dict[str, Any] | None = self._once("gpu", lambda: self._ask_gpu(containers))
+        return device
 
     def gpu_query(self) -> tuple[int, str, str]:
         """Return exit code, output and messages of nvidia-smi, asked for its GPUs."""
@@ -226,7 +226,7 @@ class HostView:
         return hostmem.parse_compute_apps(out) if rc == 0 else []
 
     def cuda_version(self) -> str | None:
-        """Return the CUDA version of the driver, which only the table of nvidia-smi prints; None where it does not."""
+        """Return the CUDA version of the driver, which only the table of nvidia-smi prints, None without one."""
         _rc, table, _err = self.run(["nvidia-smi"])
         return nvidia_smi.parse_cuda_version(table)
 
@@ -265,7 +265,7 @@ class HostView:
     # --- files ---
 
     def text(self, path: str) -> str:
-        """Return the text of a file below C(root), empty where it cannot be read."""
+        """Return the text of a file below C(root), empty for an unreadable one."""
         return machine.read_text(self.root, path) or ""
 
     def kernel(self) -> str:

@@ -87,15 +87,15 @@ def whole(text: str | None) -> int | None:
 
 def parse_assignments(text: str) -> dict[str, str]:
     """Parse KEY=VALUE lines, quoted or not; the last one of a name wins, since updates append their blocks."""
-    found = {}
+    assignments = {}
     for line in text.splitlines():
         match = re.match(r"\s*([A-Z][A-Z0-9_]*)=(.*)$", line)
         if match:
             value = match.group(2).strip()
             if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
                 value = value[1:-1]
-            found[match.group(1)] = value
-    return found
+            assignments[match.group(1)] = value
+    return assignments
 
 
 def parse_dgx_release(text: str) -> dict[str, Any] | None:
@@ -149,7 +149,7 @@ def vendor_of(sys_vendor: str | None) -> str | None:
 def is_spark(
     gpu_name: str | None, pci_ids: Iterable[tuple[str, str]], product_family: str | None, dgx_name: str | None
 ) -> bool:
-    """Tell whether this is a GB10 machine, by any one of four signs.
+    """Return whether this is a GB10 machine, by any one of four signs.
 
     The product name is not one of them: Lenovo's is a part number (30KL0004FC).
 
@@ -188,16 +188,16 @@ def read_dmi(root: str = "/") -> dict[str, Any]:
 
 def read_pci(root: str = "/") -> dict[str, tuple[str, str]]:
     """Read /sys/bus/pci/devices: C({address: (vendor, device)}) in lower-case hex without 0x."""
-    found = {}
+    functions = {}
     for address in names_in(root, "sys/bus/pci/devices"):
         ids = pci_ids(root, f"sys/bus/pci/devices/{address}")
         if ids:
-            found[address.lower()] = ids
-    return found
+            functions[address.lower()] = ids
+    return functions
 
 
 def pci_ids(root: str, path: str) -> tuple[str, str] | None:
-    """Read vendor and device of a PCI function, in lower-case hex without 0x; None where there is none.
+    """Read vendor and device of a PCI function, in lower-case hex without 0x, None without them.
 
     path: folder of the function below /sys.
     """
@@ -214,9 +214,9 @@ def parse_cgroup(text: str, known: Iterable[str] = ()) -> dict[str, str | None]:
     Where containers run in containers the path has several ids: one of C(known) is preferred, else the last is taken.
     """
     ids = _CONTAINER_ID.findall(text)
-    wanted = set(known)
-    container = next((found for found in reversed(ids) if found in wanted), None)
-    if container is None and ids and not wanted:
+    preferred = set(known)
+    container = next((container_id for container_id in reversed(ids) if container_id in preferred), None)
+    if container is None and ids and not preferred:
         container = ids[-1]
     # v2's line or systemd's own hierarchy; the other hierarchies of v1 may lack the unit.
     matches = _UNIT.findall(text)
@@ -228,7 +228,7 @@ def read_cgroup(pid: int, root: str = "/", known: Iterable[str] = ()) -> dict[st
 
     :param pid: of the process
     :param root: where C(/proc) is
-    :param known: names of units that are known
+    :param known: ids of containers
     :returns: unit and container
     """
     text = read_text(root, f"proc/{pid}/cgroup")
@@ -238,8 +238,8 @@ def read_cgroup(pid: int, root: str = "/", known: Iterable[str] = ()) -> dict[st
 
 
 def read_processes(root: str = "/") -> list[dict[str, Any]]:
-    """List the programs that run: C([{pid, words, cgroup}]); kernel threads and what ends meanwhile are left out."""
-    found = []
+    """List the programs that run: C([{pid, words, cgroup}]); kernel threads and programs that end meanwhile are left out."""
+    processes = []
     for name in names_in(root, "proc"):
         try:
             line = (Path(root) / "proc" / name / "cmdline").read_bytes().rstrip(b"\0\n") if name.isdigit() else b""
@@ -248,8 +248,8 @@ def read_processes(root: str = "/") -> list[dict[str, Any]]:
         if line:
             cgroup = read_text(root, f"proc/{name}/cgroup") or ""
             words = [decode_text(word) for word in line.split(b"\0")]
-            found.append({"pid": int(name), "words": words, "cgroup": cgroup})
-    return found
+            processes.append({"pid": int(name), "words": words, "cgroup": cgroup})
+    return processes
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
@@ -301,9 +301,9 @@ def describe_memory(meminfo: dict[str, int]) -> dict[str, Any] | None:
 
 def read_memory(root: str = "/") -> dict[str, Any] | None:
     """Read C(<root>/proc/meminfo); see C(describe_memory). C(large_blocks): see there."""
-    found = describe_memory(hostmem.parse_meminfo(read_text(root, "proc/meminfo") or ""))
+    memory = describe_memory(hostmem.parse_meminfo(read_text(root, "proc/meminfo") or ""))
     blocks = large_blocks(read_text(root, "proc/buddyinfo") or "", os.sysconf("SC_PAGESIZE"))
-    return found and {**found, "large_blocks": blocks}
+    return memory and {**memory, "large_blocks": blocks}
 
 
 # --- disks, services -----------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def read_disks(paths: Iterable[str]) -> dict[str, dict[str, Any]]:
     A path that does not exist yet is judged by its nearest parent that does. free_gib is what a user other than root
     may still fill.
     """
-    found = {}
+    disks = {}
     for path in paths:
         place = Path(path)
         while not place.exists() and place != place.parent:
@@ -324,12 +324,12 @@ def read_disks(paths: Iterable[str]) -> dict[str, dict[str, Any]]:
             usage = shutil.disk_usage(place)
         except OSError:
             continue
-        found[path] = {
+        disks[path] = {
             "total_gib": round(usage.total / 1024**3, 2),
             "free_gib": round(usage.free / 1024**3, 2),
             "exists": Path(path).exists(),
         }
-    return found
+    return disks
 
 
 def read_services(etc: str = "/etc/dgxspark") -> list[str]:

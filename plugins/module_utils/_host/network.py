@@ -55,7 +55,7 @@ def _json_items(text: str, key: str) -> list[dict[str, Any]]:
 def parse_ip_addr(text: str) -> dict[str, list[str]]:
     """Parse C(ip -j addr): C({netdev: [address/prefix]}); {} for anything that is not JSON.
 
-    Global addresses, and those of 169.254/16, which one of NVIDIA's examples puts on the interfaces.
+    Global addresses, and addresses of 169.254/16: an example of NVIDIA puts them on the interfaces.
     """
     return {
         str(item["ifname"]): [
@@ -79,12 +79,12 @@ def parse_ip_mtu(text: str) -> dict[str, int]:
 
 def parse_ip_neigh(text: str) -> dict[str, list[dict[str, str]]]:
     """Parse C(ip -j neigh): C({netdev: [{address, mac}]}), those that have answered."""
-    found: dict[str, list[dict[str, str]]] = {}
+    neighbours: dict[str, list[dict[str, str]]] = {}
     for item in _json_items(text, "dev"):
         if item.get("lladdr") and not {"FAILED", "INCOMPLETE"} & set(item.get("state") or []):
             entry = {"address": str(item.get("dst")), "mac": str(item["lladdr"])}
-            found.setdefault(str(item["dev"]), []).append(entry)
-    return found
+            neighbours.setdefault(str(item["dev"]), []).append(entry)
+    return neighbours
 
 
 def parse_rate(text: str | None) -> float | None:
@@ -111,15 +111,15 @@ def parse_gid(text: str) -> str | None:
 def read_gids(root: str, port: str) -> list[dict[str, Any]]:
     """Read the GID table of a port: C([{index, type, address}]), without empty entries.
 
-    The index of an address is whatever it is at the moment: the table may have holes, and entries move.
+    The index of an address may change: the table has holes, and entries move.
     """
-    found = []
+    gids = []
     for index in sorted(int(name) for name in names_in(root, f"{port}/gids") if name.isdigit()):
         address = parse_gid(read_text(root, f"{port}/gids/{index}") or "")
         if address:
             kind = read_text(root, f"{port}/gid_attrs/types/{index}")
-            found.append({"index": index, "type": kind, "address": address})
-    return found
+            gids.append({"index": index, "type": kind, "address": address})
+    return gids
 
 
 def read_rdma(root: str = "/") -> list[dict[str, Any]]:
@@ -128,14 +128,14 @@ def read_rdma(root: str = "/") -> list[dict[str, Any]]:
     Only the state says whether a port is up: a port that is down may still claim C(LinkUp) physically. The hardware
     counters are not read, each of them is a trap into the card's firmware.
     """
-    found = []
+    devices = []
     for name in names_in(root, "sys/class/infiniband"):
         port = f"sys/class/infiniband/{name}/ports/1"
         netdev = read_text(root, f"{port}/gid_attrs/ndevs/0")
         if not netdev:
             beneath = names_in(root, f"sys/class/infiniband/{name}/device/net")
             netdev = beneath[0] if beneath else None
-        found.append(
+        devices.append(
             {
                 "name": name,
                 "netdev": netdev,
@@ -145,7 +145,7 @@ def read_rdma(root: str = "/") -> list[dict[str, Any]]:
                 "gids": read_gids(root, port),
             }
         )
-    return found
+    return devices
 
 
 def rdma_name(netdev: str) -> str:
@@ -201,7 +201,7 @@ _INTERFACE = re.compile(r"\b(?:en|eth|wl|ww|ib|bond|br)\w*\d\w*\b")
 
 
 def _interfaces(reader: str, text: str) -> set[str]:
-    """Name the interfaces that a file mentions; C(match) stands for ones that it picks by other means than their name."""
+    """Return the interfaces that a file names; C(match) stands for interfaces that it selects by other properties."""
     if reader == "networkmanager":
         return set(re.findall(r"^interface-name=(\S+)$", text, re.MULTILINE))
     if reader == "networkd":
@@ -221,25 +221,25 @@ def read_stored(config_root: str, netdevs: Iterable[str]) -> dict[str, list[dict
 
     alone: the file configures nothing but C(netdevs). Profiles that NetworkManager was given by netplan are left out.
     """
-    wanted = set(netdevs)
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
+    netdev_names = set(netdevs)
+    stored: dict[str, list[dict[str, Any]]] = {name: [] for name in netdev_names}
     for folder, suffix, reader, persistent in NETWORK_FILES:
         for name in names_in(config_root, folder):
             if not name.endswith(suffix) or (reader == "networkmanager" and name.startswith("netplan-")):
                 continue
             text = read_text(config_root, f"{folder}/{name}") or ""
             interfaces = _interfaces(reader, text)
-            for netdev in sorted(wanted & interfaces):
-                found[netdev].append(
+            for netdev in sorted(netdev_names & interfaces):
+                stored[netdev].append(
                     {
                         "path": f"/{folder}/{name}",
                         "reader": reader,
                         "persistent": persistent,
-                        "alone": interfaces <= wanted,
+                        "alone": interfaces <= netdev_names,
                         "managed": MANAGED_MARK in text.split("\n", maxsplit=1)[0],
                     }
                 )
-    return found
+    return stored
 
 
 def _master(root: str, netdev: str) -> str | None:
@@ -323,8 +323,8 @@ def describe_fabric(
 
     :param root: where C(/sys) is
     :param pci: vendor and device by PCI function
-    :param addresses_text: what C(ip -j addr) printed, empty where it was not asked
-    :param neighbours_text: what C(ip -j neigh) printed, likewise
+    :param addresses_text: output of C(ip -j addr), empty if it was not run
+    :param neighbours_text: output of C(ip -j neigh), likewise
     :param config_root: where /etc and /run of the host itself are found
     :returns: C({connectx, pci_functions, ports, networks, mtus, relay}). networks: addresses of all other interfaces, by name; mtus: their
         MTUs. relay: whether the role fabric made this host pass on the packets of others.
@@ -345,7 +345,7 @@ def describe_fabric(
     ]
     functions = {address for address, ids in pci.items() if ids == PCI_CONNECTX}
     functions |= {netdev["pci"] for netdev in netdevs if netdev["pci"]}
-    networks = {name: own for name, own in addresses.items() if own and name not in (*netdev_names, "lo")}
+    networks = {name: cidrs for name, cidrs in addresses.items() if cidrs and name not in (*netdev_names, "lo")}
     return {
         "connectx": bool(functions or netdevs),
         "pci_functions": sorted(functions),
@@ -360,8 +360,8 @@ def describe_fabric(
 
 
 def parse_ss(text: str) -> list[dict[str, Any]]:
-    """Parse C(ss -H -tlnp): C([{address, port, process, pid}]); process and pid are None where ss may not see them."""
-    found = []
+    """Parse C(ss -H -tlnp): C([{address, port, process, pid}]); process and pid are None if ss may not see them."""
+    sockets = []
     for line in text.splitlines():
         fields = line.split(None, 5)
         if len(fields) < 5 or fields[0] != "LISTEN":
@@ -370,7 +370,7 @@ def parse_ss(text: str) -> list[dict[str, Any]]:
         if not port.isdigit():
             continue
         users = re.search(r'\("([^"]*)",pid=(\d+)', fields[5] if len(fields) > 5 else "")
-        found.append(
+        sockets.append(
             {
                 "address": _plain_address(address),
                 "port": int(port),
@@ -378,7 +378,7 @@ def parse_ss(text: str) -> list[dict[str, Any]]:
                 "pid": int(users.group(2)) if users else None,
             }
         )
-    return found
+    return sockets
 
 
 def _plain_address(address: str) -> str:
@@ -389,14 +389,14 @@ def _plain_address(address: str) -> str:
 
 def parse_proc_tcp(text: str) -> list[dict[str, Any]]:
     """Parse /proc/net/tcp or tcp6 like C(parse_ss), without processes: for hosts that have no ss."""
-    found = []
+    sockets = []
     for line in text.splitlines()[1:]:
         fields = line.split()
         if len(fields) < 4 or fields[3] != "0A":  # TCP_LISTEN
             continue
         raw, _sep, port = fields[1].partition(":")
-        found.append({"address": _hex_address(raw), "port": int(port, 16), "process": None, "pid": None})
-    return found
+        sockets.append({"address": _hex_address(raw), "port": int(port, 16), "process": None, "pid": None})
+    return sockets
 
 
 def _hex_address(raw: str) -> str:

@@ -33,7 +33,7 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
 
     The message that there is no device gives an empty list. Raises NoAnswer for text without a line of a GPU.
     """
-    found = []
+    gpus = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != len(GPU_FIELDS) or not fields[0].isdigit():
@@ -41,7 +41,7 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
         values = {
             name: None if value.startswith("[") or not value else value for name, value in zip(GPU_FIELDS, fields)
         }
-        found.append(
+        gpus.append(
             {
                 "index": int(fields[0]),
                 "name": values["name"],
@@ -54,9 +54,9 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
                 "utilization_percent": whole(values["utilization.gpu"]),
             }
         )
-    if not found and text.strip() and not hostmem.NONE_THERE.search(text):
+    if not gpus and text.strip() and not hostmem.NONE_THERE.search(text):
         raise unreadable("nvidia-smi", text)
-    return found
+    return gpus
 
 
 def parse_cuda_version(table: str) -> str | None:
@@ -71,12 +71,16 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
     A container that holds no GPU memory yet counts 0; what nvidia-smi gives as [N/A] counts nothing. Under Ray a service has
     two containers, and it is Ray's that holds the memory.
     """
-    held: dict[str, int] = {}
+    container_mib: dict[str, int] = {}
     for process in (gpu or {}).get("processes", []):
         if process["container"]:
-            held[process["container"]] = held.get(process["container"], 0) + (process["used_mib"] or 0)
-    found: dict[str, int] = {}
+            container_mib[process["container"]] = container_mib.get(process["container"], 0) + (
+                process["used_mib"] or 0
+            )
+    service_mib: dict[str, int] = {}
     for container in containers:
         if container["managed"] and container["state"] == "running":
-            found[container["service"]] = found.get(container["service"], 0) + held.get(container["name"], 0)
-    return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in found.items()]
+            service_mib[container["service"]] = service_mib.get(container["service"], 0) + container_mib.get(
+                container["name"], 0
+            )
+    return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in service_mib.items()]

@@ -24,7 +24,7 @@ Self = TypeVar("Self", bound="Engine")
 class Engine:
     """A service whose engine is looked at. url, api_key_file: where its C(/metrics) are. memory, fast_path: what its plan says of them.
 
-    cluster: None for a service of this host alone. fingerprint: of what its containers have to run from, None where that is not compared.
+    cluster: None for a service of this host alone. fingerprint: of the plan of its containers, None if it is not compared.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Engine:
 
 @dataclass(frozen=True)
 class Looked:
-    """What an engine took and what it runs, beside its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
+    """Memory and kernels of an engine, beside its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
 
-    record: what a receipt keeps of the fast path. start: what one keeps of its start, None where it cannot be told.
+    record: what a receipt keeps of the fast path. start: the measured start for a receipt, None if it is unknown.
     """
 
     terms: Mapping[str, residency.Term]
@@ -118,7 +118,7 @@ def look(
 
     :param view: of the host
     :param services: that are asked about
-    :param os_reserve_gib: what the plan keeps for everything else, GiB, None where it is not known
+    :param os_reserve_gib: reserve of the plan for everything but services, GiB, None if unknown
     :param timeout: seconds for each C(/metrics)
     :param run_dir: where the helper of the units keeps its records
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
@@ -170,9 +170,9 @@ def compare_memory(
     :param service: that is asked about
     :param lines: start-up lines of its engine
     :param workers: those that Ray's workers of this host wrote
-    :param use: what the host says of it
+    :param use: memory of the host before and after its start
     :param reason: why its log is not whole, or an empty text
-    :returns: what the lines say, the terms of its memory, and findings
+    :returns: the parsed log, the terms of its memory, and findings
     """
     log = residency.parse_log(lines, workers)
     terms, findings = residency.compare(service.name, service.memory, log, use, service.rank)
@@ -187,14 +187,14 @@ def compare_memory(
 def compare_path(
     service: Engine, lines: list[str], counted: fast_path.Counted, reason: str, silent: str
 ) -> tuple[fast_path.Running, dict[str, fast_path.Check], list[Finding]]:
-    """Compare what a service runs with what was meant.
+    """Compare the kernels, graphs and drafts of a service with the expected ones.
 
     :param service: that is asked about
     :param lines: start-up lines of its engine
     :param counted: what it counted since
     :param reason: why its log is not whole, or an empty text
     :param silent: why nothing was counted, or an empty text
-    :returns: what runs, that beside what was meant, and findings
+    :returns: what runs, the checks against the expected ones, and findings
     """
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare(service.name, service.fast_path, runs, counted, service.rank)

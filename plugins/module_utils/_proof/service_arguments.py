@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What modules are told of a service whose engine is compared with its plan, as Ansible has arguments."""
+"""Arguments of modules about a service whose engine is compared with its plan."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ JOURNAL_LINES = 500
 
 def services(_view: HostView, request: Request) -> list[dict[str, Any]]:
     """Return an entry per service, in the order of the request; all services are asked at the same time."""
-    wanted, timeout = request.params["services"], request.params["timeout"]
+    planned, timeout = request.params["services"], request.params["timeout"]
     folder = Path(request.params["state_dir"], "receipts")
-    with ThreadPoolExecutor(max_workers=max(len(wanted), 1)) as pool:
-        answers = list(pool.map(lambda service: ask(service["name"], service["probe"], timeout), wanted))
+    with ThreadPoolExecutor(max_workers=max(len(planned), 1)) as pool:
+        answers = list(pool.map(lambda service: ask(service["name"], service["probe"], timeout), planned))
     return [
         {**answer, "fast_path": fast_path_summary(folder, answer["name"]), **benchmarked(folder, answer["name"])}
         for answer in answers
@@ -38,11 +38,11 @@ def starts(view: HostView, request: Request) -> dict[str, Any]:
     """Return C({starting, causes, on_demand}) of the services of the request, each by the name of a service."""
     names, run_dir = [service["name"] for service in request.params["services"]], request.params["run_dir"]
     units = view.noted([], view.units)
-    told = state_file.read(Path(run_dir, "on_demand/state.json"))
+    state = state_file.read(Path(run_dir, "on_demand/state.json"))
     return {
         "starting": starting(view.run, units, names, run_dir, Path(request.params["state_dir"], "starts")),
         "causes": causes(view.run, units, names),
-        "on_demand": on_demand(told, names, time.time()),
+        "on_demand": on_demand(state, names, time.time()),
     }
 
 
@@ -149,28 +149,30 @@ def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -
     return explained
 
 
-def on_demand(told: Mapping[str, Any] | None, names: Sequence[str], now: float) -> dict[str, Any]:
-    """Return what the program that starts services on demand says of them; nothing where it has not said anything for a while.
+def on_demand(state: Mapping[str, Any] | None, names: Sequence[str], now: float) -> dict[str, Any]:
+    """Return the services on demand as the program that starts them reports them; none if its report is old.
 
-    :param told: its state file
+    :param state: its state file
     :param names: of the services that are asked about
     :param now: seconds since 1970
-    :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) where it does not know), C(pin) and C(why)
+    :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) if unknown), C(pin) and C(why)
     """
     try:
         fresh = (
-            abs(now - calendar.timegm(time.strptime(str((told or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))) < SILENT_SECONDS
+            abs(now - calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))) < SILENT_SECONDS
         )
-        services = dict((told or {})["services"]) if fresh else {}
+        services = dict((state or {})["services"]) if fresh else {}
     except (KeyError, TypeError, ValueError):
         return {}
-    found = {}
+    reported = {}
     for name in names:
-        own = services.get(name)
-        if not isinstance(own, dict):
+        service = services.get(name)
+        if not isinstance(service, dict):
             continue
-        numbers = {key: own[key] if isinstance(own.get(key), int) else None for key in ("idle_seconds", "waiting")}
-        pin = own.get("pin") if own.get("pin") in (pins.WARM, pins.COLD) else ""
-        why = str(own.get("pin_why" if pin else "reason") or "")[: pins.MOST_TEXT]
-        found[name] = {"state": str(own.get("state"))[:20], **numbers, "pin": pin, "why": " ".join(why.split())}
-    return found
+        numbers = {
+            key: service[key] if isinstance(service.get(key), int) else None for key in ("idle_seconds", "waiting")
+        }
+        pin = service.get("pin") if service.get("pin") in (pins.WARM, pins.COLD) else ""
+        why = str(service.get("pin_why" if pin else "reason") or "")[: pins.MOST_TEXT]
+        reported[name] = {"state": str(service.get("state"))[:20], **numbers, "pin": pin, "why": " ".join(why.split())}
+    return reported
