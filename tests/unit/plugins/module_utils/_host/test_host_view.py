@@ -568,7 +568,7 @@ def test_listening_knows_unit_and_container(tree: Any, fake_run: Any) -> None:
     tree.write("proc/812/cgroup", "0::/system.slice/ssh.service\n")
     tree.write("proc/77/cgroup", f"0::/docker/{ID_1}\n")
     tree.write("proc/90/cgroup", "0::/system.slice/docker.service\n")
-    containers = [
+    containers: list[dict[str, Any]] = [
         {"id": ID_1, "name": "spark-heavy", "state": "running", "ports": []},
         {"id": ID_2, "name": "webui", "state": "running", "ports": [3000]},
     ]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geometry, kv_cache
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.residency import (
-    GIB,
     HostUse,
     StartLog,
     compare,
