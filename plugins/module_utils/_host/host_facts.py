@@ -33,7 +33,7 @@ def host(view: HostView) -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "docker_users": machine.read_docker_users(),
         "nft": machine.has_program("nft"),
-        "firewall": Path(view.settings, "firewall.nft").exists(),
+        "firewall": "firewall.nft" in machine.names_in(view.settings, ""),  # the folder may be root's alone
     }
 
 
