@@ -19,7 +19,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
-from .._host import docker_facts, host_update, machine, nvidia_smi, units
+from .._host import docker_facts, host_update, machine, nvidia_smi
 from .._host.host_view import HostView, Request
 from .._proof import explain, receipts
 from .._runtime import endpoint, start_stages, state_file
@@ -65,7 +65,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
             pool.submit(question, service, params["answer_timeout"]) for service in services if params["ask_services"]
         ]
         engines = {
-            service["name"]: look_at(run, service, running, params["log_lines"], unknown) for service in services
+            service["name"]: look_at(view, service, running, params["log_lines"], unknown) for service in services
         }
         for name, answer in zip(names, questions):
             engines[name]["answer"] = answer.result()
@@ -79,8 +79,8 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "gpu_error": error,
         "gpu_load": load,
         "helpers": noted(unknown, {}, helpers, view),
-        "kernel_log": noted(unknown, {}, kernel_log, run),
-        "last_boot": noted(unknown, {}, last_boot, run),
+        "kernel_log": noted(unknown, {}, kernel_log, view),
+        "last_boot": noted(unknown, {}, last_boot, view),
         "no_initrd": no_initrd(Path(view.root, "boot")),
         **reboot(),
         "receipts": read_receipts(state / "receipts"),
@@ -95,20 +95,19 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
 
 
 def look_at(
-    run: Any, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
+    view: HostView, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
 ) -> dict[str, Any]:
-    """Read the log of a service, and when its unit and its caches were written.
+    """Explain the log of a service, and read when its unit and its caches were written.
 
-    :param run: runs programs
+    :param view: of the host
     :param service: the service
-    :param running: names of containers that run
+    :param running: names of running containers
     :param lines: of the log, at most
-    :param unknown: takes what could not be read, and why
-    :returns: what was found
+    :param unknown: takes the programs that gave no answer, and why
+    :returns: C({log, unit_changed, cache})
     """
-    of_docker = ["docker", "logs", f"--tail={lines}", service["container"]]
-    argv = of_docker if service["container"] in running else units.journal_command(service["unit"], lines)
-    text = noted(unknown, "", read_log, run, argv)
+    container = service["container"] if service["container"] in running else None
+    text = noted(unknown, "", read_log, view, container, service["unit"], lines)
     try:
         changed: float | None = Path("/etc/systemd/system", service["unit"]).stat().st_mtime
     except OSError:
@@ -121,12 +120,23 @@ def look_at(
     }
 
 
-def read_log(run: Any, argv: list[str]) -> str:
-    """Return the log that a program prints, empty for a missing container. Raises NoAnswer."""
-    rc, out, err = run(argv)
-    if rc != 0 and says_missing(err):  # it ended since it was seen
+def read_log(view: HostView, container: str | None, unit: str, lines: int) -> str:
+    """Return the last lines of a container's log, or of a unit's journal, empty for a missing container.
+
+    :param view: of the host
+    :param container: name of the container, None to read the journal
+    :param unit: name of the unit
+    :param lines: number of lines
+    :returns: the text
+    :raises NoAnswer: if the program fails
+    """
+    if container:
+        rc, out, err = view.container_log(container, f"--tail={lines}")
+    else:
+        rc, out, err = view.journal("--output=cat", f"--lines={lines}", f"--unit={unit}")
+    if rc != 0 and says_missing(err):  # the container ended since it was listed
         return ""
-    answered(argv[0], rc, err)
+    answered("docker" if container else "journalctl", rc, err)
     return f"{out}\n{err}" if rc == 0 else ""
 
 
@@ -193,30 +203,17 @@ def helpers(view: HostView) -> dict[str, dict[str, Any]]:
     }
 
 
-def kernel_log(run: Any) -> dict[str, Any]:
-    """Signs in the log since the boot of the kernel and of the programs that load its modules."""
-    command = [
-        "journalctl",
-        "--boot",
-        "--no-pager",
-        "--quiet",
-        "--output=short-iso",
-        f"--lines={KERNEL_LINES}",
-        "_TRANSPORT=kernel",
-        "+",
-        "_COMM=modprobe",
-        "+",
-        "_SYSTEMD_UNIT=systemd-modules-load.service",
-    ]
-    rc, out, err = run(command)
+def kernel_log(view: HostView) -> dict[str, Any]:
+    """Return signs in the log since the boot, of the kernel and of the programs that load its modules."""
+    sources = ["_TRANSPORT=kernel", "+", "_COMM=modprobe", "+", "_SYSTEMD_UNIT=systemd-modules-load.service"]
+    rc, out, err = view.journal("--boot", "--output=short-iso", f"--lines={KERNEL_LINES}", *sources)
     answered("journalctl", rc, err)
     return doctor_signs.count_signs(out.splitlines(), doctor_signs.KERNEL_SIGNS) if rc == 0 else {}
 
 
-def last_boot(run: Any) -> dict[str, Any]:
-    """When the boot before this one ended, in seconds since 1970, and whether that was a shutdown; empty where the journal does not reach back."""
-    options = ["--boot=-1", "--no-pager", "--quiet", "--output=short-unix", f"--lines={LAST_LINES}"]
-    rc, out, err = run(["journalctl", *options])
+def last_boot(view: HostView) -> dict[str, Any]:
+    """Return the end of the boot before this one in seconds since 1970, and whether it was a shutdown; {} without such a journal."""
+    rc, out, err = view.journal("--boot=-1", "--output=short-unix", f"--lines={LAST_LINES}")
     if rc == 1 and re.search(r"is not available|no persistent journal", err, re.IGNORECASE):
         return {}
     answered("journalctl", rc, err)

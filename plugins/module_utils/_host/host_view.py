@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One view of a host: runs systemctl, docker, nvidia-smi, ip, ss and journalctl for reports, each once for all objects.
+"""One view of a host: runs systemctl, docker, nvidia-smi, ip, ss and journalctl for reports, once for all objects.
 
 It changes nothing. What the programs print is parsed in C(docker_facts.py), C(units.py), C(nvidia_smi.py) and C(network.py); files
 below /proc and /sys are read in C(machine.py) and C(network.py).
@@ -185,6 +185,16 @@ class HostView:
         on_disk = [name for name in names if name.startswith("spark-") and name.endswith(".service")]
         shown = units.ask(self.run, [*on_disk, units.UNIT_GLOB, *self.other_units])
         return [unit for unit in shown if unit["load_state"] != "not-found"]
+
+    # --- logs ---
+
+    def journal(self, *options: str) -> tuple[int, str, str]:
+        """Run journalctl with options; returns exit code, output and messages."""
+        return self.run(["journalctl", "--no-pager", "--quiet", *options])
+
+    def container_log(self, container: str, *options: str) -> tuple[int, str, str]:
+        """Return exit code of docker logs, and the two outputs of a container."""
+        return self.run(["docker", "logs", *options, container])
 
     # --- nvidia-smi ---
 

@@ -132,7 +132,7 @@ def look(
     uses: list[residency.HostUse] = []
     for service in services:
         names = engine_logs.containers_of(service.name, service.container, containers)
-        lines, reason = engine_logs.read_logs(view.run, names, active_since.get(service.unit))
+        lines, reason = engine_logs.read_logs(view, names, active_since.get(service.unit))
         if not names:
             reason = f"the container {service.main_container} is not running"
         workers: list[str] = []

@@ -153,7 +153,7 @@ def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
     ],
 )  # fmt: skip
 def test_how_the_last_boot_ended(printed: str, ended: float, shut_down: bool) -> None:
-    assert host_health.last_boot(lambda argv: (0, printed, "")) == {"ended": ended, "shut_down": shut_down}
+    assert host_health.last_boot(HostView(lambda argv: (0, printed, ""))) == {"ended": ended, "shut_down": shut_down}
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_how_the_last_boot_ended(printed: str, ended: float, shut_down: bool) ->
     ],
 )
 def test_a_journal_without_an_earlier_boot_says_nothing_of_it(said: str) -> None:
-    assert host_health.last_boot(lambda argv: (1, "", said)) == {}
+    assert host_health.last_boot(HostView(lambda argv: (1, "", said))) == {}
 
 
 def test_a_container_that_ended_since_it_was_seen_is_an_answer() -> None:
     gone = (1, "", "Error response from daemon: No such container: x")
-    assert host_health.read_log(lambda argv: gone, ["docker", "logs", "x"]) == ""
+    assert host_health.read_log(HostView(lambda argv: gone), "x", "x.service", 5) == ""
 
 
 def test_it_asks_nothing_when_told(engine: Any, tree: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
