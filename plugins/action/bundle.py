@@ -85,8 +85,8 @@ class ActionModule(ActionBase):
         images, models = {}, {}
         for host in play:
             own = self.variables["hostvars"][host]
-            images[host] = said(own, self.args["images_from"], answers.IMAGE_INFO, host).get("images") or {}
-            models[host] = said(own, self.args["models_from"], answers.SNAPSHOT_INFO, host).get("models") or []
+            images[host] = said(own, self.args["images_from"], answers.IMAGES_SECTION, host).get("images") or {}
+            models[host] = said(own, self.args["models_from"], answers.MODEL_FILES, host).get("model_files") or []
             images[host] = with_locked(images[host], plan[host].get("images_locked") or {})
         work, refusals = engine.survey(plan, play, images, models)
         if refusals:

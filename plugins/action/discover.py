@@ -21,7 +21,8 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery, first_inventory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recommend
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.modules.discover import DOCUMENTATION
@@ -207,11 +208,10 @@ def around(root: str) -> tuple[list[Target], list[str]]:
         said = [line for line in answer.err.splitlines() if line.strip()]
         why = answer.why or (said[-1].strip() if said else f"exit code {answer.rc}")
         notes.append(f"mDNS was not asked: {untrusted.printable(why)}")
-    pci = gb10.read_pci(root)
-    if gb10.is_spark(None, pci.values(), gb10.read_dmi(root)["product_family"], None):
+    if machine.is_spark(None, machine.read_pci(root).values(), machine.read_dmi(root)["product_family"], None):
         found.append(Target(discovery.LOCAL[0]))
         try:
-            found += discovery.read_neighbours(gb10.read_fabric(root, command.reader(), pci))
+            found += discovery.read_neighbours(HostView(command.reader(), root).fabric())
         except command.NoAnswer as nothing:
             notes.append(f"neighbours on the QSFP ports are not known: {nothing}")
     return found, notes

@@ -21,7 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
 from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import images_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -30,7 +30,8 @@ WHAT = {
     "images": "the images",
     "services": "the services",
     "engines": "what engines took of memory, and their kernels",
-    "doctor": "logs, receipts, disks and clock",
+    "health": "logs, receipts, disks and clock",
+    "looked": "services, engines, logs, receipts, disks and clock",
     "deployed": "what was deployed",
 }
 # What the doctor says of services in words of its own.
@@ -65,7 +66,7 @@ class ActionModule(ActionBase):
             try:
                 findings += answers.judged(self._alone, host, plan["hosts"].get(host) or {}, first, second)
             except untrusted.Untrusted as error:
-                findings.append({"host": host, **doctor.not_asked(WHAT["doctor"], str(error)).to_dict()})
+                findings.append({"host": host, **doctor.not_asked(WHAT["health"], str(error)).to_dict()})
         findings += placement.findings(plan)
         ignored = {host: set(variables["hostvars"][host].get("spark_ignore_rules") or []) for host in play}
         findings = [finding for finding in findings if finding["rule"] not in ignored.get(finding["host"], ())]
@@ -102,7 +103,8 @@ class ActionModule(ActionBase):
         """Return the findings of one host beside those of its plan."""
         if not first.get("reached"):
             return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
-        said = images_apart({**(first.get("answers") or {}), **(second.get("answers") or {})})
+        said = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
+        said = sections_apart(said, "looked", "services", "engines", "health")
         found: list[dict[str, Any]] = []
         if second and not second.get("reached"):
             found.append(doctor.unreachable(second.get("why") or "it was lost").to_dict())
@@ -111,9 +113,9 @@ class ActionModule(ActionBase):
             for name, answer in said.items()
             if answer.get("failed")
         ]
-        found += (said.get("engines") or {}).get("findings") or []
+        found += ((said.get("engines") or {}).get("engines") or {}).get("findings") or []
         facts = (said.get("host") or {}).get("spark") or {}
-        looked = (said.get("doctor") or {}).get("doctor") or {}
+        looked = (said.get("health") or {}).get("health") or {}
         unknown = {**(looked.get("unknown") or {}), **(facts.get("unknown") or {})}
         found += [doctor.not_asked(program, why).to_dict() for program, why in sorted(unknown.items())]
         if facts.get("unknown"):

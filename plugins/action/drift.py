@@ -18,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answer
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import images_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -104,7 +104,7 @@ def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bo
     found = drift.check_lock(planned.get("findings") or [], host.services)
     if not asked.get("reached"):
         return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
-    said = images_apart(asked.get("answers") or {})
+    said = sections_apart(asked.get("answers") or {}, "host", "images")
     lost = {name: answer for name, answer in said.items() if answer.get("failed")}
     if "host" in lost:  # nothing else would mean anything, and it has mostly the same cause
         return [*found, drift.not_asked(WHAT["host"], str(lost["host"].get("msg"))).to_dict()]

@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
 
 def _images(said: Any, host: str, old: dict[str, Any] | None) -> dict[str, Any]:
     """Return what a host said of its images, by the names that the plan has for them."""
-    heard_of = checked_answer(said, answers.IMAGE_INFO, host, "dgxspark.vllm.image_info")["images"]
+    heard_of = checked_answer(said, answers.IMAGES_SECTION, host, "dgxspark.vllm.spark_info")["images"]
     return engine.by_planned_names(heard_of, old, pin=False)
 
 
@@ -103,11 +103,11 @@ def _sparks_said(
     for host in hosts:
         own = variables["hostvars"][host]
         said_images, said_models = plain(own.get(args["images_from"])), plain(own.get(args["models_from"]))
-        if not said_images or "images" not in said_images or not said_models or "models" not in said_models:
+        if not said_images or "images" not in said_images or not said_models or "model_files" not in said_models:
             silent.append(host)
             continue
         images[host] = _images(said_images, host, old)
-        models[host] = checked_answer(said_models, answers.SNAPSHOT_INFO, host, "dgxspark.vllm.snapshot_info")["models"]
+        models[host] = checked_answer(said_models, answers.MODEL_FILES, host, "dgxspark.vllm.spark_info")["model_files"]
     if hosts and len(silent) == len(hosts):
         raise AnsibleActionFail(f"nothing to lock: {', '.join(silent)} did not answer.")
     return images, models, silent

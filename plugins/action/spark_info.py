@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the module that is the first to become root in most playbooks; documented in plugins/modules/spark_info.py."""
+"""Report a host, the first module to become root in most playbooks; documented in plugins/modules/spark_info.py."""
 
 from __future__ import annotations
 
@@ -10,20 +10,51 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import with_advice
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import Unreadable, import_launch
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 
 class ActionModule(ActionBase):
-    """Run the module of the same name, and add the fix if sudo asks for a password: Ansible names only the missing password."""
+    """Run the module of the same name, add the fix if sudo asks for a password, and compare unmanaged launches with the plan."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the result of the module."""
-        result = super().run(tmp, task_vars)
+        super().run(tmp, task_vars)
+        variables, args = task_vars or {}, dict(self._task.args)
+        services = args.pop("adopting", None) or []  # the plan stays here
         try:
-            return {**result, **self._execute_module(task_vars=task_vars or {})}
+            result: dict[str, Any] = self._execute_module(module_args=args, task_vars=variables)
         except AnsibleConnectionFailure:
             raise
         except AnsibleError as error:
+            # Ansible names only the missing password.
             raise AnsibleActionFail(with_advice(str(error))) from None
+        if result.get("adoption"):
+            result["adoption"] = checked_answer(
+                result["adoption"],
+                lambda found, _where: answers.judged(compared, found, services),
+                str(variables.get("inventory_hostname", "")),
+                self._task.action,
+            )
+        return result
+
+
+def compared(adoption: dict[str, Any], services: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a host's section C(adoption) with the services that could replace its launches."""
+    imported: dict[str, Any] = {}
+    for launch in adoption["launches"]:
+        try:
+            if launch["container"]:
+                draft = import_launch(adopt.command_of(launch["argv"]), form="docker")
+            else:
+                draft = import_launch(adopt.unit_text(launch["argv"]), form="systemd")
+            imported[launch["name"]] = draft["service"]
+        except Unreadable as error:
+            launch["unreadable"] = str(error)
+    adoption["adopted"] = adopt.pairs(services, adoption["launches"], imported, adoption["available_gib"])
+    adoption["lines"] = adopt.lines_of(adoption["adopted"], adoption["launches"], adoption["taken"])
+    return adoption

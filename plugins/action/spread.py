@@ -37,9 +37,9 @@ class ActionModule(ActionBase):
         # Of a play in batches those of this batch: the others are not at this task, and what they said is from before.
         alive = [str(host) for host in self.variables.get("ansible_play_batch") or []]
         looks = {
-            host: checked_answer(plain(said["look"]), answers.spread_look, host, "dgxspark.vllm.spread_info")
+            host: checked_answer(plain(said["distribution"]), answers.spread_look, host, "dgxspark.vllm.spark_info")
             for host in alive
-            if (said := self.said(host, args["looks_from"])).get("look")
+            if (said := self.said(host, args["looks_from"])).get("distribution")
         }
         step = self.survey if args["step"] == "survey" else self.round
         result.update(changed=False, _ansible_verbose_override=True, **step(args, looks))

@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
         rows: list[tables.Row] = []
         hosts: dict[str, fleet_status.HostState] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
-            asked = variables["hostvars"][host].get(args["asked_from"]) or {}
+            asked = joined(variables["hostvars"][host].get(args["asked_from"]) or {}, args["answer"])
             planned = args["planned"].get(host) or {}
             try:
                 # Alone first: what one host says must not keep the others from being shown.
@@ -72,6 +72,21 @@ def keep(path: str, text: str) -> None:
         write_report(Path(path), text)
     except OSError as error:
         raise AnsibleActionFail(f"the page cannot be written to {path} on the controller: {error}") from error
+
+
+def joined(asked: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return what was asked of a host, with the facts of the answer (C(spark) and C(starts)) together as its C(host)."""
+    answer = (asked.get("answers") or {}).get(name) or {}
+    if answer.get("failed") or not isinstance(answer.get("spark"), dict):
+        return asked
+    unknown = answer.get("unknown") or {}
+    if answer.get("services") is None:
+        said: dict[str, Any] = {"failed": True, "msg": unknown.get("services")}
+    else:
+        facts, starts = answer["spark"], answer.get("starts") or {}
+        host = {**facts, **starts, "unknown": {**(facts.get("unknown") or {}), **unknown}}
+        said = {"host": host, "services": answer["services"]}
+    return {**asked, "answers": {**asked["answers"], name: said}}
 
 
 def look(

@@ -26,11 +26,11 @@ options:
     required: true
   view:
     description:
-      - Whom they are for. V(engine) is M(dgxspark.vllm.engine_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
-        M(dgxspark.vllm.generation), V(doctor) M(dgxspark.vllm.doctor_info), V(explain) M(dgxspark.vllm.explain), and
-        V(support) M(dgxspark.vllm.support_bundle).
+      - Whom they are for. V(report) is M(dgxspark.vllm.spark_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
+        M(dgxspark.vllm.generation), V(status) M(dgxspark.vllm.spark_info) with V(services) and V(starts), V(explain)
+        M(dgxspark.vllm.explain), and V(support) M(dgxspark.vllm.support_bundle).
     type: str
-    choices: [engine, proof, record, doctor, explain, support]
+    choices: [report, proof, record, status, explain, support]
     required: true
 author:
   - dgxspark.vllm contributors (@dgxspark)
@@ -38,8 +38,9 @@ author:
 
 EXAMPLES = r"""
 - name: Look at the engines
-  dgxspark.vllm.engine_info:
-    services: "{{ spark_plan.services | dgxspark.vllm.service_view('engine') }}"
+  dgxspark.vllm.spark_info:
+    gather: [engines]
+    services: "{{ spark_plan.services | dgxspark.vllm.service_view('report') }}"
 """
 
 RETURN = r"""

@@ -33,11 +33,11 @@ options:
     type: dict
     default: {}
   images_from:
-    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     default: ''
   models_from:
-    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.snapshot_info) on the hosts.
+    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(model_files) on the hosts.
     type: str
     default: ''
   work:

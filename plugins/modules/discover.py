@@ -48,7 +48,7 @@ options:
     type: dict
     default: {}
   asked_from:
-    description: For O(action=write), name of a variable with what M(dgxspark.vllm.ask) brought of C(spark) and C(launches) as root.
+    description: For O(action=write), name of a variable with what M(dgxspark.vllm.ask) brought of C(spark) as root, with its section C(adoption).
     type: str
     default: spark_answers
   plain_from:
@@ -81,7 +81,6 @@ extends_documentation_fragment:
 seealso:
   - module: dgxspark.vllm.spark_info
   - module: dgxspark.vllm.fabric_probe
-  - module: dgxspark.vllm.adopt_info
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

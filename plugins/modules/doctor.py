@@ -29,9 +29,8 @@ options:
     required: true
   looked_from:
     description:
-      - Name of a variable that holds that with the answers C(services) (M(dgxspark.vllm.service_info)), C(engines)
-        (M(dgxspark.vllm.engine_info)), C(deployed) (M(dgxspark.vllm.generation) with V(compare)) and C(doctor)
-        (M(dgxspark.vllm.doctor_info)).
+      - Name of a variable that holds that with the answers C(looked) (M(dgxspark.vllm.spark_info) with V(services), V(engines) and V(health))
+        and C(deployed) (M(dgxspark.vllm.generation) with V(compare)).
     type: str
     required: true
   dest:
@@ -47,7 +46,7 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
 seealso:
-  - module: dgxspark.vllm.doctor_info
+  - module: dgxspark.vllm.spark_info
   - module: dgxspark.vllm.ask
 author:
   - dgxspark.vllm contributors (@dgxspark)

@@ -72,7 +72,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
 INTERVAL = 0.5
@@ -129,7 +129,7 @@ def main() -> None:
     )
     root = module.params["root"]
     with failing(module):
-        facts = gb10.read_fabric(root, runner(module), gb10.read_pci(root))
+        facts = HostView(runner(module), root).fabric()
     wires: dict[Any, tuple[str, bytes]] = {}
     try:
         for port in cabling.up_cages(facts).values():

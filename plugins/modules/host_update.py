@@ -118,7 +118,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, host_update, known_bad
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, host_update, known_bad, machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner
 
@@ -263,7 +263,7 @@ class Host:
 
     def facts(self) -> dict[str, Any]:
         """What runs now. Where no tool says which driver does, the one that is installed, and C(driver_unknown) says why."""
-        release = gb10.parse_dgx_release(gb10.read_text(str(ROOT), "etc/dgx-release") or "") or {}
+        release = machine.parse_dgx_release(machine.read_text(str(ROOT), "etc/dgx-release") or "") or {}
         driver, why = self.loaded_driver()
         return {
             "driver": driver or (self.installed_driver() if why else ""),
@@ -283,7 +283,7 @@ class Host:
         rc, out, err = self.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
         if rc == 127:
             return "", ""
-        loaded = (gb10.read_text(str(ROOT), "sys/module/nvidia/version") or "").strip()
+        loaded = (machine.read_text(str(ROOT), "sys/module/nvidia/version") or "").strip()
         if loaded:
             return loaded, ""
         if rc == 0 and out.strip():
@@ -324,7 +324,7 @@ class Host:
                 msg=f"the packages are updated; do not reboot yet: /boot has no initrd.img for kernel {', '.join(missing)}, and a boot into "
                 f"it does not find the root file system. {host_update.initrd_fix(missing)} Then start the update again."
             )
-        wrong = host_update.boots_without_option(gb10.read_text(str(ROOT), "boot/grub/grub.cfg") or "")
+        wrong = host_update.boots_without_option(machine.read_text(str(ROOT), "boot/grub/grub.cfg") or "")
         if wrong:
             self.module.fail_json(
                 msg=f"the packages are updated; do not reboot yet: GRUB boots kernel {', '.join(wrong)} without "

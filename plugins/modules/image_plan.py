@@ -119,7 +119,7 @@ options:
     type: path
     default: /var/lib/dgxspark/image_plans
 seealso:
-  - module: dgxspark.vllm.image_info
+  - module: dgxspark.vllm.spark_info
   - module: dgxspark.vllm.memory_budget
 """
 

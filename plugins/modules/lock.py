@@ -21,11 +21,11 @@ options:
     type: dict
     required: true
   images_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     required: true
   models_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.snapshot_info) on the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(model_files) on the hosts.
     type: str
     required: true
   addons:
@@ -33,7 +33,7 @@ options:
     type: dict
     default: {}
   addons_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) about those images.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) about those images.
     type: str
     default: ''
   dest:
@@ -47,7 +47,7 @@ attributes:
     support: full
 seealso:
   - module: dgxspark.vllm.plan
-  - module: dgxspark.vllm.snapshot_info
+  - module: dgxspark.vllm.spark_info
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

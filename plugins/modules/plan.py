@@ -28,7 +28,7 @@ options:
     default: ''
   images_from:
     description:
-      - Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts, or of M(dgxspark.vllm.spark_info) with its C(images).
+      - Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     default: ''
   models_from:

@@ -56,7 +56,7 @@ options:
     type: dict
     default: {}
   fast_path:
-    description: Which kernels ran, C(fast_path) of M(dgxspark.vllm.engine_info). Kept for people and the status; never a change.
+    description: Which kernels ran, C(fast_path) of RV(dgxspark.vllm.spark_info#module:engines.services). Kept for people and the status; never a change.
     type: dict
   benchmark:
     description:
@@ -66,7 +66,7 @@ options:
     type: dict
 seealso:
   - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.engine_info
+  - module: dgxspark.vllm.spark_info
 """
 
 EXAMPLES = r"""

@@ -11,7 +11,7 @@ module: service_proof
 short_description: Prove the services of a host, and write receipts
 version_added: 0.1.0
 description:
-  - Does for all services of a host what M(dgxspark.vllm.endpoint_ready), M(dgxspark.vllm.engine_info) and M(dgxspark.vllm.receipt) do for
+  - Does for all services of a host what M(dgxspark.vllm.endpoint_ready), M(dgxspark.vllm.spark_info) with V(engines) and M(dgxspark.vllm.receipt) do for
     one, in one round trip - each is asked for a real completion, what it took and what it runs is compared with its plan, and both
     are kept in its receipt.
   - Services are asked one after the other, so that the figures of one are not those of two at a time.
@@ -130,7 +130,7 @@ options:
     default: /run/dgxspark
 seealso:
   - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.engine_info
+  - module: dgxspark.vllm.spark_info
   - module: dgxspark.vllm.receipt
 """
 
@@ -151,15 +151,15 @@ answers:
   type: dict
   sample: {"heavy": {"ready": true, "stage": "completion", "decode_tokens_per_second": 41.5}}
 services:
-  description: As RV(dgxspark.vllm.engine_info#module:services).
+  description: As RV(dgxspark.vllm.spark_info#module:engines.services).
   returned: success
   type: dict
 system:
-  description: As RV(dgxspark.vllm.engine_info#module:system).
+  description: As RV(dgxspark.vllm.spark_info#module:engines.system).
   returned: success
   type: dict
 findings:
-  description: As RV(dgxspark.vllm.engine_info#module:findings). Errors and warnings among them are shown as warnings of the task.
+  description: As RV(dgxspark.vllm.spark_info#module:engines.findings). Errors and warnings among them are shown as warnings of the task.
   returned: success
   type: list
   elements: dict

@@ -168,7 +168,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, machine, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView, still_listed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -186,7 +187,7 @@ def deployed(etc: str) -> dict[str, dict[str, Any]]:
     """Return the settings of the services that are on the host, and of its speech servers on demand, by name."""
     services = {}
     speech = sorted((Path(etc) / "speech").glob("*.json"))
-    for path in [*(Path(etc) / "services" / f"{name}.json" for name in gb10.read_services(etc)), *speech]:
+    for path in [*(Path(etc) / "services" / f"{name}.json" for name in machine.read_services(etc)), *speech]:
         settings = state_file.read(path) or {}
         is_deployed = path not in speech or settings.get("on_demand")
         if is_deployed and settings.get("unit") == f"spark-{path.stem}.service":
@@ -230,7 +231,7 @@ class Host:
     def holders(self) -> str:
         """Who holds most GPU memory."""
         try:
-            apps = [app for app in gb10.read_compute_apps(self.ask) if app["used_mib"]][:3]
+            apps = [app for app in HostView(self.ask).compute_apps() if app["used_mib"]][:3]
         except NoAnswer as nothing:
             return f"{nothing}, so who holds it is not known"
         if not apps:
@@ -322,7 +323,8 @@ class Host:
         up = [name for name in self.names if self.state_of(name) in (*verbs.RUNNING, "deactivating")]
         before = self.available()
         with failing(self.module):
-            listed = gb10.read_gpu(self.ask, self.params["root"], gb10.read_containers(self.ask)) if up else None
+            view = HostView(self.ask, self.params["root"])
+            listed = view.gpu(view.containers()) if up else None
         # What an engine took in between is held by what was listed, so it is not available before.
         before = min(before, self.available())
         processes = (listed or {}).get("processes") or []
@@ -338,7 +340,7 @@ class Host:
         if up and not self.module.check_mode:
             need = verbs.expected_gib(before, held)
             found = verbs.wait_until_back(
-                lambda: (self.available(), gb10.still_listed(self.ask, pids)),
+                lambda: (self.available(), still_listed(self.ask, pids)),
                 need,
                 pids,
                 timeout=self.params["timeout"],

@@ -11,7 +11,7 @@ module: spread
 short_description: Plan which node sends which image and model to which
 version_added: 0.1.0
 description:
-  - Joins what the hosts of the play said by M(dgxspark.vllm.spread_info), and says what each of them does next. No host is
+  - Joins what the hosts of the play said by M(dgxspark.vllm.spark_info) with V(distribution), and says what each of them does next. No host is
     contacted.
   - With O(step=survey) it names for each image and snapshot that some host lacks the one host that brings it into the site when
     nobody has it, the files that are to be read before they are sent, and the hosts that have no room.
@@ -24,7 +24,7 @@ options:
     choices: [survey, round]
     required: true
   looks_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.spread_info) on the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(distribution) on the hosts.
     type: str
     required: true
   keys_from:

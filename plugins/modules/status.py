@@ -26,7 +26,8 @@ options:
     type: str
     required: true
   answer:
-    description: Name of the answer of M(dgxspark.vllm.service_info) in it, which was asked with C(host=true).
+    description: Name of the answer of M(dgxspark.vllm.spark_info) in it, with the sections V(services), V(units), V(memory), V(residency) and
+      V(starts).
     type: str
     default: services
   show:

@@ -152,7 +152,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_facts, machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Run, noted, reader
@@ -189,13 +190,13 @@ def main() -> None:
         supports_check_mode=True,
     )
     params, run = module.params, reader(LOOK_SECONDS)
-    boxes = noted({}, [], gb10.read_containers, run)
+    view = HostView(run, params["root"])
+    boxes = noted({}, [], view.containers)
     containers = [item["name"] for item in boxes if item["managed"]]
-    inspect = ["docker", "container", "inspect", "--", *containers]
-    _rc, inspected, _err = noted({}, (124, "[]", ""), run, inspect) if containers else (0, "[]", "")
+    inspected = json.dumps([box for box in noted({}, [], view.inspected_containers) if name_of(box) in containers])
     redactor = redaction.Redactor(secrets(inspected, params["secret_files"]))
     bundle = support.Bundle(redactor, params["max_mib"] * 2**20)
-    facts = gb10.collect(run, root=params["root"], disk_paths=["/", "/var/log", "/srv/huggingface"])
+    facts = host_facts.collect(view) | {"disks": machine.read_disks(["/", "/var/log", "/srv/huggingface"])}
     bundle.add("facts.json", json.dumps(facts, indent=1, sort_keys=True))
     bundle.add("plan.json", json.dumps(params["plan"], indent=1, sort_keys=True))
     bundle.add("docker/inspect.json", redaction.clean_inspect(inspected))
@@ -219,6 +220,11 @@ def main() -> None:
         redacted=redactor.taken,
         left_out=bundle.left_out,
     )
+
+
+def name_of(box: dict[str, Any]) -> str:
+    """Return the name of a container that docker inspected."""
+    return str(box.get("Name") or "").lstrip("/")
 
 
 def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:

@@ -23,7 +23,7 @@ options:
     type: str
     default: ''
   unit:
-    description: The unit that runs it, as M(dgxspark.vllm.adopt_info) names it.
+    description: The unit that runs it, as C(adoption) of M(dgxspark.vllm.spark_info) names it.
     type: str
     default: ''
   service:
@@ -53,7 +53,7 @@ attributes:
   diff_mode:
     support: none
 seealso:
-  - module: dgxspark.vllm.adopt_info
+  - module: dgxspark.vllm.spark_info
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
@@ -87,7 +87,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, host_lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_lock, machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView, still_listed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -129,7 +130,7 @@ class Unmanaged:
 
     def refuse_others(self) -> None:
         """Fail for what is none of a launch that somebody made by hand."""
-        ours = unmanaged.is_own(self.unit, gb10.read_services(ETC))
+        ours = unmanaged.is_own(self.unit, machine.read_services(ETC))
         if self.box is not None:
             labels = (self.box.get("Config") or {}).get("Labels") or {}
             ours = (
@@ -151,7 +152,7 @@ class Unmanaged:
 
     def processes(self) -> list[dict[str, Any]]:
         """The programs of the unit."""
-        return [each for each in gb10.read_processes(PROC_ROOT) if unmanaged.unit_of(each["cgroup"])[0] == self.unit]
+        return [each for each in machine.read_processes(PROC_ROOT) if unmanaged.unit_of(each["cgroup"])[0] == self.unit]
 
     def runs(self) -> bool:
         """Whether the launch runs."""
@@ -162,7 +163,8 @@ class Unmanaged:
     def held(self) -> tuple[float, list[int]]:
         """GPU memory that it holds, GiB, and the ids of the processes that hold it."""
         with failing(self.module):
-            gpu = gb10.read_gpu(self.ask, self.params["root"], gb10.read_containers(self.ask)) or {}
+            view = HostView(self.ask, self.params["root"])
+            gpu = view.gpu(view.containers()) or {}
         listed = gpu.get("processes") or []
         if self.container:
             return verbs.held_by([self.container], listed)
@@ -221,7 +223,7 @@ class Unmanaged:
             self.must("docker", "stop", "--time", "60", "--", self.container)
         need = verbs.expected_gib(before, held)
         found = verbs.wait_until_back(
-            lambda: (self.available(), gb10.still_listed(self.ask, pids)),
+            lambda: (self.available(), still_listed(self.ask, pids)),
             need,
             pids,
             timeout=self.params["timeout"],

@@ -27,14 +27,18 @@ def checked_answer(found: Any, parser: untrusted.Parser, host: str, what: str) -
         ) from error
 
 
-def images_apart(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a host's answers by name, with the images, which M(dgxspark.vllm.spark_info) says as a part of C(host), as one of their own.
+def sections_apart(said: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
+    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as answers of their own, C({section: ...}).
 
-    One that was not answered is C({failed, msg}), as M(dgxspark.vllm.ask) has it.
+    A section without an answer is C({failed, msg}), as M(dgxspark.vllm.ask) has it. name: of the answer that has the sections.
     """
-    host = said.get("host") or {}
-    if host.get("failed") or "images" not in host:
+    answer = said.get(name) or {}
+    if answer.get("failed"):
         return dict(said)
-    images = host["images"]
-    why = {"failed": True, "msg": str(host.get("msg") or "Docker does not say which images there are")}
-    return {**said, "images": why if images is None else {"images": images}}
+    unknown = answer.get("unknown") or {}
+    apart: dict[str, Any] = {}
+    for section in (section for section in sections if section in answer):
+        value = answer[section]
+        why = str(unknown.get(section) or f"{section} are not known")
+        apart[section] = {"failed": True, "msg": why} if value is None else {section: value}
+    return {**said, **apart}

@@ -539,9 +539,11 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
             "-i",
             "molecule/spread/inventory.yml",
             "-m",
-            "dgxspark.vllm.image_info",
+            "dgxspark.vllm.spark_info",
         ]
-        code, text = started(["ansible", "spark-4", "--become", *asked, "-a", json.dumps({"images": [ref]})])
+        code, text = started(
+            ["ansible", "spark-4", "--become", *asked, "-a", json.dumps({"gather": ["images"], "images": [ref]})]
+        )
         assert code == 0 and "present: true" in text, text
         assert play(kinds=["images"], spread_images=[ref])[1].count("changed=0") == 4
     finally:

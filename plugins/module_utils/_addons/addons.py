@@ -107,7 +107,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
     sysroot, rails, allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that
     is no Spark), what each is planned to hold in GiB, the key of each service in the fleet (empty for ranks behind a head), what is in use
     beside them, what is left with all that may run (C(left_gib)), what of each set on demand runs at most (C(sets)), what
-    M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or
+    M(dgxspark.vllm.spark_info) said or
     None, how docker run is given the GPU, where /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the
     firewall admits beside hosts of the fleet, and whether there is one. Returns, by host, the variables of each role without their prefix,
     None for a role that is not wanted, with what listens there as C(sockets); and findings by host.

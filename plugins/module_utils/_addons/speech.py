@@ -376,7 +376,7 @@ def plan(
         returns them; the gateway alone when left out
     :param admitted: whether the inventory names others who may come
     :param exposed_to: who else reaches a server that listens on more than loopback, in words; nobody when empty
-    :param images: of M(dgxspark.vllm.image_info), where the host was asked
+    :param images: C(images) of M(dgxspark.vllm.spark_info), where the host was asked
     :param sets: of services on demand, what of each may run at once
     :param sysroot: where C(/proc) is read
     :returns: the variables of the role speech without their prefix, the endpoints that come to the fleet, and

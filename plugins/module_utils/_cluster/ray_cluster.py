@@ -24,8 +24,10 @@ from typing import Any
 
 from .._common import program_text
 from .._common.foreign_text import parse_json
+from .._host.host_view import BadRequest, HostView, Request
 from .._runtime import ray_nodes
 
+ASK_SECONDS = 120.0  # a program with Ray starts in the container
 GCS_PORT = 6379
 """Ray's default, of slot 0; each further slot takes the next."""
 BLOCK, BLOCK_SIZE = 11000, 120
@@ -161,6 +163,19 @@ def carry_over(per_host: Iterable[str]) -> dict[str, str]:
     CUDA_VISIBLE_DEVICES are never copied.
     """
     return {"path": f"{CONFIG_ROOT}/{CARRY_OVER_FILE}", "content": json.dumps(sorted(set(per_host))) + "\n"}
+
+
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return the section C(ray) of M(dgxspark.vllm.spark_info): the nodes of one Ray. Raises BadRequest without its address."""
+    asked = request.params["ray"]
+    if not asked:
+        raise BadRequest("ray: its container and address are needed to ask for its nodes")
+    try:
+        ray_nodes.split_address(asked["address"])
+    except ValueError as error:
+        raise BadRequest(f"ray.address: {error}") from error
+    rc, out, err = view.long_question(ask_argv(asked["container"], asked["address"]), ASK_SECONDS)
+    return read_answer(asked["container"], rc, out, err)
 
 
 def ask_argv(container: str, address: str) -> list[str]:

@@ -109,7 +109,7 @@ def status_rows(
     :param host: its name
     :param planned: the host's part of the plan
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None for a host that said nothing
-    :param answers: of M(dgxspark.vllm.service_info), likewise
+    :param answers: C(services) of the same, likewise
     :returns: a row a service
     """
     resident = {entry["name"]: entry["gib"] for entry in (measured or {}).get("resident") or []}
@@ -134,7 +134,7 @@ def _service_row(
     answer: Mapping[str, Any],
     held_gib: float | None,
 ) -> Row:
-    """answer: of M(dgxspark.vllm.service_info) for the service, empty where it gave none."""
+    """answer: one of C(services) of M(dgxspark.vllm.spark_info), empty where it gave none."""
     units = {unit["name"]: unit for unit in (measured or {}).get("units") or []}
     unit = units.get(service["unit"]) or {}
     silent = ((measured or {}).get("unknown") or {}).get("systemctl")
@@ -196,7 +196,7 @@ def loading(found: Mapping[str, Any] | None) -> str:
 
 
 def demand(found: Mapping[str, Any], told: bool = False) -> str:
-    """Say what is known of a service that requests start. found: of M(dgxspark.vllm.service_info); told: why it is kept down is said already."""
+    """Say what is known of a service that requests start. found: of C(starts.on_demand) of spark_info; told: why it is kept down is said already."""
     parts = []
     if found.get("pin"):
         parts.append("" if told else f"kept {found['pin']} by {found.get('why') or 'its owner'}")

@@ -116,8 +116,8 @@ def survey(
 
     :param plan: hosts to C({services, images, models, images_locked, images_beside})
     :param play: the hosts that take part
-    :param images: host to reference to M(dgxspark.vllm.image_info)
-    :param models: host to the list of M(dgxspark.vllm.snapshot_info)
+    :param images: host to C(images) of M(dgxspark.vllm.spark_info)
+    :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
     :returns: what each host is to hand over, spread by bytes over the hosts that have it, and refusals
     """
     refusals: list[str] = []
@@ -175,7 +175,7 @@ def _image_holders(
 ) -> tuple[dict[str, dict[str, Any]], str]:
     """Return the hosts that have an image, each with its entry of a bundle, and why it cannot be taken, or an empty text.
 
-    there: host to what M(dgxspark.vllm.image_info) says of the image. base: id of the image that it was made of, for one with Ray.
+    there: host to the image's entry in C(images) of M(dgxspark.vllm.spark_info). base: id of the image that it was made of, for one with Ray.
     """
     holders = {host: image_item(ref, image, base) for host, image in there.items() if image.get("present")}
     if not holders:
@@ -191,7 +191,7 @@ def _model_holders(
 ) -> tuple[dict[str, dict[str, Any]], str]:
     """Return the hosts that have a model whole, each with its entry of a bundle, and why it cannot be taken, or an empty text.
 
-    entries: host to what M(dgxspark.vllm.snapshot_info) says of that model there.
+    entries: host to the model's entry in C(model_files) of M(dgxspark.vllm.spark_info).
     """
     holders: dict[str, dict[str, Any]] = {}
     broken = []
@@ -216,7 +216,7 @@ def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, 
     """Return what is packed of an image; the bytes are those that it takes unpacked.
 
     :param ref: its reference
-    :param image: of M(dgxspark.vllm.image_info)
+    :param image: C(images) of M(dgxspark.vllm.spark_info)
     :param base: id of the image that it is made from
     :returns: its entry of the manifest
     """

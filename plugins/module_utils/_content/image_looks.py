@@ -11,20 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from .._host import docker_facts
+from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
 from .._runtime import state_file
-from .._runtime.command import Run
+from .._runtime.command import NoAnswer, Run
 from . import image_probe, spreading
 
 Ask = Callable[[str], "dict[str, Any]"]
 NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
 
 
-class Unknown(Exception):
-    """Which images there are is not known; the text says why."""
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return the section C(images) of M(dgxspark.vllm.spark_info).
+
+    Images that were never asked for their contents are asked if the task says so; in check mode no container is started.
+
+    :raises BadRequest: for a time limit below a second
+    :raises Unknown: where Docker does not list its images
+    """
+    params = request.params
+    if params["probe_timeout"] < 1:
+        raise BadRequest(f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
+    try:
+        images = found(view.run, params["images"])
+    except (Unknown, NoAnswer) as reason:
+        if view.docker_is_down():
+            raise Explained(str(reason)) from reason
+        raise
+    folder = str(Path(params["state_dir"], "images"))
+    asks = params["probe_images"] and not request.check_mode
+    run = view.long_question
+    add_contents(images, folder, asker(run, folder, params["probe_timeout"], request.warnings.append) if asks else None)
+    return images
 
 
 def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what Docker says of images, all of them in one call.
+    """Return the images as Docker describes them, by one call for all.
 
     :param run: runs docker
     :param refs: references of images, by tag, digest or id
@@ -35,14 +56,14 @@ def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
     bad = [ref for ref in refs if not ref.strip() or any(sign.isspace() for sign in ref)]
     if bad:
         raise Unknown(f"not references of images: {', '.join(repr(ref) for ref in bad)}")
-    there = _inspect(run, refs) if refs else {}
-    # What came from another host by its digest has a tag here instead: engines know a digest as a name of what they pulled alone.
-    tags = {ref: spreading.local_alias(ref) for ref, image in there.items() if image is None}
+    images = _inspect(run, refs) if refs else {}
+    # An image that another host sent has a tag here in place of its digest: Docker knows digests of pulled images alone.
+    tags = {ref: spreading.local_alias(ref) for ref, image in images.items() if image is None}
     tags = {ref: tag for ref, tag in tags.items() if tag}
     if tags:
         tagged = _inspect(run, list(tags.values()))
-        there.update({ref: tagged[tag] for ref, tag in tags.items()})
-    return {ref: image or docker_facts.absent_image() for ref, image in there.items()}
+        images.update({ref: tagged[tag] for ref, tag in tags.items()})
+    return {ref: image or docker_facts.absent_image() for ref, image in images.items()}
 
 
 def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
@@ -50,32 +71,32 @@ def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
     rc, out, err = run(docker_facts.image_command(refs))
     if rc == 127:
         raise Unknown(NO_DOCKER)
-    said = docker_facts.parse_images(refs, out, err)
-    if said is None and len(refs) > 1:
-        said = {}
+    described = docker_facts.parse_images(refs, out, err)
+    if described is None and len(refs) > 1:
+        described = {}
         for ref in refs:
-            said.update(_inspect(run, [ref]))
-    if said is None:
+            described.update(_inspect(run, [ref]))
+    if described is None:
         detail = err.strip() or f"exit code {rc}"
         raise Unknown(f"docker image inspect failed for {', '.join(refs)}: {detail}")
-    return said
+    return described
 
 
 def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | None = None) -> None:
-    """Add to each image what it said of its contents, C(probe), and where that is from, C(probe_from).
+    """Add to each image its contents by its own report, C(probe), and the source of that, C(probe_from).
 
     :param images: of C(found)
-    :param cache_dir: where answers are kept
-    :param ask: asks an image whose answer is not kept, by its id; None asks none
+    :param cache_dir: where answers are cached
+    :param ask: asks an image whose answer is not cached, by its id; None asks none
     """
     answers: dict[str, tuple[str, dict[str, Any] | None]] = {}
     for image in images.values():
         key = str(image["id"])
         if image["present"] and key not in answers:
-            kept = _read(Path(cache_dir, image_probe.cache_name(key)))
-            answers[key] = ("cache", kept) if kept is not None else ("image", ask(key)) if ask else ("none", None)
-        image["probe_from"], said = answers.get(key, ("none", None))
-        image["probe"] = image_probe.describe(said, image["env"])
+            cached = _read(Path(cache_dir, image_probe.cache_name(key)))
+            answers[key] = ("cache", cached) if cached is not None else ("image", ask(key)) if ask else ("none", None)
+        image["probe_from"], answer = answers.get(key, ("none", None))
+        image["probe"] = image_probe.describe(answer, image["env"])
         if image["probe"] and image["probe"]["vllm_version"]:
             image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
 
@@ -93,22 +114,22 @@ def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -
     def ask(image_id: str) -> dict[str, Any]:
         container = f"dgxspark-probe-{os.getpid()}"
         rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
-        said, lasting = image_probe.parse(rc, out, err, timeout)
+        answer, lasting = image_probe.parse(rc, out, err, timeout)
         if rc in image_probe.TIMED_OUT:
             run(["docker", "rm", "--force", container])
         if lasting:
             path = Path(cache_dir, image_probe.cache_name(image_id))
             try:
-                state_file.write(path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": said})
+                state_file.write(path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": answer})
             except OSError as error:
-                warn(f"what image {image_id} said could not be kept in {path.parent}: {error}")
-        return said
+                warn(f"the answer of image {image_id} could not be kept in {path.parent}: {error}")
+        return answer
 
     return ask
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return a kept answer; None if there is none, or none that this release can read."""
+    """Return a cached answer, None for a missing one and for one that this release cannot read."""
     content = state_file.read(path)
-    said = content.get("answer") if content and content.get("schema") == image_probe.SCHEMA else None
-    return said if isinstance(said, dict) else None
+    answer = content.get("answer") if content and content.get("schema") == image_probe.SCHEMA else None
+    return answer if isinstance(answer, dict) else None

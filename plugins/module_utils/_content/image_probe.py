@@ -16,7 +16,6 @@ from . import image_probe_program
 
 SCHEMA = 2
 """Of the cached answer; one of another schema is asked for again."""
-CACHE_DIR = "/var/lib/dgxspark/images"
 TIMED_OUT = (124, 137)  # what coreutils' timeout returns after TERM and after KILL
 # vllm serve has had 200 options and more since 0.9: fewer means that the sources could not be read.
 FEWEST_OPTIONS = 100

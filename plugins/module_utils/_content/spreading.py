@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Spreading images and models from node to node: who has what, and who sends what to whom in which round.
 
-Pure. A I(look) is what M(dgxspark.vllm.spread_info) said of a host. A I(thing) is an image or a snapshot of a model.
+Pure. A I(look) is C(distribution) of M(dgxspark.vllm.spark_info). A I(thing) is an image or a snapshot of a model.
 """
 
 from __future__ import annotations

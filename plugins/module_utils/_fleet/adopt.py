@@ -90,7 +90,7 @@ def pairs(
 ) -> list[dict[str, Any]]:
     """Put each launch to the service that is to take its place; the same model goes before the same port.
 
-    launches: as M(dgxspark.vllm.adopt_info) names them. read: the launches as services, by name. A service of a cluster takes
+    launches: of the section C(adoption) of M(dgxspark.vllm.spark_info). read: the launches as services, by name. A service of a cluster takes
     no place of a single container.
     """
     found: list[dict[str, Any]] = []

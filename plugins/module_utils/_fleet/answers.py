@@ -104,7 +104,7 @@ MODEL = record(
         "problems": listing(words),
     }
 )
-IMAGE_INFO = record({"images": IMAGES})
+IMAGES_SECTION = record({"images": IMAGES})
 IMAGE_PLAN = record(
     {
         "source": one_of("image", "cache", "none"),
@@ -114,7 +114,7 @@ IMAGE_PLAN = record(
     },
     {"repo_digests": listing(name_of_image, 1000), "files": table(words, words, 1000)},
 )
-SNAPSHOT_INFO = record({"models": listing(MODEL)})
+MODEL_FILES = record({"model_files": listing(MODEL)})
 MODEL_SNAPSHOT = record(
     {"running": flag},
     {
@@ -436,7 +436,7 @@ SPREAD_MODEL = record(
 )
 SPREAD_IMAGE = record({"id": image_id, "layers": size, "content": sha256, "size": size, "name": name_of_image})
 DISK = record({"path": absolute, "device": text, "free": size})
-SPREAD_INFO = record(
+DISTRIBUTION = record(
     {
         "images": table(name_of_image, maybe(SPREAD_IMAGE)),
         "models": table(text, SPREAD_MODEL),
@@ -470,8 +470,8 @@ TRANSFER = record(
 
 
 def spread_look(value: Any, where: str) -> dict[str, Any]:
-    """What M(dgxspark.vllm.spread_info) says of a host: what it says of a thing fits the name of the thing."""
-    look: dict[str, Any] = SPREAD_INFO(value, where)
+    """C(distribution) of M(dgxspark.vllm.spark_info), in which each entry fits its name."""
+    look: dict[str, Any] = DISTRIBUTION(value, where)
     for key, model in look["models"].items():
         if spreading.model_key(model) != key or model["folder"] != "models--" + model["repo"].replace("/", "--"):
             raise Untrusted(f"{where}.models says {model['repo']}@{model['revision']} of {key}")

@@ -167,7 +167,7 @@ def read_mdns(text: str) -> list[Target]:
 
 
 def read_neighbours(fabric: Mapping[str, Any]) -> list[Target]:
-    """Return who has answered on the QSFP ports of this machine. fabric: of C(gb10.read_fabric)."""
+    """Return who has answered on the QSFP ports of this machine. fabric: of C(HostView.fabric)."""
     found = {
         neighbour["address"]: Target(neighbour["address"], NEIGHBOUR)
         for port in cabling.up_cages(fabric).values()
@@ -213,7 +213,7 @@ def with_advice(why: str) -> str:
 @dataclass
 class Machine:
     """A candidate that was asked. state: C(spark), C(other) or C(unknown), which C(why) explains. facts: C(spark) of
-    M(dgxspark.vllm.spark_info). launches: of M(dgxspark.vllm.adopt_info), None where they are not known. heard: of
+    M(dgxspark.vllm.spark_info). launches: C(adoption.launches) of the same, None where they are not known. heard: of
     M(dgxspark.vllm.fabric_probe), likewise. notes: what else is not known, and why."""
 
     target: Target
@@ -233,7 +233,7 @@ def read_machine(
 ) -> Machine:
     """Return what a candidate is, by the answers of M(dgxspark.vllm.ask).
 
-    asked: as root, C(spark) and C(launches). plain: C(spark) again without root, where that failed; empty where it was not asked.
+    asked: as root, C(spark) with the section C(adoption). plain: C(spark) again without root, where that failed; empty where it was not asked.
     cables: as root, C(probe). An answer of another form than its module gives is not known, with the reason.
     """
     if not asked.get("reached"):
@@ -242,6 +242,7 @@ def read_machine(
         )
     answers = asked.get("answers") or {}
     said, notes = answers.get("spark") or {}, []
+    adoption = said.get("adoption") or {"msg": _reason(said, "adoption")}
     if said.get("failed") or not said:
         why = with_advice(_line(said.get("msg") or "it was not asked"))
         notes.append(f"asked without root ({why}): containers and processes of others may be missing")
@@ -259,9 +260,15 @@ def read_machine(
         return Machine(
             target, "other", f"{_line(maker)} {_line(facts['machine'].get('product_name') or '')}".strip(), facts=facts
         )
-    launches = _list(answers.get("launches"), "launches", "what runs", notes)
+    launches = _list(adoption, "launches", "what runs", notes)
     heard = _list((cables.get("answers") or {}).get("probe"), "heard", "cables", notes)
     return Machine(target, "spark", "", "", facts, launches, heard, notes)
+
+
+def _reason(answer: Mapping[str, Any], section: str) -> Any:
+    """Return why a section of M(dgxspark.vllm.spark_info) has no answer."""
+    unknown = answer.get("unknown")
+    return (unknown.get(section) if isinstance(unknown, Mapping) else None) or answer.get("msg")
 
 
 def _facts(value: Any) -> dict[str, Any]:

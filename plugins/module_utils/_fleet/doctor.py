@@ -41,7 +41,7 @@ MANY_REQUESTS = 8
 
 
 def signs(found: Mapping[str, Any], known: Sequence[Sign], service: str = "") -> list[Finding]:
-    """Return a finding for each sign that a log has. found: C({rule: {count, last}}) as the module doctor_info counts them."""
+    """Return a finding for each sign that a log has. found: C({rule: {count, last}}) as C(host_health.py) counts them."""
     findings = []
     for sign in known:
         seen = found.get(sign.rule)
@@ -101,7 +101,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What M(dgxspark.vllm.service_info) says of a service."""
+    """One of C(services) of M(dgxspark.vllm.spark_info)."""
 
     ready: bool | None = None
     stage: str | None = None
@@ -169,7 +169,7 @@ class Engine:
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Engine:
-        """Return one of C(doctor.services) of M(dgxspark.vllm.doctor_info)."""
+        """Return one of C(health.services) of M(dgxspark.vllm.spark_info)."""
         cache, answer = said.get("cache") or {}, (said.get("answer") or {}).get("text") or ""
         log = said.get("log")
         return cls(
@@ -237,9 +237,9 @@ class HostReport:
 
         :param planned: its part of the plan
         :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-        :param looked: C(doctor) of M(dgxspark.vllm.doctor_info)
-        :param answers: C(services) of M(dgxspark.vllm.service_info) by name
-        :param images: of M(dgxspark.vllm.image_info)
+        :param looked: C(health) of M(dgxspark.vllm.spark_info)
+        :param answers: C(services) of M(dgxspark.vllm.spark_info) by name
+        :param images: C(images) of M(dgxspark.vllm.spark_info)
         :param asked: C({began, ended}) of the task that brought C(looked)
         :returns: the host
         """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Signs in the log of a host's kernel, and the question that an engine is asked: what doctor_info needs on a host.
+"""Signs in the log of a host's kernel, and the question that an engine is asked: what C(host_health.py) needs on a host.
 
 C(doctor.py) makes findings of them on the controller. Logs of engines are explained by C(_proof/explain.py).
 """

@@ -212,7 +212,7 @@ class Host:
         """Return it with what it said.
 
         :param facts: C(spark) of M(dgxspark.vllm.spark_info)
-        :param images: of M(dgxspark.vllm.image_info), None where they are not known
+        :param images: C(images) of M(dgxspark.vllm.spark_info), None where they are not known
         :param compared: of M(dgxspark.vllm.generation), None where it could not be asked
         :returns: the host
         """

@@ -119,7 +119,7 @@ class Status:
 
 
 def judge_host(asked: Mapping[str, Any], answer: str) -> HostState:
-    """Judge what M(dgxspark.vllm.ask) brought of a host; C(answer) names the one of M(dgxspark.vllm.service_info)."""
+    """Judge what M(dgxspark.vllm.ask) brought of a host; C(answer) names the one with C({host, services}) of M(dgxspark.vllm.spark_info)."""
     if not asked.get("reached"):
         return HostState("unreachable", asked.get("why") or "it was not asked")
     said = (asked.get("answers") or {}).get(answer) or {}

@@ -86,7 +86,7 @@ def unit_of(cgroup: str) -> tuple[str, str]:
 def programs_of(processes: Sequence[Mapping[str, Any]], containers: Sequence[str]) -> list[dict[str, Any]]:
     """Find the servers of vLLM among the programs of a host that are in no container, one of each unit.
 
-    processes: C([{pid, words, cgroup}]). containers: ids of all containers. Returns launches as M(dgxspark.vllm.adopt_info) names them.
+    processes: C([{pid, words, cgroup}]). containers: ids of all containers. Returns launches as in C(adoption) of M(dgxspark.vllm.spark_info).
     """
     found: dict[str, dict[str, Any]] = {}
     for process in sorted(processes, key=lambda each: int(each["pid"])):

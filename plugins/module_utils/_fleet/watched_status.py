@@ -124,7 +124,7 @@ def key(host: str, service: Mapping[str, Any]) -> str:
 
 
 class _Host:
-    """What the exporter of one Spark says, as M(dgxspark.vllm.service_info) would say it."""
+    """What the exporter of one Spark says, as M(dgxspark.vllm.spark_info) would report it."""
 
     def __init__(self, samples: Samples, now: float) -> None:
         self.samples = samples
@@ -261,7 +261,7 @@ def _answer(
     figures: Mapping[str, Any],
     seen: _Host,
 ) -> dict[str, Any]:
-    """Return what M(dgxspark.vllm.service_info) would say of a service. unit: its state; check: None where it was not asked."""
+    """Return the entry of M(dgxspark.vllm.spark_info) for a service. unit: its state; check: None where it was not asked."""
     blank = {name: None for name in (*metrics.GAUGES, "tokens_per_second", "fast_path")}
     answer = {
         "name": service["name"],

@@ -29,6 +29,8 @@ PROPERTIES = (
     "MainPID",
     "Job",
     "StatusText",
+    "InvocationID",
+    "InactiveExitTimestampMonotonic",
 )
 
 UP = ("active", "reloading")
@@ -71,10 +73,11 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     """Parse the output of C(show_command).
 
     Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, active_seconds,
-    main_pid, queued, status_text}]) by name, each unit once. enabled is True, False or None where systemd has no unit file;
+    main_pid, queued, status_text, invocation_id, start_monotonic}]) by name, each unit once. enabled is True, False or None where systemd has no unit file;
     active_since is a UTC time in ISO form or None; active_seconds is the time since then by the monotonic clock, which nobody
     sets, None where that clock is not given; queued tells that a job waits for its turn, as a start does behind C(After=);
-    status_text is what the unit itself says of its state, as C(Type=notify) units do. Units that do not exist come back
+    status_text is what the unit itself says of its state, as C(Type=notify) units do; invocation_id and start_monotonic (seconds of the
+    monotonic clock, None before the first start) are of the start that the unit is in, or was in last. Units that do not exist come back
     with C(load_state=not-found). Raises NoAnswer for text that describes something else.
 
     :param text: what systemctl printed
@@ -91,6 +94,7 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
             continue
         restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")
         state, entered = values.get("UnitFileState", ""), values.get("ActiveEnterTimestampMonotonic", "")
+        began = values.get("InactiveExitTimestampMonotonic", "")
         known = monotonic_now is not None and entered.isdigit() and entered != "0"
         found[name] = {
             "name": name,
@@ -106,6 +110,8 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
             "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
             "queued": values.get("Job", "0") not in ("", "0"),
             "status_text": values.get("StatusText", ""),
+            "invocation_id": values.get("InvocationID", ""),
+            "start_monotonic": int(began) / 1e6 if began.isdigit() and began != "0" else None,
         }
     return [found[name] for name in sorted(found)]
 

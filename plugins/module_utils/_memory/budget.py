@@ -885,7 +885,9 @@ def _note_version(report: _Report, service: Service) -> None:
             service=service.name,
             message=f"vLLM {text} is newer than what is known here; {service.name} is planned as vLLM 0.{engine.release.minor}.",
         )
-        report.drafts.append(_Draft(finding, advice="Compare what it reports at its start (engine_info)."))
+        report.drafts.append(
+            _Draft(finding, advice="Compare what it reports at its start (spark_info with gather=engines).")
+        )
     elif not engine.release.exact:
         finding = Finding(
             rule="memory.version",
@@ -950,7 +952,7 @@ def _note_source(report: _Report, node: Node, service: Service) -> None:
             basis="probed",
             message=f"Arithmetic and image plan {name} differently: {'; '.join(engine.differences)}. Planned with those of the {used}.",
         )
-        advice = f"Compare what {name} reports at its start (engine_info), and tell this collection's maintainers."
+        advice = f"Compare what {name} reports at its start (spark_info with gather=engines), and tell this collection's maintainers."
         report.drafts.append(_Draft(finding, advice=advice))
 
 

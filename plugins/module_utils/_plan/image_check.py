@@ -78,7 +78,7 @@ def findings(
     """Say what the image itself tells against a start on this host.
 
     :param ref: reference of the image
-    :param image: its entry of M(dgxspark.vllm.image_info)
+    :param image: its entry in C(images) of M(dgxspark.vllm.spark_info)
     :param measured: C(spark) of M(dgxspark.vllm.spark_info)
     :param stated_version: what the inventory or the recipe says about its vLLM
     :param env: of the service

@@ -231,7 +231,7 @@ def by_planned_names(
     digest has no
     tag; by its id it is the same image.
 
-    :param images: by reference, of M(dgxspark.vllm.image_info)
+    :param images: by reference, C(images) of M(dgxspark.vllm.spark_info)
     :param lock: None where there is none
     :param machine: see C(pinned_ref)
     :param pin: a name without digest counts only with the id that the lock has
@@ -754,8 +754,8 @@ def collect(
     :param plan: hosts to C({services, addon_images}), made without the lock; hosts that are no Sparks have the
         latter alone
     :param play: hosts that were asked
-    :param images: host to reference to what M(dgxspark.vllm.image_info) says
-    :param models: host to the list of M(dgxspark.vllm.snapshot_info)
+    :param images: host to C(images) of M(dgxspark.vllm.spark_info)
+    :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
     :param previous: the lock that is there, None for the first
     :param answers: the text of what an image said of a launch, by the name that C(image_answers) of the plan has
     :returns: the lock, refusals and notes; with refusals nothing is to be written

@@ -46,7 +46,7 @@ def make_plan(
     """Plan every host.
 
     :param hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host), C(spark) of
-        M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null, and what the role fabric has
+        M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.spark_info) by reference or null, and what the role fabric has
         planned in this run, if it has
     :param known_recipes: recipe name to recipe
     :param digest: returns the SHA-256 of a file on the controller, None where there is none

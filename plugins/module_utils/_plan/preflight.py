@@ -117,7 +117,7 @@ ANSWERS: dict[str, Any] = {
     ),
     "fabric": {"hosts": MappingOf(dict), "findings": [dict]},
 }
-"""What of a host's answers the plan reads: of C(spark_info), of C(image_info) by reference, and of the role fabric."""
+"""What of a host's answers the plan reads: C(spark) and C(images) of C(spark_info), and of the role fabric."""
 
 
 def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:

@@ -139,7 +139,7 @@ class Host:
     """A host of the inventory, with what it said of itself.
 
     variables: as a person wrote them. address: C(ansible_host), empty where there is none. measured: C(spark) of
-    M(dgxspark.vllm.spark_info), None where it was not asked. said: C(images) of M(dgxspark.vllm.image_info) by reference; images: the same, with locked
+    M(dgxspark.vllm.spark_info), None where it was not asked. said: C(images) of M(dgxspark.vllm.spark_info) by reference; images: the same, with locked
     ones under the names that the plan uses. fabric: what the role fabric has planned in this run, if it has. settings: the
     variables with their defaults; those of add-on services under C(addons). services: of a Spark, merged with their recipes, in the
     inventory's order.

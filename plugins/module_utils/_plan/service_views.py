@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._proof import engines, host_proof
+from .._proof import host_proof, service_arguments
 
 _PROOF = tuple(host_proof.ARGUMENTS["services"]["options"])
 _STARTED = ("argv", "env", "parts", "fingerprint")
 
 VIEWS: dict[str, tuple[str, ...]] = {
-    # M(dgxspark.vllm.engine_info) compares with it what an engine took and runs.
-    "engine": tuple(engines.SERVICE),
+    # M(dgxspark.vllm.spark_info) asks for an answer, compares the engine with it, and reads logs and caches.
+    "report": (*service_arguments.SERVICE, "cache_dir"),
     # M(dgxspark.vllm.service_proof) asks for an answer too, and says in the receipt how the engine was started.
     "proof": _PROOF,
     # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started.
     "record": (*(key for key in _PROOF if key not in _STARTED), "start_timeout", "gateway", "state", "lock"),
-    # M(dgxspark.vllm.doctor_info) reads logs and caches, and asks a question.
-    "doctor": ("name", "unit", "container", "cache_dir", "probe"),
+    # M(dgxspark.vllm.spark_info) asks for an answer only.
+    "status": ("name", "probe"),
     # M(dgxspark.vllm.explain) reads logs.
     "explain": ("name", "unit", "container", "probe"),
     # M(dgxspark.vllm.support_bundle) reads logs and metrics.

@@ -12,7 +12,8 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._common.foreign_text import decode_text
-from .._host import beneath, units
+from .._host import beneath
+from .._host.host_view import HostView
 from .._runtime.command import noted
 
 # systemd tells the second, and the clocks of the two are read one after the other.
@@ -22,9 +23,9 @@ MOST_BYTES = 4 * 2**20
 SESSION_LOGS = ("worker-*.out", "worker-*.err")
 
 
-def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
-    """Since when each unit has been active, as far as it is."""
-    shown = noted({}, [], units.ask, run, names)
+def read_units(view: HostView, names: list[str]) -> dict[str, str | None]:
+    """Return since when each unit has been active, by name; units that are not active are left out."""
+    shown = noted({}, [], view.named_units, names)
     return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
 
 
@@ -33,7 +34,7 @@ def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -
 
     :param name: of the service, which their labels have
     :param container: its own one
-    :param containers: of C(gb10.read_containers)
+    :param containers: of C(HostView.containers)
     :returns: their names
     """
     return [
@@ -43,10 +44,10 @@ def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -
     ]
 
 
-def read_logs(run: Any, containers: list[str], until: str | None) -> tuple[list[str], str]:
+def read_logs(view: HostView, containers: list[str], until: str | None) -> tuple[list[str], str]:
     """Read the start-up lines of all containers of a service.
 
-    :param run: runs docker
+    :param view: of the host
     :param containers: their names
     :param until: when the unit was active, as ISO 8601, None to read all
     :returns: lines, and why there are none of one of them, or an empty text
@@ -54,7 +55,7 @@ def read_logs(run: Any, containers: list[str], until: str | None) -> tuple[list[
     lines: list[str] = []
     reasons = []
     for container in containers:
-        own, reason = read_log(run, container, until)
+        own, reason = read_log(view, container, until)
         lines += own
         reasons += [reason] if reason else []
     return lines, "; ".join(reasons)
@@ -83,23 +84,23 @@ def read_session(run_dir: Path, service: str) -> tuple[list[str], str]:
     return lines, "" if lines else f"its workers write into a session of Ray, and {sessions[-1]} has nothing of them"
 
 
-def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], str]:
+def read_log(view: HostView, container: str, until: str | None) -> tuple[list[str], str]:
     """Read the start-up lines of a container.
 
     A container of ours is made anew at every start, so its log has no other start; what came after the unit was active
     (requests, for weeks) is left out.
 
-    :param run: runs docker
+    :param view: of the host
     :param container: its name
     :param until: when the unit was active, as ISO 8601, None to read all
     :returns: lines, and a reason why there are none, or an empty text
     """
     if until:
         until = (datetime.fromisoformat(until) + SLACK).isoformat()
-    rc, out, err = run(["docker", "logs", *([f"--until={until}"] if until else []), container])
+    rc, out, err = view.container_log(container, *([f"--until={until}"] if until else []))
     if rc == 0 and until and not (out or err):
         # Its first line is dated later: the wall clock was set back since then.
-        rc, out, err = run(["docker", "logs", container])
+        rc, out, err = view.container_log(container)
     if rc != 0:
         last = err.strip().splitlines()[-1:] or [f"exit code {rc}"]
         return [], f"its log cannot be read: {last[0]}"

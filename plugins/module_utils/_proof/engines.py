@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,23 +13,10 @@ from typing import Any, TypeVar
 from .._cluster import ray_cluster
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
-from .._host import gb10
+from .._host.host_view import HostView, Request
 from .._runtime import endpoint
 from . import engine_logs, fast_path, residency
 
-Run = Callable[[list[str]], "tuple[int, str, str]"]
-
-SERVICE: dict[str, dict[str, Any]] = {
-    "name": {"type": "str", "required": True},
-    "unit": {"type": "str"},
-    "container": {"type": "str"},
-    "rank": {"type": "int", "default": 0},
-    "cluster": {"type": "dict"},
-    "memory": {"type": "dict", "default": {}},
-    "fast_path": {"type": "dict", "default": {}},
-    "probe": {"type": "dict", "default": {}},
-}
-"""What modules are told of a service that C(look) is asked about, as Ansible has arguments; C(Engine.read) reads it."""
 Self = TypeVar("Self", bound="Engine")
 
 
@@ -37,7 +24,7 @@ Self = TypeVar("Self", bound="Engine")
 class Engine:
     """A service whose engine is looked at. url, api_key_file: where its C(/metrics) are. memory, fast_path: what its plan says of them.
 
-    cluster: None for a service of this host alone. fingerprint: of what its containers have to run from, None where that is not compared.
+    cluster: None for a service of this host alone. fingerprint: of the plan of its containers, None if it is not compared.
     """
 
     name: str
@@ -53,7 +40,7 @@ class Engine:
 
     @classmethod
     def read(cls: type[Self], given: Mapping[str, Any]) -> Self:
-        """Return a service of the arguments of a module, with its unit and its container."""
+        """Return a service of the arguments of a module, with its unit and its container; see C(service_arguments.SERVICE)."""
         probe = given["probe"] or {}
         more: dict[str, Any] = {
             **given,
@@ -78,9 +65,9 @@ class Engine:
 
 @dataclass(frozen=True)
 class Looked:
-    """What an engine took and what it runs, beside its plan; C(plain) is one of C(services) of M(dgxspark.vllm.engine_info).
+    """Memory and kernels of an engine, beside its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
 
-    record: what a receipt keeps of the fast path. start: what one keeps of its start, None where it cannot be told.
+    record: what a receipt keeps of the fast path. start: the measured start for a receipt, None if it is unknown.
     """
 
     terms: Mapping[str, residency.Term]
@@ -109,29 +96,43 @@ class Looked:
         }
 
 
-def look(
-    run: Run, services: Sequence[Engine], os_reserve_gib: float | None, timeout: float, root: str, run_dir: Path
-) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
-    """Look at all engines of a host, as M(dgxspark.vllm.engine_info) does.
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return the section C(engines) of M(dgxspark.vllm.spark_info); errors and warnings among its findings become warnings of the task."""
+    params = request.params
+    services = [Engine.read(service) for service in params["services"]]
+    looked, system, findings = look(
+        view, services, params["os_reserve_gib"], params["timeout"], Path(params["run_dir"])
+    )
+    request.warnings += [f"{finding.message} {finding.fix}" for finding in findings if finding.severity != "info"]
+    return {
+        "services": {name: engine.plain() for name, engine in looked.items()},
+        "system": asdict(system),
+        "findings": [finding.to_dict() for finding in findings],
+    }
 
-    :param run: runs docker and systemctl
+
+def look(
+    view: HostView, services: Sequence[Engine], os_reserve_gib: float | None, timeout: float, run_dir: Path
+) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
+    """Compare all engines of a host with their plan.
+
+    :param view: of the host
     :param services: that are asked about
-    :param os_reserve_gib: what the plan keeps for everything else, GiB, None where it is not known
+    :param os_reserve_gib: reserve of the plan for everything but services, GiB, None if unknown
     :param timeout: seconds for each C(/metrics)
-    :param root: where C(/proc) is read
     :param run_dir: where the helper of the units keeps its records
     :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
-    active_since = engine_logs.read_units(run, [service.unit for service in services])
-    containers = gb10.read_containers(run)
-    gpu = gb10.read_gpu(run, root, containers)
+    active_since = engine_logs.read_units(view, [service.unit for service in services])
+    containers = view.containers()
+    gpu = view.gpu(containers)
     held = gpu_memory(gpu)
 
     results: dict[str, Looked] = {}
     uses: list[residency.HostUse] = []
     for service in services:
         names = engine_logs.containers_of(service.name, service.container, containers)
-        lines, reason = engine_logs.read_logs(run, names, active_since.get(service.unit))
+        lines, reason = engine_logs.read_logs(view, names, active_since.get(service.unit))
         if not names:
             reason = f"the container {service.main_container} is not running"
         workers: list[str] = []
@@ -169,9 +170,9 @@ def compare_memory(
     :param service: that is asked about
     :param lines: start-up lines of its engine
     :param workers: those that Ray's workers of this host wrote
-    :param use: what the host says of it
+    :param use: memory of the host before and after its start
     :param reason: why its log is not whole, or an empty text
-    :returns: what the lines say, the terms of its memory, and findings
+    :returns: the parsed log, the terms of its memory, and findings
     """
     log = residency.parse_log(lines, workers)
     terms, findings = residency.compare(service.name, service.memory, log, use, service.rank)
@@ -186,14 +187,14 @@ def compare_memory(
 def compare_path(
     service: Engine, lines: list[str], counted: fast_path.Counted, reason: str, silent: str
 ) -> tuple[fast_path.Running, dict[str, fast_path.Check], list[Finding]]:
-    """Compare what a service runs with what was meant.
+    """Compare the kernels, graphs and drafts of a service with the expected ones.
 
     :param service: that is asked about
     :param lines: start-up lines of its engine
     :param counted: what it counted since
     :param reason: why its log is not whole, or an empty text
     :param silent: why nothing was counted, or an empty text
-    :returns: what runs, that beside what was meant, and findings
+    :returns: what runs, the checks against the expected ones, and findings
     """
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare(service.name, service.fast_path, runs, counted, service.rank)

@@ -14,8 +14,9 @@ from typing import Any
 
 from .._common.findings import Finding
 from .._host import units
+from .._host.host_view import HostView
 from .._runtime import command
-from . import engines, readiness, receipt_file, receipts, residency
+from . import engines, readiness, receipt_file, receipts, residency, service_arguments
 
 MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len", "tool_turns")
 METRICS_TIMEOUT = 10.0  # s
@@ -28,7 +29,7 @@ ARGUMENTS: dict[str, Any] = {
         "elements": "dict",
         "required": True,
         "options": {
-            **engines.SERVICE,
+            **service_arguments.SERVICE,
             "url": {"type": "str"},
             "served_model_name": {"type": "str"},
             "settings": {"type": "dict", "default": {}},
@@ -197,7 +198,7 @@ def look(module: Any, task: Task) -> Proof:
     reserve = None if any(service.on_demand for service in services) else task.os_reserve_gib
     with command.failing(module):
         looked, system, findings = engines.look(
-            command.runner(module), services, reserve, METRICS_TIMEOUT, task.root, Path(task.run_dir)
+            HostView(command.runner(module), task.root), services, reserve, METRICS_TIMEOUT, Path(task.run_dir)
         )
     return Proof(services, answers, looked, system, findings)
 

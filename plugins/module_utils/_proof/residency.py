@@ -22,10 +22,9 @@ from typing import Any
 
 from .._common.findings import Finding
 from .._common.sizes import GIB
-from .._memory.geometry import Refusal
-from .._memory.kv_cache import parse_release
 from .._runtime import start_stages
 from .._vllm.overheads import LEVELS, OVERHEADS
+from .._vllm.versions import parse_version
 
 # A difference that is worth a word: a tenth of what is planned, and more than the figures themselves scatter (vLLM prints
 # hundredths of a GiB, so it is the momentary use of the host that scatters, most where two of its moments are compared).
@@ -133,11 +132,14 @@ def _number(text: str) -> float | None:
 
 
 def _counts(version: str | None) -> str | None:
-    """Say what a release prints as the tokens of the KV cache (C(StartLog.tokens_count)), as C(KVPlan.printed_tokens) does."""
-    try:
-        return "requests" if parse_release(version or "").since(20, 1) else "blocks"
-    except Refusal:
+    """Return what a release prints as the tokens of the KV cache (C(StartLog.tokens_count)), as in C(KVPlan.printed_tokens).
+
+    None for a version whose memory is not planned. The arithmetic of the plan is not imported for that: it would travel to the host.
+    """
+    release = parse_version(version or "")
+    if release is None or not (0, 15) <= release.release < (1,):
         return None
+    return "requests" if release.release >= (0, 20, 1) else "blocks"
 
 
 def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
@@ -687,7 +689,7 @@ def start(
     :param planned: the C(memory) of the service in the plan, with C(launch), what tells the launch from others
     :param terms: of C(compare)
     :param log: what the start-up lines say
-    :param gpu: of C(gb10.read_gpu)
+    :param gpu: of C(HostView.gpu)
     :returns: GiB by term, C(None) for those that are not known, with what they are of
     """
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))

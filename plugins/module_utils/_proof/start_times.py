@@ -53,7 +53,7 @@ def of_host(services: Sequence[Mapping[str, Any]], kept: Any) -> list[Finding]:
     """Say what the last starts of a host's services took, and what would shorten the next ones.
 
     :param services: of its plan
-    :param kept: the last starts by service, as M(dgxspark.vllm.doctor_info) has them; anything else counts as none
+    :param kept: the last starts by service, as C(health.starts) of M(dgxspark.vllm.spark_info) has them; anything else counts as none
     :returns: findings, those of a service together
     """
     of = kept if isinstance(kept, Mapping) else {}

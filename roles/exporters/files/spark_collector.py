@@ -30,7 +30,8 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._host import docker_facts, gb10, units
+from dgxspark_vllm._host import docker_facts, machine, network, nvidia_smi, units
+from dgxspark_vllm._host.host_view import HostView
 from dgxspark_vllm._proof import receipts
 from dgxspark_vllm._runtime import command, hostmem
 from dgxspark_vllm._runtime.hostmem import GIB
@@ -346,11 +347,11 @@ class Collector:
     def gpu(self, page: Page) -> None:
         """Who holds GPU memory: process, cgroup, container, service."""
         if self.config.get("gpu"):
-            rc, out, _err = self.call(gb10.GPU_QUERY)
-            for gpu in (gb10.parse_gpu_query(out) if rc == 0 else [])[:1]:
-                page.add("dgxspark_gpu_power_watts", gpu["power_w"])
-                page.add("dgxspark_gpu_temperature_celsius", gpu["temperature_c"])
-                clock, busy = gpu["sm_clock_mhz"], gpu["utilization_percent"]
+            rc, out, _err = self.call(nvidia_smi.GPU_QUERY)
+            for device in (nvidia_smi.parse_gpu_query(out) if rc == 0 else [])[:1]:
+                page.add("dgxspark_gpu_power_watts", device["power_w"])
+                page.add("dgxspark_gpu_temperature_celsius", device["temperature_c"])
+                clock, busy = device["sm_clock_mhz"], device["utilization_percent"]
                 page.add("dgxspark_gpu_sm_clock_hertz", None if clock is None else clock * 1_000_000)
                 page.add("dgxspark_gpu_utilization_ratio", None if busy is None else busy / 100)
         rc, out, err = self.call(hostmem.COMPUTE_APPS_QUERY)
@@ -365,7 +366,7 @@ class Collector:
         for app in hostmem.parse_compute_apps(out):
             if app["used_mib"] is None:
                 continue
-            place = gb10.read_cgroup(app["pid"], self.root, names)
+            place = machine.read_cgroup(app["pid"], self.root, names)
             container = names.get(place["container"] or "")
             service = (container or {}).get("service") or ""
             key = (service, container["name"] if container else place["unit"] or app["name"])
@@ -392,7 +393,7 @@ class Collector:
 
     def of_units(self, page: Page) -> None:
         """States and restarts of all units of the collection."""
-        found = gb10.read_units(self.call, self.unit_dir)
+        found = HostView(self.call, self.root, unit_dir=self.unit_dir).units()
         if not found:
             raise Failed("systemctl lists no unit spark-*.service, not even the one of this collector")
         services = {service.get("unit"): name for name, service in self.services.items()}
@@ -415,12 +416,12 @@ class Collector:
     def fabric(self, page: Page) -> None:
         """The rails; a Spark without a cable has no card on its bus, so none of them is a fault by itself."""
         rails = {str(name): mtu for name, mtu in (self.config.get("rails") or {}).items()}
-        rdma = gb10.read_rdma(self.root)
+        rdma = network.read_rdma(self.root)
         for name, mtu in sorted(rails.items()):
             page.add("dgxspark_rail_expected", 1, netdev=name)
             page.add("dgxspark_rail_expected_mtu_bytes", mtu, netdev=name)
         for name in sorted({each["netdev"] for each in rdma if each["netdev"]} | set(rails)):
-            found = gb10.read_netdev(self.root, name, {}, rdma)
+            found = network.read_netdev(self.root, name, {}, rdma)
             device = found["rdma"] or {}
             labels = {"netdev": name, "rdma": device.get("name"), "cage": found["function"]}
             up = found["up"] and device.get("state") == "ACTIVE"
@@ -434,10 +435,10 @@ class Collector:
                 continue
             port = f"sys/class/infiniband/{device['name']}/ports/1"
             for metric, path in DATA_COUNTERS.items():
-                count = _count(gb10.read_text(self.root, f"{port}/{path}"))
+                count = _count(machine.read_text(self.root, f"{port}/{path}"))
                 page.add(metric, None if count is None else count * WORD, **labels)
             for path in ERROR_COUNTERS if up else ():
-                count = _count(gb10.read_text(self.root, f"{port}/{path}"))
+                count = _count(machine.read_text(self.root, f"{port}/{path}"))
                 page.add("dgxspark_rail_errors_total", count, **labels, counter=path.rpartition("/")[2])
 
     def of_receipts(self, page: Page) -> None:

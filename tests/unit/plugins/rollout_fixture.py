@@ -98,7 +98,8 @@ module.exit_json(
 NOTHING = """
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "checks", "planned", "settings", "root", "disk_paths", "hf_home", "facts", "images"]
+NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "checks", "planned", "settings"]
+NAMES += ["root", "disk_paths", "hf_home", "gather", "fail_on_unknown", "images"]
 AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json(images={}, results=[])
 """
 DEPLOY = """

@@ -21,11 +21,10 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, host_health
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import file_times, host_lock, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage, plain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
-from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
 
 HOUR = 3600.0
 both_ways = pytest.mark.parametrize("step", [-HOUR, HOUR])
@@ -158,7 +157,7 @@ def test_a_receipt_of_an_hour_ahead_or_back_is_no_old_one(wall: Wall, step: floa
     receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None)
     wall.write(tmp_path / "heavy.json", receipts.dump(receipt))
     wall.step = 0.0
-    found = doctor_info.read_receipts(tmp_path)
+    found = host_health.read_receipts(tmp_path)
     planned = {"services": [plain(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]}
     report = doctor.HostReport.read(planned, {}, {"receipts": found}, {}, {}, {})
     assert "error" not in found["heavy"] and doctor.check_receipts(report) == []

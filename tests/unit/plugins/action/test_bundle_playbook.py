@@ -193,7 +193,12 @@ class Fleet:
         home = str(self.home("source"))
         self.store("source")
         tasks: list[dict[str, Any]] = [
-            {"dgxspark.vllm.snapshot_info": {"models": models, "hf_home": home, "sums_dir": str(self.folder / "s")}, "register": "models"},
+            {
+                "dgxspark.vllm.spark_info": {
+                    "gather": ["model_files"], "models": models, "hf_home": home, "state_dir": str(self.folder / "s"),
+                },
+                "register": "models",
+            },
             {
                 "dgxspark.vllm.bundle": {
                     "action": "survey", "planned": planned, "images_from": "images", "models_from": "models", **self.common("source"),

@@ -95,7 +95,7 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
         ("gateway", "roles/gateway/files/container/hooks.py", "", "# copied\n"),
         ("gateway", "roles/gateway/defaults/main.yml", "gateway_start_timeout:", "gateway_start_timeout: 1 #"),
         ("gateway", "plugins/plugin_utils/render.py", "", "\n# it writes the gateway's unit\n"),
-        ("gateway", "plugins/module_utils/_host/gb10.py", "", "\n# copied for the collector\n"),
+        ("gateway", "plugins/module_utils/_host/machine.py", "", "\n# copied for the collector\n"),
         ("nobody", "plugins/module_utils/_plan/plan_page.py", "", "\n# a comment\n"),
         ("gateway", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
         ("nobody", "plugins/module_utils/_fleet/doctor.py", "", "\n# a comment\n"),

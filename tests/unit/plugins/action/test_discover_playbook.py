@@ -63,7 +63,7 @@ DOCKER = """\
 #!/bin/sh
 case "$*" in
 "image inspect"*) echo "Error: No such image: $4" >&2; exit 1 ;;
-"ps --quiet --no-trunc") echo 'Cannot connect to the Docker daemon' >&2; exit 1 ;;
+"ps --all --quiet --no-trunc") echo 'Cannot connect to the Docker daemon' >&2; exit 1 ;;
 info*) echo '{"ServerVersion": "29.2.1", "CgroupVersion": "2", "Runtimes": {"nvidia": {}, "runc": {}}}' ;;
 esac
 """
@@ -158,7 +158,7 @@ def test_a_spark_is_found_and_planned(lan: Lan) -> None:
     assert host["spark_services"][0]["recipe"] in text and "GiB free of 121.63" in flat and "1 host: 1 " in flat
     assert "not known: 127.0.0.12: did not answer in 4 s; it may be off or slow" in flat
     assert f"not known: 127.0.0.14: port {port}: Connection refused" in flat
-    assert "580.159.03" in text and "what runs not known: what runs cannot be told: docker ps: Cannot connect" in flat
+    assert "580.159.03" in text and "what runs not known: docker failed: Cannot connect" in flat
 
 
 def test_who_cannot_be_logged_in_to_is_not_known(lan: Lan) -> None:

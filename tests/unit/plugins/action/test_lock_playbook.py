@@ -47,7 +47,7 @@ def said(commit: str = COMMIT) -> dict[str, Any]:
     }
     files = {"config.json": {"size": 2, "sha256": "a" * 64, "blob": ""}}
     model = {"repo": REPO, "revision": "main", "commit": commit, "path": "/srv/x", "files": files, "problems": []}
-    return {"images": {"images": {REF: image}}, "models": {"models": [model]}}
+    return {"images": {"images": {REF: image}}, "models": {"model_files": [model]}}
 
 
 class Controller:

@@ -46,7 +46,8 @@ if module.params.get("action") == "up_to_date":
     (folder / "asked.json").write_text(json.dumps({{**asked, **(module.params["proof"] or {{}})}}))
 if module.params.get("proof"):
     (folder / "proof.json").write_text((folder / "asked.json").read_text())
-answer = json.loads((folder / "{name}.json").read_text())
+probes = module.params.get("probe_images") in (True, "True")
+answer = json.loads((folder / ("{name} probing.json" if probes else "{name}.json")).read_text())
 module.exit_json(**answer)
 """
 # As the image that is played; with the account that the role host makes.
@@ -78,7 +79,6 @@ ROLES_PLAYED = {
         "restart_due": [],
         "restarted": [],
     },
-    "image_info": {"images": {}, "host_architecture": "x86_64"},
     "model_folder": {"missing": [], "digests": {}, "changed": False},
     "endpoint_ready": {"ready": True},
     "service_proof": {"findings": [], "answers": {}, "services": {}, "system": {}, "receipts": {}},
@@ -461,7 +461,7 @@ def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Pat
     fleet = Fleet(tmp_path, tmp_path / "collections", 1, spark_watchdog=True)
     fleet.are(False)
     known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
-    probed = {"image_info": {**ROLES_PLAYED["image_info"], "images": known["images"]}}
+    probed = {"spark_info probing": {"images": known["images"], "host_architecture": "x86_64"}}
     # The image is there, and nobody has asked it yet.
     unknown = {IMAGE: {**known["images"][IMAGE], "probe_from": "none", "probe": None}}
     fleet.say({**ROLES_PLAYED, **probed, "spark_info": {**known, "images": unknown}})
@@ -470,7 +470,7 @@ def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Pat
     assert fleet.log("spark-01") == [
         "spark_info",
         "deploy host",
-        "image_info",
+        "spark_info",
         "model_folder",
         "deploy service",
         "endpoint_ready",

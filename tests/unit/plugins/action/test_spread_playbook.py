@@ -126,7 +126,7 @@ def test_hosts_of_other_batches_are_no_sources(tmp_path: Path) -> None:
         {"name": "Survey", "dgxspark.vllm.spread": survey, "run_once": True, "register": "s"},
         {"name": "Say", "ansible.builtin.debug": {"msg": "{{ s.hosts | sort | join(' ') }}"}, "run_once": True},
     ]
-    given = {f"spark-{index}": {"looked": {"look": look(index, index == 1)}} for index in range(1, 4)}
+    given = {f"spark-{index}": {"looked": {"distribution": look(index, index == 1)}} for index in range(1, 4)}
     code, text = run(tmp_path, tasks, given, serial=[1, 2])
     assert code == 0, text
     assert '"msg": "spark-1"' in text and '"msg": "spark-2 spark-3"' in text
@@ -183,7 +183,7 @@ def test_rounds_go_from_what_the_hosts_say(tmp_path: Path) -> None:
     ]
     given = {
         f"spark-{index}": {
-            "looked": {"look": look(index, index in (1, 3))},
+            "looked": {"distribution": look(index, index in (1, 3))},
             "keys": {"client_key": f"ssh-ed25519 c{index}", "host_key": f"ssh-ed25519 h{index}"},
         }
         for index in range(1, 4)

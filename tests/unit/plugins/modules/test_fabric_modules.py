@@ -13,7 +13,7 @@ from cluster_fixture import PING
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
 
 TEST = {
@@ -43,7 +43,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> Any:
 @pytest.fixture
 def host(tree: Any, fake_run: Any) -> Callable[[], dict[str, Any]]:
     def make() -> dict[str, Any]:
-        return {"fabric": gb10.read_fabric(str(tree), fake_run, gb10.read_pci(str(tree)), str(tree))}
+        return {"fabric": HostView(fake_run, str(tree), config_root=str(tree)).fabric()}
 
     return make
 

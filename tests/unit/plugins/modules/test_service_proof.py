@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The proof of a host, against a server that answers, units and containers that are played, and receipts in a folder.
 
-What it is made of has tests of its own: test_endpoint_ready.py, test_engine_info.py, test_receipt.py.
+What it is made of has tests of its own: test_endpoint_ready.py, test_engines_section.py, test_receipt.py.
 """
 
 from __future__ import annotations

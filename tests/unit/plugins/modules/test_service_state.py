@@ -10,7 +10,8 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import nvidia_smi
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins
 from ansible_collections.dgxspark.vllm.plugins.modules import service_state
 
@@ -97,8 +98,8 @@ class Spark:
 def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
     played = Spark(tmp_path)
     play(monkeypatch, played)
-    monkeypatch.setattr(gb10, "GPU_QUERY", ["nvidia-smi", "--query-gpu", "x"])
-    monkeypatch.setattr(gb10, "parse_gpu_query", lambda text: [{"name": "NVIDIA GB10"}] if text else [])
+    monkeypatch.setattr(nvidia_smi, "GPU_QUERY", ["nvidia-smi", "--query-gpu", "x"])
+    monkeypatch.setattr(nvidia_smi, "parse_gpu_query", lambda text: [{"name": "NVIDIA GB10"}] if text else [])
     return played
 
 
@@ -129,15 +130,15 @@ def test_an_engine_that_takes_memory_while_it_is_looked_at(
 ) -> None:
     """As one does that fails and is started again: what it took is not waited for twice."""
     spark.put("heavy", "activating", 95)
-    listed = gb10.read_containers
+    listed = HostView.containers
 
-    def takes(run: Any) -> list[dict[str, Any]]:
+    def takes(view: HostView) -> list[dict[str, Any]]:
         if "heavy" not in spark.held and spark.state["heavy"] == "activating":
             spark.held["heavy"] = 95.0
             spark.write()
-        return listed(run)
+        return listed(view)
 
-    monkeypatch.setattr(gb10, "read_containers", takes)
+    monkeypatch.setattr(HostView, "containers", takes)
     assert call("stopped", "heavy")["freed_gib"] == 95.0
 
 

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 INSPECT = [
@@ -130,16 +133,17 @@ def test_a_tool_that_fails_is_no_answer_either(
 
 
 IMAGE = {"Id": "sha256:aa", "Architecture": "arm64", "Os": "linux", "Config": {"Entrypoint": ["vllm", "serve"]}}
-FREE = {"facts": False}
+FREE = {"gather": ["images"]}
 
 
 @pytest.mark.parametrize("more", [FREE, {}])
 def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any, more: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(image_probe, "CACHE_DIR", str(tmp_path / "images"))
     fake_run.on("docker image inspect", json.dumps([IMAGE]), rc=1, err="Error: No such image: gone:1\n")
-    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], **more)
+    result = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], state_dir=str(tmp_path), **more
+    )
     up, gone = result["images"]["up:1"], result["images"]["gone:1"]
     assert (up["present"], up["id"], up["probe_from"], gone["present"]) == (True, "sha256:aa", "none", False)
     assert ("spark" in result) is not bool(more) and "msg" not in result
@@ -148,7 +152,9 @@ def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
     (tmp_path / "images").mkdir()
     said = {"schema": image_probe.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
     (tmp_path / "images" / "aa.json").write_text(json.dumps(said))
-    up = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], **more)["images"]["up:1"]
+    up = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], state_dir=str(tmp_path), **more
+    )["images"]["up:1"]
     assert (up["probe_from"], up["vllm_version"]) == ("cache", "0.24.0")
 
 
@@ -168,3 +174,64 @@ def test_images_that_are_not_known_are_no_absent_ones(
     assert found["spark"]["memory"]["total_gib"] > 100 and "docker" in found["spark"]["unknown"]
     # Nothing to look for is an answer.
     assert run_module(monkeypatch, capsys, fake_run, root=str(spark))["images"] == {}
+
+
+def test_a_section_without_an_answer_fails_the_task_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
+) -> None:
+    fake_run.on("docker image inspect", "[]", rc=1, err="Cannot connect to the Docker daemon\n")
+    found = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True, gather=["images"]
+    )
+    assert found["failed"] and "Cannot connect to the Docker daemon" in found["msg"]
+
+
+def test_the_default_is_what_the_documentation_says() -> None:
+    options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
+    assert options["gather"]["default"] == list(host_report.DEFAULT)
+    assert options["gather"]["choices"] == [*host_report.FACTS, *host_report.SECTIONS]
+
+
+def test_an_engine_that_is_down_is_a_fact_of_the_host(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
+) -> None:
+    fake_run.on("docker info", '{"ServerVersion": ""}', rc=1, err="permission denied\n")
+    fake_run.on("docker image inspect", "[]", rc=1, err="permission denied\n")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
+    assert found["images"] is None and "permission denied" in found["spark"]["docker"]["error"]
+    fake_run.silent("docker info")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], fail_on_unknown=True)
+    assert found["images"] is None and "docker" in found["spark"]["unknown"]
+
+
+def test_options_have_the_types_and_defaults_that_the_documentation_names() -> None:
+    def check(arguments: dict[str, Any], documented: dict[str, Any]) -> None:
+        assert set(arguments) == set(documented)
+        for name, argument in arguments.items():
+            option = documented[name]
+            assert argument["type"] == option["type"] and argument.get("elements") == option.get("elements"), name
+            assert argument.get("default") == option.get("default"), name
+            assert argument.get("required", False) == option.get("required", False), name
+            check(argument.get("options", {}), option.get("suboptions", {}))
+
+    options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
+    check(spark_info.ARGUMENTS, options)
+    assert set(service_arguments.SERVICE) < set(options["services"]["suboptions"])
+
+
+def test_every_section_is_a_documented_result(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any
+) -> None:
+    fake_run.on("systemctl show", "Id=docker.service\nLoadState=loaded\nActiveState=active\n")
+    fake_run.on("ip", "[]").on("timedatectl", "yes").on("journalctl", "").on("dpkg-query", "")
+    sections = [*host_report.FACTS, *host_report.SECTIONS]
+    ray = {"container": "spark-x-ray", "address": "127.0.0.1:6379"}
+    result = run_module(
+        monkeypatch, capsys, fake_run, root=str(spark), gather=sections, ray=ray, state_dir=str(tmp_path)
+    )
+    documented = yaml.safe_load(spark_info.RETURN)
+    assert result["unknown"] == {}
+    assert set(result) - {"changed", "invocation", "warnings"} == set(documented) - {"msg"}
+    assert set(result["spark"]) == set(documented["spark"]["contains"])
+    for name in ("adoption", "distribution", "engines", "ray", "starts"):
+        assert set(documented[name]["contains"]) >= set(result[name]) - {"hf_home"}, name

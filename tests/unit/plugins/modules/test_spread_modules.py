@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""spread_info, spread_access and transfer on a host whose programs are played by a function."""
+"""The section distribution of spark_info, spread_access and transfer on a host whose programs are played by a function."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     spreading,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
-from ansible_collections.dgxspark.vllm.plugins.modules import spread_access, spread_info, transfer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, machine
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info, spread_access, transfer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DIGEST = "registry.example/an/image@sha256:" + "ab" * 32
@@ -46,10 +46,16 @@ LINKS = [
 ]
 
 
+def root_dir(folder: Any) -> str:
+    """What docker info prints of an engine that keeps images below a folder."""
+    return json.dumps({"ServerVersion": "29.2.1", "DockerRootDir": str(folder)})
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
     play(monkeypatch, fake_run)
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: f"/usr/bin/{name}")
+    monkeypatch.setattr(machine, "has_program", lambda name: True)
     monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
     for module in (spread_access, transfer):
         monkeypatch.setattr(module, "RUN_DIR", tmp_path / "run")
@@ -70,7 +76,16 @@ def call(capsys: Any) -> Any:
     return call
 
 
-# --- spread_info
+# --- spark_info
+
+
+def survey(call: Any, **args: Any) -> dict[str, Any]:
+    """Ask for the section, which has options of its own."""
+    distribution = {name: args.pop(name) for name in ("locked", "address", "fabric") if name in args}
+    found: dict[str, Any] = call(
+        spark_info, gather=["distribution"], fail_on_unknown=True, distribution=distribution, **args
+    )
+    return found
 
 
 def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Path) -> None:
@@ -83,16 +98,16 @@ def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Pa
     image = {"Id": "sha256:1", "Size": 7, "RootFS": {"Layers": ["sha256:a"]}, "Config": {}}
     run.on("docker image inspect -- an/image:1", json.dumps([image]))
     run.on("docker image inspect --", "[]", 1, "Error response from daemon: No such image: x")
-    run.on("docker info", f"{tmp_path}\n").on("ip -json", json.dumps(LINKS))
-    result = call(
-        spread_info,
+    run.on("docker info", root_dir(tmp_path)).on("ip -json", json.dumps(LINKS))
+    result = survey(
+        call,
         images=["an/image:1", "another:1"],
         models=[{"repo": "Org/Model", "revision": COMMIT, "only": []}],
         hf_home=str(tmp_path),
         address="192.0.2.11",
         fabric="pair",
     )
-    look = result["look"]
+    look = result["distribution"]
     assert look["images"]["another:1"] is None and look["images"]["an/image:1"]["id"] == "sha256:1"
     model = look["models"][f"Org/Model@{COMMIT}"]
     assert model["complete"] and [entry["path"] for entry in model["files"]] == ["model.safetensors"]
@@ -102,7 +117,7 @@ def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Pa
     assert look["disks"]["images"]["device"] == look["disks"]["models"]["device"]
     assert (look["tools_missing"], look["left_open"], result["changed"]) == ([], False, False)
     (tmp_path / "run").mkdir()
-    assert call(spread_info, hf_home=str(tmp_path), address="192.0.2.11")["look"]["left_open"] is True
+    assert survey(call, hf_home=str(tmp_path), address="192.0.2.11")["distribution"]["left_open"] is True
 
 
 @pytest.mark.parametrize(
@@ -121,7 +136,7 @@ def test_interfaces_that_are_not_known_are_no_missing_ones(
     run: Any, call: Any, tmp_path: Path, out: str, rc: int, err: str, said: str
 ) -> None:
     run.on("ip -json", out, rc, err)
-    result = call(spread_info, hf_home=str(tmp_path), address="192.0.2.11")
+    result = survey(call, hf_home=str(tmp_path), address="192.0.2.11")
     assert result["failed"] and "the interfaces of this host are not known" in result["msg"] and said in result["msg"]
     assert "ip -json -4 address show up" in result["msg"]
 
@@ -129,44 +144,50 @@ def test_interfaces_that_are_not_known_are_no_missing_ones(
 def test_where_images_lie_is_not_guessed(run: Any, call: Any, tmp_path: Path) -> None:
     run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("ip -json", "[]")
     run.on("docker info", "", 1, "Cannot connect to the Docker daemon")
-    result = call(spread_info, images=["a:1"], hf_home=str(tmp_path), address="192.0.2.11")
+    result = survey(call, images=["a:1"], hf_home=str(tmp_path), address="192.0.2.11")
     assert result["failed"] and "Cannot connect to the Docker daemon" in result["msg"]
 
 
 def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_path: Path) -> None:
     run.on(f"docker image inspect -- {spreading.local_alias(DIGEST)}", json.dumps([{"Id": "sha256:1"}]))
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n").on("ip -json", "[]")
-    look = call(spread_info, images=[DIGEST], hf_home=str(tmp_path), address="192.0.2.11")["look"]
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", root_dir("/")).on(
+        "ip -json", "[]"
+    )
+    look = survey(call, images=[DIGEST], hf_home=str(tmp_path), address="192.0.2.11")["distribution"]
     assert look["images"][DIGEST]["id"] == "sha256:1"
     assert look["images"][DIGEST]["name"] == spreading.local_alias(DIGEST)
 
 
 def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_path: Path) -> None:
     run.on("docker image inspect -- sha256:9", json.dumps([{"Id": "sha256:9"}]))
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n").on("ip -json", "[]")
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", root_dir("/")).on(
+        "ip -json", "[]"
+    )
     locked = {DIGEST: {"name": "an/image:1", "ids": ["sha256:8", "sha256:9"]}}
     asked: dict[str, Any] = {"images": [DIGEST], "locked": locked, "hf_home": str(tmp_path), "address": "192.0.2.11"}
-    assert call(spread_info, **asked)["look"]["images"][DIGEST]["name"] == "sha256:9"
+    assert survey(call, **asked)["distribution"]["images"][DIGEST]["name"] == "sha256:9"
 
 
 def test_images_do_without_rsync(run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: None)
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n").on("ip -json", "[]")
+    monkeypatch.setattr(machine, "has_program", lambda name: False)
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", root_dir("/")).on(
+        "ip -json", "[]"
+    )
     asked: dict[str, Any] = {"hf_home": str(tmp_path), "address": "192.0.2.11"}
-    lacks = call(spread_info, images=["a:1"], **asked)["look"]["tools_missing"]
+    lacks = survey(call, images=["a:1"], **asked)["distribution"]["tools_missing"]
     assert lacks == ["ssh", "ssh-keygen", "sshd", "systemd-run"]
     model = {"repo": "Org/Model", "revision": "main", "only": []}
-    assert call(spread_info, models=[model], **asked)["look"]["tools_missing"] == ["rsync", *lacks]
+    assert survey(call, models=[model], **asked)["distribution"]["tools_missing"] == ["rsync", *lacks]
 
 
 def test_what_is_wrong_with_the_engine_is_told(run: Any, call: Any) -> None:
-    assert "there is no docker" in call(spread_info, images=["a"])["msg"]
+    assert "there is no docker" in survey(call, images=["a"])["msg"]
     run.on("docker image inspect", "", 1, "Cannot connect to the Docker daemon")
-    assert "Cannot connect to the Docker daemon" in call(spread_info, images=["a"])["msg"]
+    assert "Cannot connect to the Docker daemon" in survey(call, images=["a"])["msg"]
 
 
 def test_a_model_without_a_revision_is_refused(run: Any, call: Any) -> None:
-    assert "needs 'repo' and 'revision'" in call(spread_info, models=[{"repo": "Org/Model"}])["msg"]
+    assert "needs 'repo' and 'revision'" in survey(call, models=[{"repo": "Org/Model"}])["msg"]
 
 
 # --- spread_access

@@ -1,4 +1,4 @@
-"""Stopping what somebody else started, and bringing it back as it was; and adopt_info, which names it. Docker is played."""
+"""Stopping what somebody else started, and bringing it back as it was; and the section adoption of spark_info, which names it. Docker is played."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.modules import adopt_info, unmanaged_state
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info, unmanaged_state
 
 GIB = 1024 * 1024
 
@@ -54,6 +55,8 @@ class Docker:
             return 0, json.dumps([{"Id": "sha256:1", "Config": {}}]), ""
         if argv[:2] == ["systemctl", "is-enabled"]:
             return (0, "enabled\n", "") if self.enabled else (1, "disabled\n", "")
+        if argv[:3] == ["systemctl", "show", "--no-pager"]:
+            return 0, f"Id={argv[-1]}\nLoadState=loaded\n", ""
         if argv[:2] == ["systemctl", "show"]:
             what = argv[2].partition("=")[2]
             state = "active" if self.box["State"]["Running"] else "inactive"
@@ -74,11 +77,11 @@ def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     played = Docker(tmp_path)
     play(monkeypatch, played)
     monkeypatch.setattr(unmanaged_state, "NOTES", tmp_path / "notes")
-    monkeypatch.setattr(adopt_info, "UNITS", tmp_path / "units")
-    monkeypatch.setattr(adopt_info, "NOTES", tmp_path / "notes")
-    for module in (adopt_info, unmanaged_state):
+    monkeypatch.setattr(launches, "UNITS", tmp_path / "units")
+    monkeypatch.setattr(launches, "NOTES", tmp_path / "notes")
+    for module in (launches, unmanaged_state):
         monkeypatch.setattr(module, "PROC_ROOT", str(tmp_path))
-        monkeypatch.setattr(module, "ETC", str(tmp_path / "etc"))
+    monkeypatch.setattr(unmanaged_state, "ETC", str(tmp_path / "etc"))
     return played
 
 
@@ -137,9 +140,9 @@ def test_a_unit_without_a_container_is_stopped_and_comes_back(
     program(tmp_path, 71, SERVE, "/system.slice/mine.service")
     result = call("stopped", container="", unit="mine.service", service="fast", url="http://127.0.0.1:8001")
     assert (result["changed"], result["freed_gib"]) == (True, 90.0)
-    with patch_module_args({"root": str(tmp_path)}), pytest.raises(SystemExit):
-        adopt_info.main()
-    (taken,) = json.loads(capsys.readouterr().out)["taken"]
+    with patch_module_args({"gather": ["adoption"], "root": str(tmp_path)}), pytest.raises(SystemExit):
+        spark_info.main()
+    (taken,) = json.loads(capsys.readouterr().out)["adoption"]["taken"]
     assert (taken["name"], taken["service"], taken["there"]) == ("mine.service", "fast", True)
     assert taken["url"] == "http://127.0.0.1:8001"
     assert call("started", container="", unit="mine.service")["changed"] is True
@@ -213,28 +216,28 @@ def test_check_mode_touches_nothing(docker: Docker, call: Any, tmp_path: Path) -
     assert not docker.did("docker", "stop") and not (tmp_path / "notes").exists()
 
 
-def test_adopt_info_names_the_launch_and_the_unit(docker: Docker, tmp_path: Path, capsys: Any) -> None:
+def test_adoption_names_the_launch_and_the_unit(docker: Docker, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "units").mkdir()
     (tmp_path / "units/mine.service").write_text("[Service]\nExecStart=/usr/bin/docker start -a mine\n")
-    with patch_module_args({"root": str(tmp_path)}), pytest.raises(SystemExit):
-        adopt_info.main()
-    result = json.loads(capsys.readouterr().out)
+    with patch_module_args({"gather": ["adoption"], "root": str(tmp_path)}), pytest.raises(SystemExit):
+        spark_info.main()
+    result = json.loads(capsys.readouterr().out)["adoption"]
     (launch,) = result["launches"]
     assert (launch["name"], launch["container"], launch["unit"]) == ("mine", "mine", "mine.service")
     assert result["available_gib"] == 20.0 and result["taken"] == []
     assert launch["argv"][-4:] == ["serve", "Org/M", "--port", "8001"]
 
 
-def test_adopt_info_finds_servers_in_no_container_once_a_unit(docker: Docker, tmp_path: Path, capsys: Any) -> None:
+def test_adoption_finds_servers_in_no_container_once_a_unit(docker: Docker, tmp_path: Path, capsys: Any) -> None:
     program(tmp_path, 71, SERVE, "/system.slice/mine.service")
     program(tmp_path, 72, SERVE, "/system.slice/mine.service")  # forked
     program(tmp_path, 73, "docker run --rm img vllm serve Org/M", "/system.slice/run.service")
     program(tmp_path, 74, SERVE, f"/system.slice/docker-{'a' * 64}.scope")
     program(tmp_path, 75, "vllm serve Org/N", "/user.slice/user-1000.slice/session-2.scope")
-    with patch_module_args({"root": str(tmp_path)}), pytest.raises(SystemExit):
-        adopt_info.main()
+    with patch_module_args({"gather": ["adoption"], "root": str(tmp_path)}), pytest.raises(SystemExit):
+        spark_info.main()
     text = capsys.readouterr().out
-    found = {launch["name"]: launch for launch in json.loads(text)["launches"]}
+    found = {launch["name"]: launch for launch in json.loads(text)["adoption"]["launches"]}
     assert sorted(found) == ["mine", "mine.service", "process 75"]
     assert found["mine.service"]["unit"] == "mine.service" and found["mine.service"]["alone"] == ""
     assert "no unit runs it" in found["process 75"]["alone"]

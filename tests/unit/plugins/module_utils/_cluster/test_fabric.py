@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 LEFT = ("enp1s0f0np0", "enP2p1s0f0np0")
@@ -76,7 +76,7 @@ def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
             for name, texts in shown
         ]
         run = type(fake_run)().on("ip -j addr", json.dumps(links)).on("ip -j neigh", json.dumps(neighbours or []))
-        facts = gb10.read_fabric(str(own), run, gb10.read_pci(str(own)), str(own))
+        facts = HostView(run, str(own), config_root=str(own)).fabric()
         return {"fabric": facts, "management_address": f"10.0.0.{number}", **entry}
 
     return host

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_looks, image_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import Unknown
 
 IMAGE = {"Id": "sha256:aa", "Config": {"Env": ["CUDA_VERSION=13.0.2"]}}
 
@@ -26,7 +27,7 @@ IMAGE = {"Id": "sha256:aa", "Config": {"Env": ["CUDA_VERSION=13.0.2"]}}
     ],
 )
 def test_what_docker_does_not_say_is_not_known(refs: list[str], answer: tuple[int, str, str], why: str) -> None:
-    with pytest.raises(image_looks.Unknown, match=why):
+    with pytest.raises(Unknown, match=why):
         image_looks.found(lambda *_args: answer, refs)
 
 

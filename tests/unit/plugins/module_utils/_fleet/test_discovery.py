@@ -40,7 +40,7 @@ def answers(**said: Any) -> dict[str, Any]:
 
 
 def spark(address: str, **changes: Any) -> Machine:
-    asked = answers(spark={"spark": facts(address=address, **changes)}, launches={"launches": []})
+    asked = answers(spark={"spark": facts(address=address, **changes), "adoption": {"launches": []}})
     return discovery.read_machine(Target(address), asked, {}, answers(probe={"heard": []}))
 
 
@@ -139,7 +139,10 @@ def test_an_answer_of_another_form_is_not_known(said: Any) -> None:
 
 def test_cables_of_another_form_are_not_known() -> None:
     found = discovery.read_machine(
-        Target("a"), answers(spark={"spark": facts()}, launches={"launches": [5]}), {}, answers(probe={"heard": [{}]})
+        Target("a"),
+        answers(spark={"spark": facts(), "adoption": {"launches": [5]}}),
+        {},
+        answers(probe={"heard": [{}]}),
     )
     assert found.state == "spark" and found.heard is None and found.launches is None
     assert len([note for note in found.notes if "its answer is invalid" in note]) == 2
@@ -297,3 +300,9 @@ CONFIG = "host rack-a\nhostname 192.168.7.11\nuser me\nport 2222\nproxycommand n
 )  # fmt: skip
 def test_where_ssh_connects_to(target: Target, text: str, way: tuple[str, int, bool]) -> None:
     assert discovery.read_ssh_way(target, text) == discovery.SshWay(*way)
+
+
+def test_launches_that_are_unknown_are_noted_with_the_reason() -> None:
+    asked = answers(spark={"spark": facts(), "adoption": None, "unknown": {"adoption": "docker ps failed"}})
+    found = discovery.read_machine(Target("a"), asked, {}, {})
+    assert found.launches is None and any("what runs not known: docker ps failed" in note for note in found.notes)

@@ -44,15 +44,15 @@ BENCH_FIGURES: dict[str, Any] = {
                                 "tokens_per_step": None, "preemptions": None},
 }  # fmt: skip
 GOOD: dict[str, tuple[Any, Any]] = {
-    "image_info": (
-        answers.IMAGE_INFO,
+    "images": (
+        answers.IMAGES_SECTION,
         {"images": {"an/image:1": {"present": True, "id": ID, "repo_digests": [f"an/image@{ID}"], "os": "linux", "architecture": "arm64",
                                    "size_gib": 20.5, "vllm_version": "0.24.0"}, ID: {"present": False, "id": None}}},
     ),
     "image_plan": (answers.IMAGE_PLAN, {"source": "image", "image_id": ID, "reason": "", "answer": None}),
-    "snapshot_info": (
-        answers.SNAPSHOT_INFO,
-        {"models": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
+    "model_files": (
+        answers.MODEL_FILES,
+        {"model_files": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
                      "files": {"sub/a b.json": {"size": 5, "sha256": SHA, "blob": COMMIT}}}]},
     ),
     "bundle save": (
@@ -79,7 +79,7 @@ GOOD: dict[str, tuple[Any, Any]] = {
         answers.MODEL_SNAPSHOT,
         {"running": True, "bytes": 5, "total_bytes": 9, "commit": COMMIT, "path": "/srv/x", "wrong": [{"file": "a", "why": "b"}]},
     ),
-    "spread_info": (
+    "distribution": (
         answers.spread_look,
         {"images": {"an/image:1": {"id": ID, "layers": 2, "content": SHA, "size": 5, "name": "an/image:1"}},
          "models": {"Org/Model@main": {"repo": "Org/Model", "revision": "main", "only": [], "folder": FOLDER, "commit": COMMIT,
@@ -220,7 +220,7 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
     ],
 )
 def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
-    _parser, answer = GOOD["spread_info"]
+    _parser, answer = GOOD["distribution"]
     changed = copy.deepcopy(answer)
     changed["models"]["Org/Model@main"]["files"][0].update(change)
     with pytest.raises(Untrusted):
@@ -238,7 +238,7 @@ def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
     ],
 )
 def test_what_is_said_of_a_thing_fits_its_name(key: str, change: dict[str, dict[str, Any]]) -> None:
-    _parser, answer = GOOD["spread_info"]
+    _parser, answer = GOOD["distribution"]
     changed = copy.deepcopy(answer)
     for name, values in change.items():
         changed[key][name].update(values)

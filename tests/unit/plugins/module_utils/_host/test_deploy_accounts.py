@@ -46,7 +46,15 @@ def test_missing_accounts_are_created_and_people_are_named(accounts: Any, fake_r
     accounts["users"]["grace"] = ("/home/grace", "/bin/bash")
     job = deployment(fake_run, [UNITS, {"name": "ada"}, {"name": "grace"}])
     assert deploy_accounts.make_accounts(job) == ["ada", "grace"] and job.changed
-    system = ["/usr/sbin/useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"]
+    system = [
+        "/usr/sbin/useradd",
+        "--system",
+        "--no-create-home",
+        "--home-dir",
+        "/nonexistent",
+        "--shell",
+        "/usr/sbin/nologin",
+    ]
     assert fake_run.calls == [
         [*system, "--groups", "docker", "--", "dgxspark"],
         ["/usr/sbin/useradd", "--create-home", "--groups", "docker", "--", "ada"],

@@ -18,9 +18,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
 
 MODULES = {
-    "engine": "engine_info",
+    "report": "spark_info",
     "proof": "service_proof",
-    "doctor": "doctor_info",
     "support": "support_bundle",
 }
 RECIPE = Path(__file__).parents[5] / "playbooks" / "recipes" / "qwen3-8b.yml"
@@ -65,5 +64,5 @@ def test_views_are_documented() -> None:
 
 
 def test_a_view_that_there_is_not_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match=r"no view 'prove'.*engine, proof, record"):
+    with pytest.raises(AnsibleFilterError, match=r"no view 'prove'.*report, proof, record"):
         service_view([], "prove")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geometry, kv_cache
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.residency import (
-    GIB,
     HostUse,
     StartLog,
     compare,
@@ -555,3 +556,18 @@ def test_the_stand_in_engine_cuts_its_cache_as_the_plan_does(recipe: str, versio
     assert cache.block_bytes == plan["bytes_per_block"] and blocks == plan["num_blocks"]
     assert cache.printed_tokens(blocks, length, version) == plan["gpu_kv_cache_size_tokens"]
     assert cache.concurrency(blocks, length) == pytest.approx(plan["max_concurrency"])
+
+
+@pytest.mark.parametrize(
+    "version", ["0.14.1", "0.15.0", "0.20.0", "0.20.1rc1", "0.20.1", "0.20.2.dev5", "0.33.0", "0.99.0", "1.0.0"]
+)
+def test_the_count_of_a_release_is_the_one_of_the_plan(version: str) -> None:
+    try:
+        expected = "requests" if kv_cache.parse_release(version).since(20, 1) else "blocks"
+    except geometry.Refusal:
+        expected = None
+    lines = [
+        f"INFO [core.py:105] Initializing a V1 LLM engine (v{version}) with config: x",
+        "INFO GPU KV cache size: 43,680 tokens",
+    ]
+    assert parse_log(lines).tokens_count == expected

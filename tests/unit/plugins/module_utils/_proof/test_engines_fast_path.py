@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 LOG = """\
 (EngineCore pid=83) INFO 11-20 09:25:20 [core.py:105] Initializing a V1 LLM engine (v0.23.0) with config: model='x', \
@@ -90,13 +90,13 @@ def info(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         play(monkeypatch, spark)
         monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: told.append(text))
         with (
-            patch_module_args({"services": services, "run_dir": str(tmp_path), **args}),
+            patch_module_args({"gather": ["engines"], "services": services, "run_dir": str(tmp_path), **args}),
             pytest.raises(SystemExit) as ended,
         ):
-            engine_info.main()
+            spark_info.main()
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert ended.value.code == 0, answer
-        return {**answer, "told": told}
+        return {**answer["engines"], "told": told}
 
     return call
 
@@ -167,6 +167,6 @@ def test_rays_workers_say_what_they_run(info: Callable[..., Any], spark: Any, tm
 
 def test_the_documented_results_are_the_results(info: Callable[..., Any], counts: str) -> None:
     answer = info([{"name": "heavy", "probe": {"url": counts}}])
-    documented = yaml.safe_load(engine_info.RETURN)
+    documented = yaml.safe_load(spark_info.RETURN)["engines"]["contains"]
     assert set(documented) == set(answer) - {"changed", "invocation", "warnings", "told"}
     assert set(documented["services"]["contains"]) == set(answer["services"]["heavy"])

@@ -11,8 +11,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines
-from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 GIB = 1024**3
 MEMORY = {
@@ -86,6 +87,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
 
     def call(**args: Any) -> dict[str, Any]:
         settings = {
+            "gather": ["engines"],
+            "fail_on_unknown": True,
             "services": [{"name": "heavy", "memory": MEMORY}],
             "os_reserve_gib": 5.2,
             "root": str(spark),
@@ -93,10 +96,10 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
             **args,
         }
         with patch_module_args(settings), pytest.raises(SystemExit):
-            engine_info.main()
+            spark_info.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        assert result["changed"] is False
-        return result
+        assert result["changed"] is False or result["failed"]
+        return result.get("engines") or result
 
     return call
 
@@ -124,7 +127,7 @@ def test_a_service_that_goes_by_its_plan(call: Any, check: bool) -> None:
 
 
 def test_the_documentation_names_every_result(call: Any) -> None:
-    returned = yaml.safe_load(engine_info.RETURN)
+    returned = yaml.safe_load(spark_info.RETURN)["engines"]["contains"]
     result = call()
     assert set(returned) == set(result) - {"changed", "invocation", "warnings"}
     assert set(returned["services"]["contains"]) == set(result["services"]["heavy"])
@@ -196,7 +199,7 @@ WORKER = """\
 ENGINE = "".join(line for line in LOG.splitlines(keepends=True) if "gpu_" not in line).format(
     tokens=211000, times=12.25
 )
-RANKS = Path(__file__).parents[1] / "fixtures" / "ranks"
+RANKS = Path(__file__).parents[2] / "fixtures" / "ranks"
 
 
 def rank_of(spark: Any, fake_run: Any, rank: int, session: str | None = WORKER) -> list[dict[str, Any]]:
@@ -288,7 +291,7 @@ def test_what_a_start_took_is_kept_of_the_planned_launch_alone(spark: Any, fake_
         containers = [{**each, "Config": {"Image": "vllm", "Labels": labels}} for each in CONTAINERS]
         fake_run.on("docker container inspect", json.dumps(containers))
         asked = [engines.Engine("heavy", "spark-heavy.service", "spark-heavy", 0, None, memory, {}, None, None, mark)]
-        found, _system, _findings = engines.look(fake_run, asked, 5.2, 1.0, str(spark), spark.root / "run")
+        found, _system, _findings = engines.look(HostView(fake_run, str(spark)), asked, 5.2, 1.0, spark.root / "run")
         return found["heavy"].start
 
     took = start("abc", "abc")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""snapshot_info on a hub cache of its own."""
+"""The section model_files of spark_info, on a hub cache of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
-from ansible_collections.dgxspark.vllm.plugins.modules import snapshot_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -22,9 +22,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def call(tmp_path: Path, capsys: Any) -> Any:
     def call(*models: dict[str, Any], **args: Any) -> dict[str, Any]:
-        settings = {"models": list(models), "hf_home": str(tmp_path), "sums_dir": str(tmp_path / "sums"), **args}
+        settings = {"gather": ["model_files"], "models": list(models), "hf_home": str(tmp_path), **args}
+        settings["state_dir"] = str(tmp_path / "state")
         with patch_module_args(settings), pytest.raises(SystemExit):
-            snapshot_info.main()
+            spark_info.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -45,21 +46,21 @@ def snapshot(tmp_path: Path) -> Path:
 
 def test_commit_sizes_and_sums(call: Any, snapshot: Path, tmp_path: Path) -> None:
     result = call({"repo": "Org/Model"})
-    found = result["models"][0]
+    found = result["model_files"][0]
     assert result["changed"] is False
     assert (found["revision"], found["commit"], found["path"]) == ("main", COMMIT, str(snapshot))
     assert found["files"]["config.json"] == {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "blob": ""}
     assert found["problems"] == []
-    assert (tmp_path / "sums" / "Org--Model.json").exists()
+    assert (tmp_path / "state" / "models" / "Org--Model.json").exists()
 
 
 def test_a_check_run_keeps_nothing(call: Any, snapshot: Path, tmp_path: Path) -> None:
-    assert call({"repo": "Org/Model"}, _ansible_check_mode=True)["models"][0]["commit"] == COMMIT
-    assert not (tmp_path / "sums").exists()
+    assert call({"repo": "Org/Model"}, _ansible_check_mode=True)["model_files"][0]["commit"] == COMMIT
+    assert not (tmp_path / "state").exists()
 
 
 def test_what_is_not_there_has_no_commit(call: Any, snapshot: Path) -> None:
-    found = call({"repo": "Org/Other"}, {"repo": "Org/Model", "revision": "v2"})["models"]
+    found = call({"repo": "Org/Other"}, {"repo": "Org/Model", "revision": "v2"})["model_files"]
     assert [(entry["repo"], entry["commit"], entry["files"]) for entry in found] == [
         ("Org/Other", None, {}), ("Org/Model", None, {}),
     ]  # fmt: skip
@@ -67,12 +68,12 @@ def test_what_is_not_there_has_no_commit(call: Any, snapshot: Path) -> None:
 
 def test_a_host_that_was_deployed_by_commit_knows_no_main(call: Any, snapshot: Path) -> None:
     (snapshot.parents[1] / "refs" / "main").unlink()
-    assert call({"repo": "Org/Model"})["models"][0]["commit"] is None
-    assert call({"repo": "Org/Model", "locked": COMMIT})["models"][0]["commit"] == COMMIT
+    assert call({"repo": "Org/Model"})["model_files"][0]["commit"] is None
+    assert call({"repo": "Org/Model", "locked": COMMIT})["model_files"][0]["commit"] == COMMIT
 
 
 def test_only_what_was_asked_for(call: Any, snapshot: Path) -> None:
-    assert list(call({"repo": "Org/Model", "only": ["*.json"]})["models"][0]["files"]) == ["config.json"]
+    assert list(call({"repo": "Org/Model", "only": ["*.json"]})["model_files"][0]["files"]) == ["config.json"]
 
 
 def test_an_entry_without_repo_is_refused(call: Any) -> None:

@@ -11,9 +11,16 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts, service_status
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
-from ansible_collections.dgxspark.vllm.plugins.modules import service_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
+
+HOST = ["services", "units", "memory", "residency", "starts"]
+
+
+def probed(services: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return services as a plan has them."""
+    return [{"name": service["name"], "probe": service} for service in services]
 
 
 def test_one_answers_and_one_does_not(engine: Any, closed_port: int, capsys: Any) -> None:
@@ -21,8 +28,11 @@ def test_one_answers_and_one_does_not(engine: Any, closed_port: int, capsys: Any
         {"name": "heavy", "url": engine.url, "model": "heavy"},
         {"name": "gone", "url": f"http://127.0.0.1:{closed_port}", "model": "gone"},
     ]
-    with patch_module_args({"services": services, "timeout": 1}), pytest.raises(SystemExit):
-        service_info.main()
+    with (
+        patch_module_args({"gather": ["services"], "services": probed(services), "timeout": 1}),
+        pytest.raises(SystemExit),
+    ):
+        spark_info.main()
     result = json.loads(capsys.readouterr().out)
     heavy, gone = result["services"]
     assert result["changed"] is False
@@ -34,10 +44,12 @@ def test_one_answers_and_one_does_not(engine: Any, closed_port: int, capsys: Any
 
 def test_a_wrong_model_name_is_told(engine: Any, capsys: Any) -> None:
     with (
-        patch_module_args({"services": [{"name": "a", "url": engine.url, "model": "other"}]}),
+        patch_module_args(
+            {"gather": ["services"], "services": probed([{"name": "a", "url": engine.url, "model": "other"}])}
+        ),
         pytest.raises(SystemExit),
     ):
-        service_info.main()
+        spark_info.main()
     answer = json.loads(capsys.readouterr().out)["services"][0]
     assert answer["ready"] is False
     assert answer["stage"] == "models"
@@ -45,40 +57,52 @@ def test_a_wrong_model_name_is_told(engine: Any, capsys: Any) -> None:
 
 def test_a_rank_that_answers_no_requests_is_not_asked(engine: Any, capsys: Any) -> None:
     services = [{"name": "rank", "url": None, "model": "heavy"}, {"name": "heavy", "url": engine.url, "model": "heavy"}]
-    with patch_module_args({"services": services, "timeout": 1}), pytest.raises(SystemExit):
-        service_info.main()
+    with (
+        patch_module_args({"gather": ["services"], "services": probed(services), "timeout": 1}),
+        pytest.raises(SystemExit),
+    ):
+        spark_info.main()
     rank, heavy = json.loads(capsys.readouterr().out)["services"]
     assert set(rank) == set(heavy) and heavy["ready"] is True
     assert (rank["name"], rank["ready"], rank["stage"], rank["error"]) == ("rank", None, "unit", "")
 
 
 def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
+    (tmp_path / "receipts").mkdir()
     receipt = receipts.build("heavy", {"image": "a"}, {}, None)
     section = {"decode_tokens_per_second": 38.0, "ratio": 0.9}
-    (tmp_path / "heavy.json").write_text(receipts.dump(receipts.with_benchmark(receipt, section)))
+    (tmp_path / "receipts/heavy.json").write_text(receipts.dump(receipts.with_benchmark(receipt, section)))
     services = [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "never")]
 
     def ask() -> list[dict[str, Any]]:
-        with patch_module_args({"services": services, "receipts": str(tmp_path)}), pytest.raises(SystemExit):
-            service_info.main()
-        return json.loads(capsys.readouterr().out)["services"]
+        with (
+            patch_module_args({"gather": ["services"], "services": probed(services), "state_dir": str(tmp_path)}),
+            pytest.raises(SystemExit),
+        ):
+            spark_info.main()
+        answers: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["services"]
+        return answers
 
     heavy, never = ask()
     assert (heavy["decode_tokens_per_second"], heavy["decode_ratio"]) == (38.0, 0.9)
     assert never["decode_tokens_per_second"] is None is never["decode_ratio"]
     changed = receipts.build("heavy", {"image": "b"}, {}, receipts.with_benchmark(receipt, section))
-    (tmp_path / "heavy.json").write_text(receipts.dump(changed))
+    (tmp_path / "receipts/heavy.json").write_text(receipts.dump(changed))
     heavy, _never = ask()
     assert heavy["decode_tokens_per_second"] is None  # it is that of another deployment
 
 
 def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
+    (tmp_path / "receipts").mkdir()
     receipt = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"summary": "2 off"})
-    (tmp_path / "heavy.json").write_text(receipts.dump(receipt))
-    (tmp_path / "odd.json").write_text('{"fast_path": {"summary": 5}}')
+    (tmp_path / "receipts/heavy.json").write_text(receipts.dump(receipt))
+    (tmp_path / "receipts/odd.json").write_text('{"fast_path": {"summary": 5}}')
     services = [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "odd", "never")]
-    with patch_module_args({"services": services, "receipts": str(tmp_path)}), pytest.raises(SystemExit):
-        service_info.main()
+    with (
+        patch_module_args({"gather": ["services"], "services": probed(services), "state_dir": str(tmp_path)}),
+        pytest.raises(SystemExit),
+    ):
+        spark_info.main()
     assert [answer["fast_path"] for answer in json.loads(capsys.readouterr().out)["services"]] == ["2 off", None, None]
 
 
@@ -87,22 +111,22 @@ def test_the_host_is_looked_at_in_the_same_go(
 ) -> None:
     monkeypatch.setenv("PATH", "")  # neither systemd nor Docker nor nvidia-smi: still an answer
     services = [{"name": "heavy", "url": engine.url, "model": "heavy"}]
-    asked = {"services": services, "host": True, "root": str(tree), "settings": str(tmp_path)}
+    asked = {"gather": HOST, "services": probed(services), "root": str(tree), "settings_dir": str(tmp_path)}
 
     def ask() -> dict[str, Any]:
         with patch_module_args(asked), pytest.raises(SystemExit):
-            service_info.main()
+            spark_info.main()
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
     result = ask()
-    assert result["host"]["guard"] is None
-    assert result["host"]["memory"]["available_gib"] == pytest.approx(22.064, abs=0.001)
-    assert result["host"]["units"] == [] and result["host"]["resident"] == []
+    assert result["spark"]["guard"] is None
+    assert result["spark"]["memory"]["available_gib"] == pytest.approx(22.064, abs=0.001)
+    assert result["spark"]["units"] == [] and result["spark"]["resident"] == []
     assert result["services"][0]["ready"] is True
     (tmp_path / "guard").mkdir()
     (tmp_path / "guard/settings.json").write_text('{"floor_gib": 4, "act": false}')
-    told = ask()["host"]["guard"]
+    told = ask()["spark"]["guard"]
     assert (told["floor_gib"], told["act"]) == (4.0, False)
 
 
@@ -118,7 +142,7 @@ def test_what_the_program_on_demand_says_is_taken_while_it_says_something() -> N
         },
     }  # fmt: skip
     names = ["heavy", "fast", "sick", "odd", "absent"]
-    found = service_info.on_demand(told, names, now)
+    found = service_status.on_demand(told, names, now)
     assert found["heavy"] == {"state": "ready", "idle_seconds": 250, "waiting": 0, "pin": "", "why": ""}
     assert found["fast"] == {"state": "cold", "idle_seconds": None, "waiting": 2, "pin": "cold", "why": "the guard"}
     assert (
@@ -127,9 +151,9 @@ def test_what_the_program_on_demand_says_is_taken_while_it_says_something() -> N
         and set(found) == {"heavy", "fast", "sick"}
     )
     # A program that is gone says nothing new.
-    assert service_info.on_demand(told, names, now + 60) == service_info.on_demand(None, names, now) == {}
+    assert service_status.on_demand(told, names, now + 60) == service_status.on_demand(None, names, now) == {}
     for odd in ({}, {"at": 5, "services": {}}, {"at": told["at"]}, {"at": told["at"], "services": 5}):
-        assert service_info.on_demand(odd, names, now) == {}
+        assert service_status.on_demand(odd, names, now) == {}
 
 
 def test_a_service_that_starts_is_as_far_as_its_log_says(
@@ -141,11 +165,12 @@ def test_a_service_that_starts_is_as_far_as_its_log_says(
     journal = [json.dumps({"__MONOTONIC_TIMESTAMP": str(round(at * 1e6)), "MESSAGE": text}) for at, text in lines]
     (tmp_path / "journal").write_text("\n".join(journal))
     states = {"heavy": "activating", "other": "activating", "fast": "active"}
-    units = [f"Id=spark-{name}.service\nLoadState=loaded\nActiveState={state}\n" for name, state in states.items()]
+    began = f"InvocationID=a1\nInactiveExitTimestampMonotonic={round((now - 60) * 1e6)}\n"
+    units = [
+        f"Id=spark-{name}.service\nLoadState=loaded\nActiveState={state}\n{began}" for name, state in states.items()
+    ]
     (tmp_path / "units").write_text("\n".join(units))
-    began = f"InvocationID=a1\nInactiveExitTimestampMonotonic={round((now - 60) * 1e6)}"
-    systemctl = f"case \"$*\" in *InvocationID*) printf '{began}\\n' ;; *) cat {tmp_path}/units ;; esac\n"
-    for name, text in (("systemctl", systemctl), ("journalctl", f"cat {tmp_path}/journal\n")):
+    for name, text in (("systemctl", f"cat {tmp_path}/units\n"), ("journalctl", f"cat {tmp_path}/journal\n")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -155,13 +180,13 @@ def test_a_service_that_starts_is_as_far_as_its_log_says(
     last = start_stages.entry("", "", {"gate": 5.0, "load": 3600.0, "profile": 40.0}, {})
     (tmp_path / "starts/heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
     asked = {
-        "services": [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "fast")],
-        **{"host": True, "root": str(tree), "settings": str(tmp_path), "run_dir": str(tmp_path)},
-        "starts": str(tmp_path / "starts"),
+        "gather": HOST,
+        "services": probed([{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "fast")]),
+        **{"root": str(tree), "settings_dir": str(tmp_path), "run_dir": str(tmp_path), "state_dir": str(tmp_path)},
     }
     with patch_module_args(asked), pytest.raises(SystemExit):
-        service_info.main()
-    found = json.loads(capsys.readouterr().out)["host"]["starting"]
+        spark_info.main()
+    found = json.loads(capsys.readouterr().out)["starts"]["starting"]
     assert list(found) == ["heavy"] and found["heavy"]["stage"] == "load" and found["heavy"]["percent"] is None
     gone = time.monotonic() - now
     assert 60 <= found["heavy"]["seconds"] <= 61 + gone
@@ -186,5 +211,5 @@ def test_units_that_failed_or_restart_are_explained_by_their_journal(fake_run: A
     def run(argv: list[str]) -> Any:
         return fake_run([argv[-1]])
 
-    found = service_info.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
+    found = service_status.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
     assert set(found) == {"full", "loops"} and "Fix: see which with df -h" in found["full"]

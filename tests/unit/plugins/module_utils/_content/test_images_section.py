@@ -11,7 +11,7 @@ from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe_program
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, made
-from ansible_collections.dgxspark.vllm.plugins.modules import image_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 UPSTREAM = {
     "Id": "sha256:aa",
@@ -45,9 +45,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any, tmp_path: 
     play(monkeypatch, fake_run)
 
     def call(*refs: str, **options: Any) -> dict[str, Any]:
-        arguments = {"images": list(refs), "cache_dir": str(tmp_path / "images"), **options}
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            image_info.main()
+        arguments = {"gather": ["images"], "images": list(refs), "state_dir": str(tmp_path), "fail_on_unknown": True}
+        with patch_module_args({**arguments, **options}), pytest.raises(SystemExit):
+            spark_info.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -131,7 +131,7 @@ def probes(fake_run: Any) -> int:
 
 
 def test_an_image_is_asked_once_per_id_and_kept(call: Any, image: Any, tmp_path: Path) -> None:
-    first = call("a:1", "a:2", probe=True)["images"]
+    first = call("a:1", "a:2", probe_images=True)["images"]
     assert probes(image) == 1
     for ref in ("a:1", "a:2"):
         assert first[ref]["probe_from"] == "image"
@@ -140,7 +140,7 @@ def test_an_image_is_asked_once_per_id_and_kept(call: Any, image: Any, tmp_path:
         assert (said["ray"], said["cuda"], said["python"], len(said["options"])) == ("2.51.0", "13.0", "3.12.3", 150)
     kept = tmp_path / "images" / "aa.json"
     assert kept.stat().st_mode & 0o777 == 0o644 and list(kept.parent.iterdir()) == [kept]
-    second = call("a:1", "a:2", probe=True)["images"]
+    second = call("a:1", "a:2", probe_images=True)["images"]
     assert probes(image) == 1
     assert second["a:1"]["probe_from"] == "cache" and second["a:1"]["probe"] == first["a:1"]["probe"]
     assert call("a:1", "a:2")["images"]["a:2"]["vllm_version"] == "0.24.0+cu130"
@@ -153,11 +153,11 @@ def test_without_probe_no_container_is_started(call: Any, image: Any) -> None:
 
 
 def test_check_mode_uses_what_was_kept_and_starts_nothing(call: Any, image: Any, tmp_path: Path) -> None:
-    found = call("a:1", "a:2", probe=True, _ansible_check_mode=True)["images"]["a:1"]
+    found = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
     assert (found["probe"], found["probe_from"]) == (None, "none")
     assert probes(image) == 0 and not (tmp_path / "images").exists()
-    call("a:1", "a:2", probe=True)
-    found = call("a:1", "a:2", probe=True, _ansible_check_mode=True)["images"]["a:1"]
+    call("a:1", "a:2", probe_images=True)
+    found = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
     assert found["probe_from"] == "cache" and probes(image) == 1
 
 
@@ -165,13 +165,13 @@ def test_an_answer_of_another_release_is_asked_for_again(call: Any, image: Any, 
     for content in ("{broken", '{"schema": 0, "answer": {}}', '{"schema": 1, "answer": 5}', "[]"):
         (tmp_path / "images").mkdir(exist_ok=True)
         (tmp_path / "images" / "aa.json").write_text(content)
-        assert call("a:1", "a:2", probe=True)["images"]["a:1"]["probe_from"] == "image"
+        assert call("a:1", "a:2", probe_images=True)["images"]["a:1"]["probe_from"] == "image"
     assert probes(image) == 4
 
 
 def test_an_image_that_hangs_is_ended_and_asked_again_next_time(call: Any, image: Any, tmp_path: Path) -> None:
     image.on(PROBE, rc=137)
-    found = call("a:1", "a:2", probe=True)["images"]["a:1"]
+    found = call("a:1", "a:2", probe_images=True)["images"]["a:1"]
     assert found["probe"]["error"] == "no answer within 120 seconds" and found["vllm_version"] == "0.23.0"
     started = next(argv for argv in image.calls if argv[0] == "timeout")
     assert image.calls[-1] == ["docker", "rm", "--force", started[started.index("--name") + 1]]
@@ -184,7 +184,7 @@ def test_a_cache_that_cannot_be_written_is_only_warned_about(
     warnings: list[str] = []
     monkeypatch.setattr(AnsibleModule, "warn", lambda self, text: warnings.append(text))
     (tmp_path / "images").write_text("a file")
-    assert call("a:1", "a:2", probe=True)["images"]["a:1"]["probe_from"] == "image"
+    assert call("a:1", "a:2", probe_images=True)["images"]["a:1"]["probe_from"] == "image"
     assert [text for text in warnings if "could not be kept" in text]
 
 
@@ -226,7 +226,7 @@ def test_versions_that_an_image_tells(env: dict[str, str], labels: dict[str, str
 
 def test_what_a_run_has_brought_is_noted(call: Any, fake_run: Any) -> None:
     fake_run.on("docker image inspect", json.dumps([UPSTREAM, NGC]), rc=1, err="Error: No such image: gone:1\n")
-    call("up:1", "gone:1", "ngc:1", brought=["up:1", "gone:1"], _ansible_check_mode=True)
+    call("up:1", "gone:1", "ngc:1", brought_images=["up:1", "gone:1"], _ansible_check_mode=True)
     assert made.images() == set()
-    call("up:1", "gone:1", "ngc:1", brought=["up:1", "gone:1"])
+    call("up:1", "gone:1", "ngc:1", brought_images=["up:1", "gone:1"])
     assert made.images() == {"sha256:aa"}

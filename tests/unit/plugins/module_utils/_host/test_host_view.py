@@ -5,12 +5,27 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    docker_facts,
+    host_facts,
+    machine,
+    network,
+    nvidia_smi,
+    units,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 ID_1, ID_2, OUTER = "1" * 64, "2" * 64, "f" * 64
 GPU_LINE = "0, NVIDIA GB10, GPU-4e847c30-3500-f40c-2152-17cc7b272fd4, 580.173.02, 12.1, 55, 13.46, 2405, 0\n"
 TABLE = "| NVIDIA-SMI 580.82.09              Driver Version: 580.82.09      CUDA Version: 13.0     |\n"
+
+
+def collect(run: Any, place: Any) -> dict[str, Any]:
+    """Return all facts of a host whose files lie below a folder."""
+    view = HostView(run, str(place), settings=str(place), unit_dir=str(place))
+    return host_facts.collect(view)
+
 
 GX10_RELEASE = """DGX_NAME="DGX Spark"
 DGX_SWBUILD_VERSION="7.2.3"
@@ -33,7 +48,7 @@ REFLASHED = 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.5.0"\nDGX_SERIAL_NUMBE
 
 
 def test_founders_edition_release(tree: Any) -> None:
-    found = gb10.parse_dgx_release(gb10.read_text(str(tree), "etc/dgx-release") or "")
+    found = machine.parse_dgx_release(machine.read_text(str(tree), "etc/dgx-release") or "")
     assert found == {
         "name": "DGX Spark",
         "platform": "DGX Server for KVM",
@@ -53,14 +68,14 @@ def test_founders_edition_release(tree: Any) -> None:
     ],
 )
 def test_releases_of_other_makers(text: str, platform: str | None, version: str) -> None:
-    found = gb10.parse_dgx_release(text)
+    found = machine.parse_dgx_release(text)
     assert found is not None
     assert (found["name"], found["platform"], found["version"]) == ("DGX Spark", platform, version)
 
 
 def test_no_release_file_is_no_release() -> None:
-    assert gb10.parse_dgx_release("") is None
-    assert gb10.parse_os_release("") is None
+    assert machine.parse_dgx_release("") is None
+    assert machine.parse_os_release("") is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +94,7 @@ def test_no_release_file_is_no_release() -> None:
     ],
 )
 def test_vendors(text: str | None, vendor: str | None) -> None:
-    assert gb10.vendor_of(text) == vendor
+    assert machine.vendor_of(text) == vendor
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,7 @@ def test_vendors(text: str | None, vendor: str | None) -> None:
     ],
 )
 def test_any_one_sign_makes_a_spark(gpu: Any, pci: Any, family: Any, dgx: Any, expected: bool) -> None:
-    assert gb10.is_spark(gpu, pci, family, dgx) is expected
+    assert machine.is_spark(gpu, pci, family, dgx) is expected
 
 
 def test_lenovo_is_a_spark_although_its_product_is_a_part_number(tree: Any, fake_run: Any) -> None:
@@ -102,7 +117,7 @@ def test_lenovo_is_a_spark_although_its_product_is_a_part_number(tree: Any, fake
     tree.dmi(
         sys_vendor="LENOVO", product_name="30KL0004FC", product_version="ThinkStation PGX", product_family="DGX Spark"
     )
-    machine = gb10.collect(fake_run, str(tree))["machine"]
+    machine = collect(fake_run, tree)["machine"]
     assert machine["is_spark"] is True
     assert (machine["vendor"], machine["product_name"]) == ("lenovo", "30KL0004FC")
 
@@ -111,13 +126,13 @@ def test_lenovo_is_a_spark_although_its_product_is_a_part_number(tree: Any, fake
 
 
 def test_gpu_line_of_a_capture() -> None:
-    (gpu,) = gb10.parse_gpu_query(GPU_LINE)
+    (gpu,) = nvidia_smi.parse_gpu_query(GPU_LINE)
     assert gpu["name"] == "NVIDIA GB10" and gpu["compute_capability"] == "12.1"
     assert gpu["driver_version"] == "580.173.02" and gpu["power_w"] == 13.46 and gpu["sm_clock_mhz"] == 2405
 
 
 def test_what_is_not_available_is_none() -> None:
-    (gpu,) = gb10.parse_gpu_query(
+    (gpu,) = nvidia_smi.parse_gpu_query(
         "0, NVIDIA GB10, [N/A], 580.82.09, 12.1, [Not Supported], [N/A], [Unknown Error], [N/A]"
     )
     assert [gpu[name] for name in ("uuid", "temperature_c", "power_w", "sm_clock_mhz", "utilization_percent")] == [
@@ -127,16 +142,16 @@ def test_what_is_not_available_is_none() -> None:
 
 def test_no_devices(fake_run: Any) -> None:
     fake_run.on("nvidia-smi", "No devices were found\n", rc=6)
-    assert gb10.read_gpu(fake_run, "/", []) is None
-    assert gb10.parse_gpu_query("No devices were found\n") == []
+    assert HostView(fake_run).gpu([]) is None
+    assert nvidia_smi.parse_gpu_query("No devices were found\n") == []
 
 
 def test_a_gpu_that_nvidia_smi_cannot_say_is_not_called_none(fake_run: Any) -> None:
     fake_run.on("nvidia-smi", "", rc=9, err="couldn't communicate with the NVIDIA driver\n")
-    assert gb10.read_gpu(fake_run, "/", []) is None
+    assert HostView(fake_run).gpu([]) is None
     fake_run.on("nvidia-smi", "Unable to determine the device handle: GPU is lost\n", rc=15)
     with pytest.raises(NoAnswer, match="GPU is lost"):
-        gb10.read_gpu(fake_run, "/", [])
+        HostView(fake_run).gpu([])
 
 
 def test_gpu_with_processes_and_their_containers(tree: Any, fake_run: Any) -> None:
@@ -146,11 +161,11 @@ def test_gpu_with_processes_and_their_containers(tree: Any, fake_run: Any) -> No
     fake_run.on("nvidia-smi", TABLE)
     tree.write("proc/77/cgroup", f"0::/system.slice/docker-{ID_1}.scope\n")
     containers = [{"id": ID_1, "name": "spark-heavy", "managed": True, "service": "heavy", "state": "running"}]
-    gpu = gb10.read_gpu(fake_run, str(tree), containers)
-    assert gpu is not None and gb10.read_cuda_version(fake_run) == "13.0"
-    assert gb10.collect(fake_run, str(tree))["gpu"]["cuda_version"] == "13.0"
+    gpu = HostView(fake_run, str(tree)).gpu(containers)
+    assert gpu is not None and HostView(fake_run).cuda_version() == "13.0"
+    assert collect(fake_run, tree)["gpu"]["cuda_version"] == "13.0"
     assert gpu["processes"] == [{"pid": 77, "name": "VLLM::EngineCore", "used_mib": 31958, "container": "spark-heavy"}]
-    assert gb10.resident(gpu, containers) == [{"name": "heavy", "gib": 31.209}]
+    assert nvidia_smi.resident(gpu, containers) == [{"name": "heavy", "gib": 31.209}]
 
 
 def test_resident_counts_running_containers_of_ours_only() -> None:
@@ -166,11 +181,11 @@ def test_resident_counts_running_containers_of_ours_only() -> None:
         {"pid": 4, "used_mib": 4096, "container": "other"},
         {"pid": 5, "used_mib": 4096, "container": None},
     ]
-    assert gb10.resident({"processes": processes}, containers) == [{"name": "a", "gib": 1.5}]
-    assert gb10.resident(None, containers) == [{"name": "a", "gib": 0.0}]
+    assert nvidia_smi.resident({"processes": processes}, containers) == [{"name": "a", "gib": 1.5}]
+    assert nvidia_smi.resident(None, containers) == [{"name": "a", "gib": 0.0}]
     ray = [{**containers[0], "name": "spark-a-ray"}, containers[0]]
     processes.append({"pid": 6, "used_mib": 1024, "container": "spark-a-ray"})
-    assert gb10.resident({"processes": processes}, ray) == [{"name": "a", "gib": 2.5}]
+    assert nvidia_smi.resident({"processes": processes}, ray) == [{"name": "a", "gib": 2.5}]
 
 
 @pytest.mark.parametrize(
@@ -187,14 +202,14 @@ def test_resident_counts_running_containers_of_ours_only() -> None:
     ],
 )
 def test_cgroups(text: str, known: tuple[str, ...], container: str | None, unit: str | None) -> None:
-    assert gb10.parse_cgroup(text, known) == {"container": container, "unit": unit}
+    assert machine.parse_cgroup(text, known) == {"container": container, "unit": unit}
 
 
 # --- fabric
 
 
 def fabric(tree: Any, fake_run: Any) -> dict[str, Any]:
-    return gb10.read_fabric(str(tree), fake_run, gb10.read_pci(str(tree)))
+    return HostView(fake_run, str(tree)).fabric()
 
 
 def test_no_connectx_is_no_failure(tree: Any, fake_run: Any) -> None:
@@ -215,7 +230,7 @@ def test_no_connectx_is_no_failure(tree: Any, fake_run: Any) -> None:
 def test_a_relay_that_the_role_has_installed_is_seen(tree: Any, fake_run: Any) -> None:
     assert not fabric(tree, fake_run)["relay"]
     tree.write("etc/systemd/system/dgxspark-fabric-relay.service", "[Service]\n")
-    assert gb10.read_fabric(str(tree), fake_run, {}, config_root=str(tree))["relay"]
+    assert HostView(fake_run, str(tree), config_root=str(tree)).fabric()["relay"]
 
 
 def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
@@ -293,14 +308,14 @@ def test_netdev_known_by_name_only(tree: Any, fake_run: Any) -> None:
 
 
 def test_output_of_ip_that_is_not_json() -> None:
-    assert gb10.parse_ip_addr("") == {}
-    assert gb10.parse_ip_addr("[{}, 5]") == {}
-    assert gb10.parse_ip_neigh('Object "neigh" is unknown') == {}
+    assert network.parse_ip_addr("") == {}
+    assert network.parse_ip_addr("[{}, 5]") == {}
+    assert network.parse_ip_neigh('Object "neigh" is unknown') == {}
 
 
 def test_link_local_addresses_count_as_addresses_of_a_twin() -> None:
     text = '[{"ifname": "enp1s0f0np0", "addr_info": [{"local": "169.254.7.1", "prefixlen": 16, "scope": "link"}]}]'
-    assert gb10.parse_ip_addr(text) == {"enp1s0f0np0": ["169.254.7.1/16"]}
+    assert network.parse_ip_addr(text) == {"enp1s0f0np0": ["169.254.7.1/16"]}
 
 
 def test_neighbours_are_those_that_answered(tree: Any, fake_run: Any) -> None:
@@ -329,7 +344,7 @@ V4_GID = "0000:0000:0000:0000:0000:ffff:c0a8:640a"
     ],
 )
 def test_gids(gid: str, address: str | None) -> None:
-    assert gb10.parse_gid(gid) == address
+    assert network.parse_gid(gid) == address
 
 
 def test_hole_in_the_table_of_gids(tree: Any, fake_run: Any) -> None:
@@ -466,7 +481,7 @@ def test_bonded_twins_name_their_bond(tree: Any, fake_run: Any) -> None:
 
 
 def stored(config: Any) -> dict[str, list[tuple[str, bool, bool, bool]]]:
-    found = gb10.read_stored(str(config), ["enp1s0f0np0", "enP2p1s0f0np0"])
+    found = network.read_stored(str(config), ["enp1s0f0np0", "enP2p1s0f0np0"])
     return {
         name: [(entry["path"], entry["persistent"], entry["alone"], entry["managed"]) for entry in entries]
         for name, entries in found.items()
@@ -522,7 +537,7 @@ LISTEN 0      4096   127.0.0.53%lo:53         0.0.0.0:*
 LISTEN 0      4096            [::]:11434         [::]:*
 LISTEN 0      4096               *:9100             *:*    users:(("node_exporter",pid=9,fd=3))
 """
-    assert [(entry["address"], entry["port"], entry["process"], entry["pid"]) for entry in gb10.parse_ss(text)] == [
+    assert [(entry["address"], entry["port"], entry["process"], entry["pid"]) for entry in network.parse_ss(text)] == [
         ("0.0.0.0", 22, "sshd", 812),
         ("127.0.0.1", 8001, "vllm", 77),
         ("127.0.0.53", 53, None, None),
@@ -537,7 +552,7 @@ def test_proc_net_tcp() -> None:
    1: 0100007F:1F41 0100007F:A000 01 00000000:00000000
    2: 00000000000000000000000001000000:0016 00000000000000000000000000000000:0000 0A 0
 """
-    assert [(entry["address"], entry["port"]) for entry in gb10.parse_proc_tcp(text)] == [
+    assert [(entry["address"], entry["port"]) for entry in network.parse_proc_tcp(text)] == [
         ("127.0.0.1", 8001),
         ("::1", 22),
     ]
@@ -553,11 +568,11 @@ def test_listening_knows_unit_and_container(tree: Any, fake_run: Any) -> None:
     tree.write("proc/812/cgroup", "0::/system.slice/ssh.service\n")
     tree.write("proc/77/cgroup", f"0::/docker/{ID_1}\n")
     tree.write("proc/90/cgroup", "0::/system.slice/docker.service\n")
-    containers = [
+    containers: list[dict[str, Any]] = [
         {"id": ID_1, "name": "spark-heavy", "state": "running", "ports": []},
         {"id": ID_2, "name": "webui", "state": "running", "ports": [3000]},
     ]
-    found = gb10.read_listening(fake_run, str(tree), containers)
+    found = HostView(fake_run, str(tree)).listening(containers)
     assert [(entry["port"], entry["unit"], entry["container"]) for entry in found] == [
         (22, "ssh.service", None),
         (3000, "docker.service", "webui"),
@@ -567,7 +582,7 @@ def test_listening_knows_unit_and_container(tree: Any, fake_run: Any) -> None:
 
 def test_disk_of_a_path_that_is_still_to_be_made(tmp_path: Any) -> None:
     wanted = str(tmp_path / "a" / "b")
-    found = gb10.read_disks([wanted, str(tmp_path)])
+    found = machine.read_disks([wanted, str(tmp_path)])
     assert found[wanted]["exists"] is False and found[str(tmp_path)]["exists"] is True
     assert found[wanted]["total_gib"] == found[str(tmp_path)]["total_gib"] > 0
 
@@ -630,7 +645,7 @@ def test_units_on_the_disk_are_named_in_the_one_call(tmp_path: Any, fake_run: An
     (tmp_path / "spark-old.service").write_text("")
     (tmp_path / "other.service").write_text("")
     fake_run.on("systemctl show", "Id=spark-old.service\nLoadState=loaded\n\nId=spark-x.service\nLoadState=not-found\n")
-    assert [unit["name"] for unit in gb10.read_units(fake_run, str(tmp_path))] == ["spark-old.service"]
+    assert [unit["name"] for unit in HostView(fake_run, unit_dir=str(tmp_path)).units()] == ["spark-old.service"]
     assert fake_run.calls == [units.show_command(["spark-old.service", "spark-*.service"])]
 
 
@@ -642,7 +657,7 @@ def test_a_host_that_prints_something_else_is_not_known(tmp_path: Any, fake_run:
     fake_run.on("docker ps", "Usage:  docker [OPTIONS] COMMAND\n")
     fake_run.on("systemctl show", "hello\n")
     fake_run.on("nvidia-smi", "hello\n")
-    spark = gb10.collect(fake_run, str(tmp_path), etc=str(tmp_path), unit_dir=str(tmp_path))
+    spark = collect(fake_run, tmp_path)
     assert spark["unknown"] == {
         "docker": "docker printed 'Usage:  docker [OPTIONS] COMMAND' where it was to answer",
         "systemctl": "systemctl printed 'hello' where it was to answer",
@@ -654,12 +669,12 @@ def test_an_engine_that_inspects_nothing_is_not_one_without_containers(tmp_path:
     fake_run.on("docker info", '{"ServerVersion": "29.2.1"}')
     fake_run.on("docker ps", "0123456789abcdef\n")
     fake_run.on("docker container inspect", "")
-    spark = gb10.collect(fake_run, str(tmp_path), etc=str(tmp_path), unit_dir=str(tmp_path))
+    spark = collect(fake_run, tmp_path)
     assert spark["unknown"]["docker"] == "docker printed nothing" and spark["containers"] == []
 
 
 def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:
-    spark = gb10.collect(fake_run, str(tmp_path), etc=str(tmp_path), unit_dir=str(tmp_path))
+    spark = collect(fake_run, tmp_path)
     for name in ("dgx_os", "os", "gpu", "memory", "docker"):
         assert spark[name] is None, name
     for name in ("containers", "services", "units", "resident"):
@@ -676,7 +691,7 @@ def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:
 
 
 def test_memory_of_a_capture(tree: Any) -> None:
-    memory = gb10.read_memory(str(tree))
+    memory = machine.read_memory(str(tree))
     assert memory is not None
     assert memory["total_gib"] == 121.627 and memory["available_gib"] == 22.064 and memory["cached_gib"] == 19.501
     assert memory["swap_total_gib"] == 16.0 and memory["hugepages_total"] == 0
@@ -684,7 +699,7 @@ def test_memory_of_a_capture(tree: Any) -> None:
 
 def test_nothing_secret_of_the_machine_is_reported(tree: Any, fake_run: Any) -> None:
     tree.dmi(product_serial="1981825000123", product_uuid="deadbeef")
-    text = str(gb10.collect(fake_run, str(tree)))
+    text = str(collect(fake_run, tree))
     assert "1981825000123" not in text and "deadbeef" not in text
 
 
@@ -692,7 +707,7 @@ def test_services_are_the_settings_that_were_put_there(tmp_path: Any) -> None:
     (tmp_path / "services").mkdir()
     for name in ("heavy.json", "fast.json", "note.txt"):
         (tmp_path / "services" / name).write_text("{}")
-    assert gb10.read_services(str(tmp_path)) == ["fast", "heavy"]
+    assert machine.read_services(str(tmp_path)) == ["fast", "heavy"]
 
 
 BUDDY = """\
@@ -712,11 +727,11 @@ Node 0, zone   Normal   4381   8120   2210    803    402    220    121     60   
     ],
 )
 def test_free_pieces_of_16_mib_are_counted(text: str, page: int, blocks: int | None) -> None:
-    assert gb10.large_blocks(text, page) == blocks
+    assert machine.large_blocks(text, page) == blocks
 
 
 def test_memory_comes_with_its_free_pieces(tree: Any) -> None:
     tree.write("proc/meminfo", "MemTotal: 1048576 kB\n")
-    assert (gb10.read_memory(str(tree)) or {})["large_blocks"] is None
+    assert (machine.read_memory(str(tree)) or {})["large_blocks"] is None
     tree.write("proc/buddyinfo", BUDDY)
-    assert isinstance((gb10.read_memory(str(tree)) or {})["large_blocks"], int)
+    assert isinstance((machine.read_memory(str(tree)) or {})["large_blocks"], int)

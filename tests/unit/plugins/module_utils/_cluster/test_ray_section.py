@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.modules import ray_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 NODE = {
     "address": "192.168.100.10",
@@ -28,11 +28,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
     play(monkeypatch, fake_run)
 
     def call(address: str = "192.168.100.10:6379") -> dict[str, Any]:
-        arguments = {"container": "spark-x-ray", "address": address, "_ansible_check_mode": True}
+        ray = {"container": "spark-x-ray", "address": address}
+        arguments = {"gather": ["ray"], "ray": ray, "_ansible_check_mode": True}
         with patch_module_args(arguments), pytest.raises(SystemExit):
-            ray_info.main()
+            spark_info.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        return {**result, **result.pop("ray", {})}
 
     return call
 

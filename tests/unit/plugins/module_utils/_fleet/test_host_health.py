@@ -1,21 +1,25 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""doctor_info on a host whose programs are scripts: what it reads, and that nothing of it has to be there."""
+"""The section health of spark_info on a host whose programs are scripts: what it reads, and that nothing of it has to be there."""
 
 from __future__ import annotations
 
 import json
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_health
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
-from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 INSPECT = [
     {
@@ -41,7 +45,7 @@ esac
 case "$*" in *_TRANSPORT=kernel*) echo 'host kernel: NVRM: Xid (PCI:000f:01:00): 31' ;;
 *--boot=-1*) echo '1790000000.25 host kernel: all is well' ;; *) echo 'OSError: No space left on device' ;; esac
 """,
-    "nvidia-smi": "#!/bin/sh\\necho '97, 2411, [N/A]'\\n".replace("\\n", "\n"),
+    "nvidia-smi": "#!/bin/sh\necho '0, NVIDIA GB10, GPU-1, 580.159.03, 12.1, 44, [N/A], 2411, 97'\n",
     "timedatectl": "#!/bin/sh\necho no\n",
     "systemctl": "#!/bin/sh\nprintf 'Id=docker.service\\nLoadState=loaded\\nActiveState=active\\nUnitFileState=disabled\\n'\n",
 }
@@ -61,11 +65,12 @@ def programs(tmp_path: Path, monkeypatch: Any) -> Path:
 
 
 def run(capsys: Any, **args: Any) -> dict[str, Any]:
-    with patch_module_args(args), pytest.raises(SystemExit):
-        doctor_info.main()
+    with patch_module_args({"gather": ["health"], **args}), pytest.raises(SystemExit):
+        spark_info.main()
     result = json.loads(capsys.readouterr().out)
     assert result["changed"] is False
-    return result["doctor"]
+    health: dict[str, Any] = result["health"]
+    return health
 
 
 def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, capsys: Any) -> None:
@@ -77,7 +82,8 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     (tmp_path / "receipts" / "heavy.json").write_text(receipts.dump(receipt))
     (tmp_path / "receipts" / "broken.json").write_text("{")
     last = start_stages.entry("2026-11-23T08:00:00Z", "5f1c", {"gate": 4.0, "load": 120.0}, {})
-    (tmp_path / "heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
+    (tmp_path / "starts").mkdir()
+    (tmp_path / "starts" / "heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
     for number, text in enumerate(("41000\n", "52500\n", "")):
         tree.write(f"sys/class/thermal/thermal_zone{number}/temp", text)
     probe = {"url": engine.url, "model": "heavy"}
@@ -85,8 +91,8 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
         {"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "cache_dir": str(tmp_path / "cache"), "probe": probe},
         {"name": "gone", "unit": "spark-gone.service", "container": "spark-gone", "probe": {}},
     ]  # fmt: skip
-    folders = {"receipts": str(tmp_path / "receipts"), "starts": str(tmp_path), "root": str(tree)}
-    found = run(capsys, services=services, paths=[str(tmp_path)], timeout=5, **folders)
+    folders = {"state_dir": str(tmp_path), "root": str(tree)}
+    found = run(capsys, services=services, disk_paths=[str(tmp_path)], answer_timeout=5, **folders)
     assert found["starts"] == {"heavy": [last], "gone": []}
     assert found["soc_c"] == 52.5
     assert found["clock"]["synchronized"] is False and found["clock"]["now"] > 1
@@ -109,8 +115,8 @@ def test_nothing_has_to_be_there(tree: Any, tmp_path: Path, closed_port: int, ca
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     probe = {"url": f"http://127.0.0.1:{closed_port}", "model": "x"}
     services = [{"name": "x", "unit": "spark-x.service", "container": "spark-x", "probe": probe}]
-    folders = {"receipts": str(tmp_path / "none"), "starts": str(tmp_path / "none"), "root": str(tree)}
-    found = run(capsys, services=services, timeout=1, **folders)
+    folders = {"state_dir": str(tmp_path / "none"), "root": str(tree)}
+    found = run(capsys, services=services, answer_timeout=1, **folders)
     assert found["starts"] == {"x": []}
     assert found["gpu_load"] == {} and found["gpu_error"] == "" and found["unused_images"] == []
     assert found["receipts"] == {} and found["kernel_log"] == {} and found["helpers"] == {}
@@ -134,7 +140,7 @@ def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
     head = 'case "$1 $2" in "info "*|"ps "*|"container inspect") ;; *) echo broken >&2; exit 1 ;; esac\n'
     script.write_text("#!/bin/sh\n" + (head if program == "docker" else "echo broken >&2; exit 1\n") + kept)
     services = [{"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "probe": {}}]
-    found = run(capsys, services=services, receipts=str(tmp_path), root=str(tree), ask=False)
+    found = run(capsys, services=services, state_dir=str(tmp_path), root=str(tree), ask_services=False)
     assert found["unknown"] == {program: said}
 
 
@@ -147,7 +153,7 @@ def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
     ],
 )  # fmt: skip
 def test_how_the_last_boot_ended(printed: str, ended: float, shut_down: bool) -> None:
-    assert doctor_info.last_boot(lambda argv: (0, printed, "")) == {"ended": ended, "shut_down": shut_down}
+    assert host_health.last_boot(HostView(lambda argv: (0, printed, ""))) == {"ended": ended, "shut_down": shut_down}
 
 
 @pytest.mark.parametrize(
@@ -158,40 +164,43 @@ def test_how_the_last_boot_ended(printed: str, ended: float, shut_down: bool) ->
     ],
 )
 def test_a_journal_without_an_earlier_boot_says_nothing_of_it(said: str) -> None:
-    assert doctor_info.last_boot(lambda argv: (1, "", said)) == {}
+    assert host_health.last_boot(HostView(lambda argv: (1, "", said))) == {}
 
 
 def test_a_container_that_ended_since_it_was_seen_is_an_answer() -> None:
     gone = (1, "", "Error response from daemon: No such container: x")
-    assert doctor_info.read_log(lambda argv: gone, ["docker", "logs", "x"]) == ""
+    assert host_health.read_log(HostView(lambda argv: gone), "x", "x.service", 5) == ""
 
 
 def test_it_asks_nothing_when_told(engine: Any, tree: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     services = [{"name": "x", "unit": "u.service", "container": "c", "probe": {"url": engine.url, "model": "heavy"}}]
-    found = run(capsys, services=services, ask=False, root=str(tree))
+    found = run(capsys, services=services, ask_services=False, root=str(tree))
     assert "answer" not in found["services"]["x"] and engine.requests == []
 
 
 def test_registries_are_named_and_no_account_is_read(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    assert doctor_info.registries(config) == []
+    assert host_health.registries(config) == []
     config.write_text(
         json.dumps({"auths": {"https://nvcr.io/v2/": {"auth": "c2VjcmV0"}}, "credHelpers": {"ghcr.io": "x"}})
     )
-    assert doctor_info.registries(config) == ["ghcr.io", "nvcr.io"]
+    assert host_health.registries(config) == ["ghcr.io", "nvcr.io"]
     config.write_text("[]")
-    assert doctor_info.registries(config) == []
+    assert host_health.registries(config) == []
 
 
 def test_what_nvidia_smi_says_when_it_finds_nothing() -> None:
-    assert doctor_info.gpu_load(lambda argv: (6, "No devices were found\n", "")) == ({}, "No devices were found")
-    assert doctor_info.gpu_load(lambda argv: (127, "", "no such file")) == ({}, "")
+    assert host_health.gpu_load(HostView(lambda argv: (6, "No devices were found\n", ""))) == (
+        {},
+        "No devices were found",
+    )
+    assert host_health.gpu_load(HostView(lambda argv: (127, "", "no such file"))) == ({}, "")
 
 
 def test_proxies_of_dockers_client_are_named_without_their_values(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    assert doctor_info.proxies_of(config) == []
+    assert host_health.proxies_of(config) == []
     for text in (
         "{",
         "[]",
@@ -201,13 +210,13 @@ def test_proxies_of_dockers_client_are_named_without_their_values(tmp_path: Path
         '{"proxies": [1]}',
     ):
         config.write_text(text)
-        assert doctor_info.proxies_of(config) == [], text
+        assert host_health.proxies_of(config) == [], text
     proxies = {
         "default": {"httpProxy": "http://me:secret@proxy:3128", "noProxy": "localhost"},
         "unix:///x": {"allProxy": "socks5://p"},
     }
     config.write_text(json.dumps({"auths": {}, "proxies": proxies}))
-    assert doctor_info.proxies_of(config) == ["ALL_PROXY", "HTTP_PROXY", "NO_PROXY"]
+    assert host_health.proxies_of(config) == ["ALL_PROXY", "HTTP_PROXY", "NO_PROXY"]
 
 
 def test_the_account_of_a_unit_has_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,20 +232,20 @@ def test_the_account_of_a_unit_has_the_configuration(tmp_path: Path, monkeypatch
             raise KeyError(name)
         return type("Account", (), {"pw_dir": str(homes[name])})
 
-    monkeypatch.setattr(doctor_info.gb10, "read_text", lambda _root, path: units.get(path))
-    monkeypatch.setattr(doctor_info.pwd, "getpwnam", account)
+    monkeypatch.setattr(machine, "read_text", lambda _root, path: units.get(path))
+    monkeypatch.setattr(pwd, "getpwnam", account)
     for home in homes.values():
         (home / ".docker").mkdir(parents=True)
         (home / ".docker/config.json").write_text('{"proxies": {"default": {"httpsProxy": "http://p:1"}}}')
     mine, roots = (str(homes[name] / ".docker/config.json") for name in ("me", "root"))
-    assert doctor_info.docker_proxies(["spark-a.service"]) == {mine: ["HTTPS_PROXY"]}
-    assert doctor_info.docker_proxies(["spark-a.service", "spark-b.service"]) == {
+    assert host_health.docker_proxies(["spark-a.service"]) == {mine: ["HTTPS_PROXY"]}
+    assert host_health.docker_proxies(["spark-a.service", "spark-b.service"]) == {
         mine: ["HTTPS_PROXY"],
         roots: ["HTTPS_PROXY"],
     }
-    assert doctor_info.docker_proxies(["spark-gone.service"]) == {}
+    assert host_health.docker_proxies(["spark-gone.service"]) == {}
     units["etc/systemd/system/spark-a.service"] = "[Service]\nUser=nobody-here\n"
-    assert doctor_info.docker_proxies(["spark-a.service"]) == {}
+    assert host_health.docker_proxies(["spark-a.service"]) == {}
 
 
 def test_what_the_next_boot_lacks(programs: Path, tree: Any, capsys: Any) -> None:

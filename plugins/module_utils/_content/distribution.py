@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Images and models of a host, file by file, and how other nodes reach it: the section C(distribution) of M(dgxspark.vllm.spark_info)."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._common.foreign_text import parse_json
+from .._host import beneath, docker_facts, machine
+from .._host.host_view import BadRequest, HostView, Request, Unknown
+from . import image_looks, snapshots, spread_access, spread_files, spreading
+
+IP_QUERY = ["ip", "-json", "-4", "address", "show", "up"]
+# Of containers and virtual machines; no cable of theirs leads to another node.
+VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
+
+
+def section(view: HostView, request: Request) -> dict[str, Any]:
+    """Return what C(spreading.py) plans with. Files are not read: which of them were verified and have not changed since is noted.
+
+    :raises BadRequest: for a model without repository or revision
+    :raises Unknown: if Docker or C(ip) do not answer
+    """
+    params, options = request.params, request.params["distribution"] or {}
+    for model in params["models"]:
+        if not isinstance(model.get("repo"), str) or not isinstance(model.get("revision"), str):
+            raise BadRequest(f"models: {model} needs 'repo' and 'revision', both texts")
+    home, refs = Path(params["hf_home"]), list(dict.fromkeys(params["images"]))
+    address = options.get("address") or machine.management_address()
+    return {
+        "images": describe_images(view, refs, options.get("locked") or {}),
+        "models": {spreading.model_key(model): describe_model(home, model) for model in params["models"]},
+        "hf_home": str(home),
+        "address": address,
+        "fabric": options.get("fabric") or "",
+        "interfaces": interfaces(view, str(address)),
+        "disks": {
+            "models": disk(home),
+            "images": disk(image_folder(view) if refs else Path("/var/lib/docker")),
+        },
+        "tools_missing": tools_missing(bool(params["models"])),
+        "left_open": Path(spread_access.RUN_DIR).exists(),
+    }
+
+
+def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask Docker for each image; one that is named by digest may have come under its alias, or from a bundle.
+
+    :param view: of the host
+    :param refs: references of images
+    :param locked: by reference the entry of the lock file
+    :returns: by reference the image with its C(name) on the host, None for a missing image
+    :raises Unknown: if Docker does not answer
+    """
+    images: dict[str, Any] = {}
+    for ref in refs:
+        images[ref] = None
+        for name in spreading.names_of(ref, [str(image_id) for image_id in (locked.get(ref) or {}).get("ids") or []]):
+            rc, out, err = view.run(["docker", "image", "inspect", "--", name])
+            if rc == 127:
+                raise Unknown(image_looks.NO_DOCKER)
+            if rc == 0:
+                items = docker_facts.read_inspected(out)
+                images[ref] = {**spread_files.describe(items[0]), "name": name}
+                break
+            if "no such image" not in err.lower():
+                raise Unknown(f"docker image inspect {name} failed: {err.strip() or f'exit code {rc}'}")
+    return images
+
+
+def describe_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
+    """Return the files of a snapshot, and the files of an interrupted transfer (C(staged))."""
+    repo, revision, only = model["repo"], model["revision"], list(model.get("only") or [])
+    state = snapshots.look(hf_home, repo, revision, only)
+    folder = snapshots.repo_folder(hf_home, repo).name
+    staging = f"{spread_files.STAGING}/{folder}"
+    try:
+        staged_files = [entry for entry in beneath.walk(hf_home, staging) if stat.S_ISREG(entry[1].st_mode)]
+    except OSError:  # the folder is not ours; the transfer reports that
+        staged_files = []
+    exists = state["path"] is not None
+    return {
+        "repo": repo,
+        "revision": revision,
+        "only": only,
+        "folder": folder,
+        "commit": state["commit"],
+        "complete": state["complete"],
+        "files": spread_files.snapshot_files(hf_home / "hub", folder, state["commit"], only) if exists else [],
+        "staged": {path[len(spread_files.STAGING) + 1 :]: info.st_size for path, info in staged_files},
+    }
+
+
+def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
+    """List the IPv4 addresses of the host's interfaces but for the one with its address on the LAN.
+
+    :param view: of the host
+    :param address: on the LAN
+    :returns: interfaces with their addresses
+    :raises Unknown: if C(ip) does not answer: unknown cables are not missing cables
+    """
+    rc, out, err = view.run(IP_QUERY)
+    query, printed = " ".join(IP_QUERY), err.strip() or f"exit code {rc}"
+    if rc != 0:
+        raise Unknown(f"the interfaces of this host are not known: {query} failed: {printed}")
+    entries = []
+    try:
+        for link in parse_json(out or "[]", query):
+            infos = [info for info in link.get("addr_info", []) if info.get("local")]
+            if link.get("ifname", "lo").startswith(VIRTUAL) or any(info["local"] == address for info in infos):
+                continue
+            for info in infos:
+                network = ipaddress.ip_interface(f"{info['local']}/{info['prefixlen']}").network
+                entries.append({"interface": link["ifname"], "address": info["local"], "network": str(network)})
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Unknown(
+            f"the interfaces of this host are not known: what {query} printed cannot be read ({error!r})"
+        ) from error
+    return sorted(entries, key=lambda entry: (entry["interface"], entry["address"]))
+
+
+def disk(path: Path) -> dict[str, Any]:
+    """Return the free bytes of the file system of a folder, which may be made later."""
+    existing = next(folder for folder in (path, *path.parents) if folder.is_dir())
+    room = os.statvfs(existing)
+    return {"path": str(path), "device": str(existing.stat().st_dev), "free": room.f_bavail * room.f_frsize}
+
+
+def image_folder(view: HostView) -> Path:
+    """Return the folder in which the engine keeps images. Raises Unknown without an answer: images may have no room there."""
+    docker = view.docker() or {"error": "there is no docker"}
+    if not docker.get("root_dir"):
+        raise Unknown(f"docker info does not name the folder of images: {docker['error']}")
+    return Path(docker["root_dir"])
+
+
+def tools_missing(models: bool) -> list[str]:
+    """Return the missing programs. models: whether models are distributed, which needs more programs than images."""
+    tools = [tool for tool in spreading.TOOLS if models or tool not in spreading.MODELS_ALONE]
+    return [tool for tool in tools if not machine.has_program(tool)]

@@ -1,0 +1,291 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One view of a host: runs systemctl, docker, nvidia-smi, ip, ss and journalctl for reports, once for all objects.
+
+It changes nothing. What the programs print is parsed in C(docker_facts.py), C(units.py), C(nvidia_smi.py) and C(network.py); files
+below /proc and /sys are read in C(machine.py) and C(network.py).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import platform
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._runtime import hostmem
+from .._runtime.command import QUERY_SECONDS, NoAnswer, Run, answered, noted, reader, says_missing
+from . import docker_facts, machine, network, nvidia_smi, units
+
+
+class Unknown(Exception):
+    """A question has no answer; the text is the reason, a sentence without its full stop."""
+
+
+class Explained(Unknown):
+    """The same, where another section of the report has the reason as a fact of the host: a Docker engine that is down."""
+
+
+class BadRequest(Exception):
+    """A parameter of a question is malformed; the text names it."""
+
+
+@dataclass
+class Request:
+    """What a task asks: the parameters of M(dgxspark.vllm.spark_info), and the warnings that sections have for it.
+
+    In check mode nothing is kept on the host, and nothing is started there.
+    """
+
+    params: Mapping[str, Any]
+    check_mode: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+class HostView:
+    """The answers of one host. Each question is asked at most once; a later one gets the same answer.
+
+    A method returns the objects, C(None) or an empty list if the host has none, and raises C(NoAnswer) if the program failed,
+    was silent until its deadline, or printed something else: the answer is unknown then. C(noted) turns that into a default
+    and keeps the reason in C(unknown), by program.
+
+    :param run: runs a program with a deadline, as C(command.reader) and C(command.runner) do
+    :param root: where /proc, /sys and the release files are read
+    :param config_root: where /etc and /run of the host itself are read
+    :param settings: folder with the settings of services
+    :param unit_dir: folder of unit files; files that systemd has not loaded are named to it
+    :param other_units: names of further units, which the call for the units of services asks about too; see C(others)
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        root: str = "/",
+        *,
+        config_root: str = "/",
+        settings: str = "/etc/dgxspark",
+        unit_dir: str = "/etc/systemd/system",
+        other_units: Iterable[str] = (),
+    ) -> None:
+        self.run, self.root, self.config_root = run, root, config_root
+        self.settings, self.unit_dir, self.other_units = settings, unit_dir, list(other_units)
+        self.unknown: dict[str, str] = {}
+        self._answers: dict[Hashable, Any] = {}
+
+    def noted(self, default: Any, question: Callable[..., Any], *args: Any) -> Any:
+        """Return the answer to a question, or a default with the reason in C(unknown).
+
+        :param default: the answer where the program gave none
+        :param question: a method of this view, or a function that is given the view
+        :param args: its arguments
+        :returns: the answer
+        """
+        return noted(self.unknown, default, question, *args)
+
+    def long_question(self, argv: list[str], seconds: float = QUERY_SECONDS) -> tuple[int, str, str]:
+        """Run a program that may take so many seconds, however long other programs were silent; raises C(NoAnswer)."""
+        return reader(seconds, math.inf)(argv)
+
+    def _once(self, key: Hashable, question: Callable[[], Any]) -> Any:
+        """Return the answer to a question that may have been asked before; C(NoAnswer) is kept like an answer."""
+        if key not in self._answers:
+            try:
+                self._answers[key] = question()
+            except NoAnswer as nothing:
+                self._answers[key] = nothing
+        answer = self._answers[key]
+        if isinstance(answer, NoAnswer):
+            raise answer
+        return answer
+
+    # --- Docker ---
+
+    def docker(self) -> dict[str, Any] | None:
+        """Return the Docker engine as C(docker_facts.parse_info) has it, None without the program C(docker).
+
+        An engine that does not answer has C(version) None and the reason in C(error).
+        """
+        engine: dict[str, Any] | None = self._once("docker", self._ask_docker)
+        return engine
+
+    def _ask_docker(self) -> dict[str, Any] | None:
+        rc, text, error = self.noted((124, "", ""), self.run, docker_facts.INFO_COMMAND)
+        if rc == 127:
+            return None
+        engine: dict[str, Any] = self.noted(None, docker_facts.parse_info, text) or docker_facts.parse_info("")
+        if not engine["reachable"] and "docker" in self.unknown:
+            engine["error"] = self.unknown["docker"]
+        elif not engine["reachable"] and error.strip():
+            engine["error"] = error.strip().splitlines()[-1]
+        return engine
+
+    def containers(self) -> list[dict[str, Any]]:
+        """Return all containers, running or not, as C(docker_facts.parse_containers) has them.
+
+        [] where C(docker) was asked before and found no engine that answers.
+        """
+        if self.docker_is_down():
+            return []
+        containers: list[dict[str, Any]] = self._once(
+            "containers", lambda: docker_facts.parse_containers(*self._inspected())
+        )
+        return containers
+
+    def inspected_containers(self) -> list[dict[str, Any]]:
+        """Return C(docker container inspect) of all containers."""
+        return docker_facts.read_inspected(*self._inspected())
+
+    def _inspected(self) -> tuple[str, str]:
+        texts: tuple[str, str] = self._once("inspected containers", self._inspect_containers)
+        return texts
+
+    def _inspect_containers(self) -> tuple[str, str]:
+        rc, out, err = self.run(docker_facts.LIST_COMMAND)
+        answered("docker", rc, err)
+        ids = docker_facts.read_ids(out) if rc == 0 else []
+        if not ids:
+            return "[]", ""
+        # A container that ends between the two calls makes inspect fail, but it still prints the others.
+        rc, text, err = self.run(["docker", "container", "inspect", "--", *ids])
+        answered("docker", 0 if says_missing(err) else rc, err)
+        return text, err
+
+    def docker_is_down(self) -> bool:
+        """Whether C(docker) was asked before and found no engine that answers."""
+        return "docker" in self._answers and not (self._answers["docker"] or {}).get("reachable")
+
+    # --- systemd ---
+
+    def units(self) -> list[dict[str, Any]]:
+        """Return the units of services, loaded or only on the disk, as C(units.parse_show) has them."""
+        return [unit for unit in self._shown() if unit["name"] not in self.other_units]
+
+    def others(self) -> list[dict[str, Any]]:
+        """Return the units of C(other_units) that exist."""
+        return [unit for unit in self._shown() if unit["name"] in self.other_units]
+
+    def named_units(self, names: list[str]) -> list[dict[str, Any]]:
+        """Return units by their names; missing units are left out, or have C(load_state=not-found)."""
+        if not names:
+            return []
+        if all(fnmatch.fnmatch(name, units.UNIT_GLOB) for name in names):
+            return [unit for unit in self.units() if unit["name"] in names]
+        shown: list[dict[str, Any]] = self._once(("units", *names), lambda: units.ask(self.run, names))
+        return shown
+
+    def _shown(self) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = self._once("units", self._show_units)
+        return shown
+
+    def _show_units(self) -> list[dict[str, Any]]:
+        names = machine.names_in(self.unit_dir, "")
+        on_disk = [name for name in names if name.startswith("spark-") and name.endswith(".service")]
+        shown = units.ask(self.run, [*on_disk, units.UNIT_GLOB, *self.other_units])
+        return [unit for unit in shown if unit["load_state"] != "not-found"]
+
+    # --- logs ---
+
+    def journal(self, *options: str) -> tuple[int, str, str]:
+        """Run journalctl with options; returns exit code, output and messages."""
+        return self.run(["journalctl", "--no-pager", "--quiet", *options])
+
+    def container_log(self, container: str, *options: str) -> tuple[int, str, str]:
+        """Return exit code of docker logs, and the two outputs of a container."""
+        return self.run(["docker", "logs", *options, container])
+
+    # --- nvidia-smi ---
+
+    def gpu(self, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the first GPU with C(processes [{pid, name, used_mib, container}]).
+
+        None without nvidia-smi or a device (exit 6 on GB10 after a driver update without its firmware).
+        containers: those that a process may belong to, of C(containers).
+        """
+        device: dict[str, Any] | None = self._once("gpu", lambda: self._ask_gpu(containers))
+        return device
+
+    def gpu_query(self) -> tuple[int, str, str]:
+        """Return exit code, output and messages of nvidia-smi, asked for its GPUs."""
+        answer: tuple[int, str, str] = self._once("gpu query", lambda: self.run(nvidia_smi.GPU_QUERY))
+        return answer
+
+    def _ask_gpu(self, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
+        rc, out, err = self.gpu_query()
+        answered("nvidia-smi", 0 if rc in nvidia_smi.NO_GPU else rc, err or out)
+        gpus = nvidia_smi.parse_gpu_query(out) if rc == 0 else []
+        if not gpus:
+            return None
+        names = {container["id"]: container["name"] for container in containers}
+        processes = []
+        for app in self.compute_apps():
+            container = machine.read_cgroup(app["pid"], self.root, names)["container"]
+            processes.append({**app, "container": names.get(container or "")})
+        return {**gpus[0], "count": len(gpus), "processes": processes}
+
+    def compute_apps(self) -> list[dict[str, Any]]:
+        """Return the processes that hold GPU memory, C([{pid, name, used_mib}])."""
+        apps: list[dict[str, Any]] = self._once("compute apps", self._ask_compute_apps)
+        return apps
+
+    def _ask_compute_apps(self) -> list[dict[str, Any]]:
+        rc, out, err = self.run(hostmem.COMPUTE_APPS_QUERY)
+        answered("nvidia-smi", rc, err or out)
+        return hostmem.parse_compute_apps(out) if rc == 0 else []
+
+    def cuda_version(self) -> str | None:
+        """Return the CUDA version of the driver, which only the table of nvidia-smi prints, None without one."""
+        _rc, table, _err = self.run(["nvidia-smi"])
+        return nvidia_smi.parse_cuda_version(table)
+
+    # --- ip and ss ---
+
+    def ip_json(self, subject: str) -> str:
+        """Return what C(ip -j SUBJECT) prints, empty without the program C(ip). subject: C(addr) or C(neigh)."""
+        text: str = self._once(("ip", subject), lambda: self._ask_ip(subject))
+        return text
+
+    def _ask_ip(self, subject: str) -> str:
+        rc, text, err = self.run(["ip", "-j", subject])
+        answered("ip", rc, err)
+        return text if rc == 0 else ""
+
+    def fabric(self) -> dict[str, Any]:
+        """Return the QSFP side, as C(network.describe_fabric) has it. C(ip) is asked only where a ConnectX-7 is found."""
+        asked = bool(network.connectx_names(self.root))
+        texts = [self.ip_json(subject) if asked else "" for subject in ("addr", "neigh")]
+        return self.fabric_of(*texts)
+
+    def fabric_of(self, addresses: str = "", neighbours: str = "") -> dict[str, Any]:
+        """Return the QSFP side by what C(ip) printed; without its texts from files alone."""
+        return network.describe_fabric(self.root, machine.read_pci(self.root), addresses, neighbours, self.config_root)
+
+    def listening(self, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the listening TCP sockets, as C(network.describe_listening) has them.
+
+        containers: those that a socket may belong to, of C(containers).
+        """
+        rc, out, _err = noted({}, (1, "", ""), self.run, ["ss", "-H", "-tlnp"])
+        # The kernel lists them too, without the processes.
+        sockets = network.parse_ss(out) if rc == 0 else network.read_proc_tcp()
+        return network.describe_listening(sockets, self.root, containers)
+
+    # --- files ---
+
+    def text(self, path: str) -> str:
+        """Return the text of a file below C(root), empty for an unreadable one."""
+        return machine.read_text(self.root, path) or ""
+
+    def kernel(self) -> str:
+        """Return the release of the kernel."""
+        return self.text("proc/sys/kernel/osrelease") or platform.release()
+
+
+def still_listed(run: Run, pids: list[int]) -> set[int]:
+    """Return which processes hold GPU memory; C(pids), those waited for, where nvidia-smi does not answer: silence ends no wait."""
+    try:
+        return {app["pid"] for app in HostView(run).compute_apps()}
+    except NoAnswer:
+        return set(pids)

@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The GPU as nvidia-smi describes it: its queries, and parsers of what it prints."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .._runtime import hostmem
+from .._runtime.command import unreadable
+from .machine import number, whole
+
+GPU_FIELDS = (
+    "index",
+    "name",
+    "uuid",
+    "driver_version",
+    "compute_cap",
+    "temperature.gpu",
+    "power.draw",
+    "clocks.current.sm",
+    "utilization.gpu",
+)
+# How nvidia-smi ends where there is no GPU to use (its manual: a query found no object; the driver is not loaded): an answer.
+NO_GPU = (6, 9)
+GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,noheader,nounits"]
+
+
+def parse_gpu_query(text: str) -> list[dict[str, Any]]:
+    """Parse what C(GPU_QUERY) prints, one dict per GPU; [N/A], [Not Supported] and the like become None.
+
+    The message that there is no device gives an empty list. Raises NoAnswer for text without a line of a GPU.
+    """
+    gpus = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) != len(GPU_FIELDS) or not fields[0].isdigit():
+            continue
+        values = {
+            name: None if value.startswith("[") or not value else value for name, value in zip(GPU_FIELDS, fields)
+        }
+        gpus.append(
+            {
+                "index": int(fields[0]),
+                "name": values["name"],
+                "uuid": values["uuid"],
+                "driver_version": values["driver_version"],
+                "compute_capability": values["compute_cap"],
+                "temperature_c": whole(values["temperature.gpu"]),
+                "power_w": number(values["power.draw"]),
+                "sm_clock_mhz": whole(values["clocks.current.sm"]),
+                "utilization_percent": whole(values["utilization.gpu"]),
+            }
+        )
+    if not gpus and text.strip() and not hostmem.NONE_THERE.search(text):
+        raise unreadable("nvidia-smi", text)
+    return gpus
+
+
+def parse_cuda_version(table: str) -> str | None:
+    """Take the CUDA version out of nvidia-smi's table (no query field has it)."""
+    match = re.search(r"CUDA Version\s*:\s*(\d+\.\d+)", table)
+    return match.group(1) if match else None
+
+
+def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sum the GPU memory of the managed, running containers of each service: C([{name: service, gib}]).
+
+    A container that holds no GPU memory yet counts 0; what nvidia-smi gives as [N/A] counts nothing. Under Ray a service has
+    two containers, and it is Ray's that holds the memory.
+    """
+    container_mib: dict[str, int] = {}
+    for process in (gpu or {}).get("processes", []):
+        if process["container"]:
+            container_mib[process["container"]] = container_mib.get(process["container"], 0) + (
+                process["used_mib"] or 0
+            )
+    service_mib: dict[str, int] = {}
+    for container in containers:
+        if container["managed"] and container["state"] == "running":
+            service_mib[container["service"]] = service_mib.get(container["service"], 0) + container_mib.get(
+                container["name"], 0
+            )
+    return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in service_mib.items()]

@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the services of a host answer, and how far their starts are: sections C(services) and C(starts) of M(dgxspark.vllm.spark_info)."""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from .._common.foreign_text import parse_json
+from .._host.host_view import HostView, Request
+from .._runtime import endpoint, metrics, pins, start_stages, state_file
+from .._runtime.command import NoAnswer, Run
+from . import explain, readiness, receipts
+
+SILENT_SECONDS = 60.0  # the program on demand writes four times as often
+JOURNAL_LINES = 500
+
+
+def services(_view: HostView, request: Request) -> list[dict[str, Any]]:
+    """Return an entry per service, in the order of the request; all services are asked at the same time."""
+    planned, timeout = request.params["services"], request.params["timeout"]
+    folder = Path(request.params["state_dir"], "receipts")
+    with ThreadPoolExecutor(max_workers=max(len(planned), 1)) as pool:
+        answers = list(pool.map(lambda service: ask(service["name"], service["probe"], timeout), planned))
+    return [
+        {**answer, "fast_path": fast_path_summary(folder, answer["name"]), **benchmarked(folder, answer["name"])}
+        for answer in answers
+    ]
+
+
+def starts(view: HostView, request: Request) -> dict[str, Any]:
+    """Return C({starting, causes, on_demand}) of the services of the request, each by the name of a service."""
+    names, run_dir = [service["name"] for service in request.params["services"]], request.params["run_dir"]
+    units = view.noted([], view.units)
+    state = state_file.read(Path(run_dir, "on_demand/state.json"))
+    return {
+        "starting": starting(view.run, units, names, run_dir, Path(request.params["state_dir"], "starts")),
+        "causes": causes(view.run, units, names),
+        "on_demand": on_demand(state, names, time.time()),
+    }
+
+
+def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """Ask one service for a token and for its metrics.
+
+    :param name: of the service
+    :param probe: its C(url), which a rank that answers no requests has not, its C(model) and its C(api_key_file)
+    :param timeout: seconds for each of both
+    :returns: C({name, ready, stage, error}) and the metrics; ready is None where it was not asked
+    """
+    if not probe.get("url"):
+        return {"name": name, "ready": None, "stage": "unit", "error": "", **metrics.parse("")}
+    answer = endpoint.wait_ready(
+        probe["url"],
+        probe.get("model"),
+        endpoint.Requests(timeout=timeout, completion_timeout=timeout, max_tokens=1, measure=False),
+        api_key_file=probe.get("api_key_file"),
+        timeout=timeout,
+        interval=1,
+    )
+    try:
+        # /metrics asks for no key.
+        reply = endpoint.fetch(probe["url"] + "/metrics", timeout=timeout)
+        figures = metrics.parse(reply.body.decode("utf-8", "replace") if reply.status == 200 else "")
+    except (OSError, ValueError):
+        figures = metrics.parse("")
+    return {
+        "name": name,
+        "ready": bool(answer["ready"]),
+        "stage": answer["stage"],
+        "error": answer.get("error") or "",
+        **figures,
+    }
+
+
+def fast_path_summary(folder: Path, service: str) -> str | None:
+    """Return the mark that the receipt of a service has for its kernels, None without one."""
+    try:
+        receipt = parse_json((folder / f"{service}.json").read_text(encoding="utf-8"), f"the receipt of {service}")
+        summary = receipt["fast_path"]["summary"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return summary if isinstance(summary, str) else None
+
+
+def benchmarked(folder: Path, name: str) -> dict[str, Any]:
+    """Return the last measured decode speed of a service and its ratio to the baseline, as its receipt has them."""
+    try:
+        benchmark = receipts.load((folder / f"{name}.json").read_text(encoding="utf-8")).benchmark or {}
+    except (OSError, ValueError):
+        benchmark = {}
+    speed = None if benchmark.get("stale") else benchmark.get("decode_tokens_per_second")
+    return {"decode_tokens_per_second": speed, "decode_ratio": benchmark.get("ratio")}
+
+
+def starting(
+    run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str], run_dir: str, folder: Path
+) -> dict[str, Any]:
+    """Return how far each service is whose unit starts; one whose start cannot be looked at is left out.
+
+    :param run: runs journalctl
+    :param units: of C(HostView.units)
+    :param names: of the services that are asked about
+    :param run_dir: where the helper of the units keeps its records
+    :param folder: with the stages of the last starts
+    :returns: how far each is, by name
+    """
+    service_names = {f"spark-{name}.service": name for name in names}
+    progress = {}
+    for unit in units:
+        name, began = service_names.get(unit["name"]), unit["start_monotonic"]
+        if name is None or unit["active_state"] != "activating" or not unit["invocation_id"] or began is None:
+            continue
+        try:
+            rc, out, _err = run(start_stages.journal_argv(unit["invocation_id"]))
+        except NoAnswer:
+            continue
+        lines, _cursor = start_stages.read_journal(out if rc == 0 else "")
+        record = state_file.read(Path(run_dir, "starts", f"{unit['name']}.json"))
+        earlier = start_stages.checked(state_file.read(folder / f"{name}.json"))
+        progress[name] = start_stages.under_way(record, unit["invocation_id"], began, earlier, lines, time.monotonic())
+    return progress
+
+
+def causes(run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
+    """Return why units failed, or restart again and again, by the journal.
+
+    :param run: runs journalctl
+    :param units: of C(HostView.units)
+    :param names: of the services that are asked about
+    :returns: cause and fix by the name of the service, for those whose cause is known
+    """
+    service_names = {f"spark-{name}.service": name for name in names}
+    explained = {}
+    for unit in units:
+        name = service_names.get(unit["name"])
+        restarts = unit["active_state"] == "activating" and unit["n_restarts"]
+        if name is None or not (restarts or unit["active_state"] == "failed"):
+            continue
+        answer = explain.explain(readiness.read_log(run, unit["name"], None, JOURNAL_LINES))
+        if answer.is_known:
+            explained[name] = f"{answer.cause}. Fix: {answer.fix}"
+    return explained
+
+
+def on_demand(state: Mapping[str, Any] | None, names: Sequence[str], now: float) -> dict[str, Any]:
+    """Return the services on demand as the program that starts them reports them; none if its report is old.
+
+    :param state: its state file
+    :param names: of the services that are asked about
+    :param now: seconds since 1970
+    :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) if unknown), C(pin) and C(why)
+    """
+    try:
+        fresh = (
+            abs(now - calendar.timegm(time.strptime(str((state or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))) < SILENT_SECONDS
+        )
+        services = dict((state or {})["services"]) if fresh else {}
+    except (KeyError, TypeError, ValueError):
+        return {}
+    reported = {}
+    for name in names:
+        service = services.get(name)
+        if not isinstance(service, dict):
+            continue
+        numbers = {
+            key: service[key] if isinstance(service.get(key), int) else None for key in ("idle_seconds", "waiting")
+        }
+        pin = service.get("pin") if service.get("pin") in (pins.WARM, pins.COLD) else ""
+        why = str(service.get("pin_why" if pin else "reason") or "")[: pins.MOST_TEXT]
+        reported[name] = {"state": str(service.get("state"))[:20], **numbers, "pin": pin, "why": " ".join(why.split())}
+    return reported
