@@ -656,7 +656,7 @@ def shipped_files(installed: Path) -> Result:
     extra |= {
         name for name in names if re.search(r"(^|/)(__pycache__|\.cache|\.[a-z]+_cache|molecule|tests)/|\.pyc$", name)
     }
-    shipped = ("plugins", "roles", "playbooks", "meta", "extensions/awx", "extensions/eda", "extensions/semaphore")
+    shipped = ("plugins", "roles", "playbooks", "meta", "extensions/awx", "extensions/eda")
     missing = {name for name in tracked_files(*shipped) if name not in names}
     problems = [f"should not be shipped: {name}" for name in sorted(extra)] + [
         f"not shipped: {name}" for name in sorted(missing)

@@ -33,9 +33,9 @@ def test_what_it_is_made_of() -> None:
     assert "docs-site:" in tree.read("Makefile") and "`make docs-site`" in OURS["documentation"]
     assert tree.load("changelogs/config.yaml")["changes_file"] == "changelog.yaml"
     assert tree.below("meta/execution-environment.yml") and tree.below("execution-environment.yml")
-    for name in ("awx", "eda", "semaphore"):
+    for name in ("awx", "eda"):
         assert tree.below(f"extensions/{name}/")
-    assert "AWX, Semaphore, ansible-rulebook" in OURS["job templates, rulebook"]
+    assert "AWX, ansible-rulebook" in OURS["job templates, rulebook"]
 
 
 def test_every_collection_has_a_cell_in_every_row() -> None:

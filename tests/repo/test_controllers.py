@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import generate_semaphore
 import pytest
 import release
 import tree
@@ -63,24 +61,6 @@ def test_a_question_is_one_that_the_playbook_takes(playbook: str, asked: dict[st
     choices = known[name].choices
     assert not choices or (asked["type"] == "multiplechoice" and set(answers) <= set(choices))
     assert bool not in known[name].listed or list in known[name].listed or set(answers) == {"true", "false"}
-
-
-def test_semaphore_has_the_same_jobs() -> None:
-    """What is written is what the generator writes; and every name in it leads to something, as a restore asks for."""
-    assert generate_semaphore.WRITTEN.read_text(encoding="utf-8") == generate_semaphore.text()
-    project = json.loads(generate_semaphore.text())
-    assert [each["name"] for each in project["templates"]] == list(JOBS)
-    named = {
-        kind: {each["name"] for each in project[kind]}
-        for kind in ("keys", "repositories", "inventories", "environments")
-    }
-    for each in project["templates"]:
-        assert each["repository"] in named["repositories"] and each["inventory"] in named["inventories"]
-        assert each["environment"] in named["environments"] and each["view"] in {
-            view["title"] for view in project["views"]
-        }
-    for each in [*project["repositories"], *project["inventories"]]:
-        assert each["ssh_key"] in named["keys"]
 
 
 def runs(rule: dict[str, Any]) -> list[dict[str, Any]]:
