@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import debian_programs
-import generate_dashboards as generator
+import generate_monitoring_doc
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
@@ -257,7 +257,7 @@ class Lab:
         secrets.write_text("a-token\n")
         for name in ("targets", "rules.d"):
             (config / name).mkdir(parents=True)
-        (config / "rules.yml").write_text(yaml.safe_dump(generator.rules()))
+        (config / "rules.yml").write_text(yaml.safe_dump(generate_monitoring_doc.rules()))
         alertmanager = f"127.0.0.1:{outcome['alertmanager_port']}"
         for file in located(unit_files.monitoring({**outcome, "alertmanager": alertmanager}))["files"]:
             if "content" in file:

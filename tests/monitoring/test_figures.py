@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import generate_dashboards as generator
+import generate_monitoring_doc
 import monitoring_lab
 import panels
 import promql
 import pytest
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-RULES = [rule for group in generator.rules()["groups"] for rule in group["rules"]]
+RULES = [rule for group in generate_monitoring_doc.rules()["groups"] for rule in group["rules"]]
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 BUILT_IN = {"up", "ALERTS"}
 QUERIES = [(f"{dashboard}: {panel}", query) for dashboard, panel, query in panels.queries()]
 QUERIES += [(rule.get("alert") or rule["record"], rule["expr"]) for rule in RULES]
-QUERIES += [(f"variable {name}", query) for name, query in generator.VARIABLES.items()]
+DASHBOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(panels.FOLDER.glob("*.json"))}
+VARIABLES = {
+    name: {variable["name"]: variable["query"] for variable in dashboard["templating"]["list"]}
+    for name, dashboard in DASHBOARDS.items()
+}
+QUERIES += [
+    (f"{dashboard}: variable {name}", query)
+    for dashboard, variables in VARIABLES.items()
+    for name, query in variables.items()
+]
+GRID_COLUMNS = 24
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +44,22 @@ def collector(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def known(collector: set[str]) -> set[str]:
-    told = {name for path in FIXTURES.glob("*.txt") for name in promql.told(path.read_text(encoding="utf-8"))}
-    return told | collector | RECORDED | BUILT_IN
+def existing_metrics(collector: set[str]) -> set[str]:
+    fixture_metrics = {
+        name for path in FIXTURES.glob("*.txt") for name in promql.told(path.read_text(encoding="utf-8"))
+    }
+    return fixture_metrics | collector | RECORDED | BUILT_IN
 
 
 def test_the_collector_tells_what_it_says_it_does(collector: set[str]) -> None:
-    assert collector == set(generator.metrics())
+    assert collector == set(generate_monitoring_doc.metrics())
 
 
 @pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _query in QUERIES])
-def test_what_is_asked_for_exists(where: str, query: str, known: set[str]) -> None:
-    asked = promql.names(query) - {"host", "service"}
-    assert asked, f"{where}: no metric found in {query}"
-    assert asked - known == set(), f"{where} asks for what nobody tells"
+def test_what_is_asked_for_exists(where: str, query: str, existing_metrics: set[str]) -> None:
+    requested = promql.names(query) - {"host", "service"}
+    assert requested, f"{where}: no metric found in {query}"
+    assert requested - existing_metrics == set(), f"{where} asks for what nobody tells"
 
 
 @pytest.mark.parametrize(("where", "query"), QUERIES, ids=[where for where, _query in QUERIES])
@@ -82,10 +96,10 @@ def test_the_ban_works(name: str) -> None:
     assert promql.ABSENT.search(name)
 
 
-def test_dashboards_and_page_are_what_the_generator_writes() -> None:
-    root = generator.ROOT
+def test_the_page_is_what_its_generator_writes() -> None:
+    root = generate_monitoring_doc.ROOT
     done = subprocess.run(
-        [sys.executable, str(root / "scripts/generate_dashboards.py"), "--check"],
+        [sys.executable, str(root / "scripts/generate_monitoring_doc.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,
@@ -94,14 +108,40 @@ def test_dashboards_and_page_are_what_the_generator_writes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_two_panels_of_a_dashboard_have_one_title() -> None:
-    for _title, _variables, rows in generator.DASHBOARDS.values():
-        titles = [panel[0] for _row, row in rows for panel in row]
-        assert len(titles) == len(set(titles))
+@pytest.mark.parametrize(
+    ("dashboard", "query"),
+    [(dashboard, query) for dashboard, _panel, query in panels.queries()],
+)
+def test_queries_use_variables_of_their_dashboard(dashboard: str, query: str) -> None:
+    assert set(re.findall(r"\$(\w+)", query)) <= {*VARIABLES[dashboard], "__rate_interval"}
 
 
-def test_rows_are_full() -> None:
-    """Panels of a row add up to whole lines, or the dashboard has holes."""
-    for name, (_title, _variables, rows) in generator.DASHBOARDS.items():
-        for row, row_panels in rows:
-            assert sum(panel[3] for panel in row_panels) % generator.WIDTH == 0, f"{name}: {row}"
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_dashboard_has_the_identifier_and_data_source_of_the_role(name: str) -> None:
+    assert DASHBOARDS[name]["uid"] == f"dgxspark-{name}"
+    sources = [panel["datasource"] for panel in DASHBOARDS[name]["panels"] if panel["type"] != "row"]
+    sources += [variable["datasource"] for variable in DASHBOARDS[name]["templating"]["list"]]
+    assert sources == [{"type": "prometheus", "uid": "dgxspark"}] * len(sources)
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panel_titles_of_a_dashboard_are_unique(name: str) -> None:
+    titles = [panel["title"] for panel in DASHBOARDS[name]["panels"] if panel["type"] != "row"]
+    assert len(titles) == len(set(titles))
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_panels_fill_the_grid(name: str) -> None:
+    """Every line of panels is as wide as the grid, and begins where the line above ends."""
+    lines: dict[int, list[dict[str, int]]] = {}
+    for panel in DASHBOARDS[name]["panels"]:
+        lines.setdefault(panel["gridPos"]["y"], []).append(panel["gridPos"])
+    bottom = 0
+    for top, positions in lines.items():
+        assert top == bottom
+        right = 0
+        for position in positions:
+            assert (position["x"], position["h"]) == (right, positions[0]["h"]), top
+            right += position["w"]
+        assert right == GRID_COLUMNS, top
+        bottom += positions[0]["h"]
