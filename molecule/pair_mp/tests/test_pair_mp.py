@@ -266,7 +266,5 @@ def test_a_worker_that_stands_still_ends_with_new_engines_on_both_once_and_what_
     }
     assert "Application startup complete" in kept["docker"] and "spark-rank:" in kept["journal"]
     assert "vllm:generation_tokens_total" in kept["metrics"]
-    # The head's engine waits for the other rank: in the kernel nothing shows, in Python's own frames it does.
     assert "wchan=" in kept["processes"] and "VLLM::EngineCor" in kept["stacks"]
-    assert "GPUModelRunner.execute_model (" in kept["stacks"], kept["stacks"]
     assert not [name for name, text in kept.items() if pair.KEY in text]

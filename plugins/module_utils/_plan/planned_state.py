@@ -25,7 +25,7 @@ ABSENT: dict[str, dict[str, Any]] = {
         "removed": [
             "/etc/dgxspark/watchdog",
             f"{unit_files.LIBRARY}/_runtime/wedge.py",
-            f"{unit_files.LIBEXEC}/python_stacks.py",
+            unit_files.PYTHON_STACKS,
             f"{unit_files.LIBEXEC}/spark_watchdog.py",
             "/var/lib/dgxspark/watchdog",
         ],

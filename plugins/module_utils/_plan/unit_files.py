@@ -551,19 +551,23 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
     }
 
 
+PYTHON_STACKS = f"{LIBEXEC}/python_stacks.py"
+"""A file that the watchdog of version 0.1.0 had."""
+
+
 def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the folders, files and unit of the watchdog; see C(services). settings: its settings file."""
+    """Return the folders, files and unit of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
     name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
     return {
         "folders": [*_folders("/etc/dgxspark/watchdog", "/var/lib/dgxspark/watchdog"), *library("watchdog")["folders"]],
         # Without restart_on: a change of any of these files restarts it, also one that another role installs.
         "files": [
             *library("watchdog")["files"],
-            _copy(f"{LIBEXEC}/python_stacks.py", "roles/watchdog/files/python_stacks.py"),
             _copy(program, "roles/watchdog/files/spark_watchdog.py"),
             _file("/etc/dgxspark/watchdog/settings.json", json_file(settings)),
             _unit(name, "watchdog/spark-watchdog.service.j2", program=program),
         ],
+        "removed": [PYTHON_STACKS],
         "units": [{"name": name, "enabled": True}],
     }
 

@@ -10,7 +10,7 @@ spark-watchdog --collect NAME      write down what there is to know about a serv
 What it decides is in wedge.py; here is what it looks at and does. The services are those of /etc/dgxspark/services, read
 at every look, so one that is deployed later is watched too. Before a restart it writes down what will be gone afterwards.
 
-Python's standard library and the files beside it are all it needs.
+Python's standard library and the package beside it are all it needs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ from pathlib import Path
 from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
-
-import python_stacks  # beside this file
 
 from dgxspark_vllm._runtime import command, endpoint, metrics, state_file, wedge
 from dgxspark_vllm._runtime.systemd import journal, notify
@@ -275,7 +273,10 @@ def describe_processes(pids: Mapping[int, str]) -> str:
 
 
 def stacks(pids: Mapping[int, str]) -> str:
-    """Python's own stacks; the image need not have anything for it."""
+    """Return the stacks of the Python processes among those of the containers, or say that there are none.
+
+    :param pids: the containers of processes, by their numbers
+    """
     shown = []
     for pid, container in list(pids.items())[:MAX_PROCESSES]:
         with contextlib.suppress(OSError, IndexError):
@@ -288,18 +289,20 @@ def stacks(pids: Mapping[int, str]) -> str:
 
 
 def stack_of(pid: int, container: str) -> str:
-    """The stacks of a process, read from its memory; by py-spy where that cannot be done and py-spy is to be had."""
-    try:
-        return python_stacks.dump(pid)
-    except python_stacks.Unreadable as error:
-        reason = str(error)
+    """Return what py-spy of the host, or else of the image, prints about a process; a sentence if neither has py-spy.
+
+    :param pid: of the process on the host
+    :param container: that the process runs in
+    """
     if shutil.which("py-spy"):
         return run(["py-spy", "dump", "--pid", str(pid)], 10.0)[1]
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     inner = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), str(pid))
     code, text = run(["docker", "exec", container, "py-spy", "dump", "--pid", inner], 10.0)
     if code in (126, 127) or "executable file not found" in text:
-        return f"{reason}, and py-spy is neither on the host nor in the image; processes.txt has the kernel's side\n"
+        return (
+            "py-spy is neither on the host nor in the image; processes.txt shows what the kernel knows of the threads\n"
+        )
     return text
 
 

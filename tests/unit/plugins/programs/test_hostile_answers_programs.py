@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import json
 import runpy
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,12 +33,7 @@ GOOD = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:generatio
 
 def load(name: str) -> dict[str, Any]:
     """The names of a program of a role."""
-    path = REPO / "roles" / name
-    sys.path.insert(0, str(path.parent))  # of the watchdog there is a second file
-    try:
-        return runpy.run_path(str(path))
-    finally:
-        sys.path.remove(str(path.parent))
+    return runpy.run_path(str(REPO / "roles" / name))
 
 
 def bad_metrics(value: str) -> str:

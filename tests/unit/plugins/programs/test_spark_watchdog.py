@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import socket
@@ -497,6 +498,23 @@ def test_collecting_by_hand(host: Host, engine: Engine) -> None:
     out = host.start("--collect", "heavi").communicate(timeout=120)[0]
     assert "'heavi' is no service that this host answers for; there are: heavy" in out
     host.processes = []
+
+
+def test_python_stacks_need_py_spy(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the host if it has py-spy, else of the image; without both the evidence says so."""
+    monkeypatch.setenv("PATH", str(host.bin))
+    stack_of = runpy.run_path(str(SCRIPT))["stack_of"]
+    pid = str(os.getpid())
+    host.answer("docker", "Thread 0x1 (idle): in the image\n")
+    assert stack_of(os.getpid(), "spark-heavy") == "Thread 0x1 (idle): in the image\n"
+    ((*argv, _inner),) = host.calls("docker")
+    assert argv == ["docker", "exec", "spark-heavy", "py-spy", "dump", "--pid"]
+    (host.home / "answers/docker").unlink()  # as docker exec does for a missing program, it then exits with 127
+    assert stack_of(os.getpid(), "spark-heavy").startswith("py-spy is neither on the host nor in the image")
+    shutil.copy(host.bin / "docker", host.bin / "py-spy")
+    host.answer("py-spy", "Thread 0x1 (idle): on the host\n")
+    assert stack_of(os.getpid(), "spark-heavy") == "Thread 0x1 (idle): on the host\n"
+    assert host.calls("py-spy") == [["py-spy", "dump", "--pid", pid]]
 
 
 def test_a_state_file_that_is_broken_is_no_hindrance(host: Host, engine: Engine) -> None:
