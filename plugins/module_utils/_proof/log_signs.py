@@ -527,7 +527,7 @@ SIGNS: tuple[Sign, ...] = (
         r"no kernel image is available|kernel image is invalid|CUDA_ERROR_(?:INVALID_IMAGE|NO_BINARY_FOR_GPU)|This kernel only supports sm|"
         r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
         "the image, or a package in it, has no kernels for this GPU (sm_121)",
-        "use an image that is built for it, as a recipe names one; image_info lists the contents of an image",
+        "use an image that is built for it, as a recipe names one; spark_info with probe_images lists the contents of an image",
         "SPK301",
     ),
     _sign(

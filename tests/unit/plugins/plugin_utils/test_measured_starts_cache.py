@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.action import generation, service_proof
@@ -52,7 +53,7 @@ def prove(
     task = SimpleNamespace(args={"services": []}, check_mode=check, async_val=0)
     action = service_proof.ActionModule.__new__(service_proof.ActionModule)
     action._task = task  # type: ignore[assignment]
-    monkeypatch.setattr(service_proof.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(action, "_execute_module", lambda **_asked: answer)
     return dict(action.run(task_vars=variables(folder, host)))
 
@@ -100,7 +101,7 @@ def test_a_look_that_proves_a_host_keeps_the_same_and_registers_no_receipts(
     action = generation.ActionModule.__new__(generation.ActionModule)
     action._task = SimpleNamespace(args={"action": "up_to_date", "prove": True}, check_mode=False, _uuid="0")  # type: ignore[assignment]
     action._templar = SimpleNamespace(template=str)
-    monkeypatch.setattr(generation.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(action, "_execute_module", lambda **_asked: looked)
     found = action.run(task_vars=variables(tmp_path))
     assert found["proved"] is True and "receipts" not in found and files(tmp_path) == [".spark/measured/a.json"]
