@@ -4,13 +4,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the pictures of README and docs/ as SVG: what the collection itself prints and draws, of plans that it makes here.
 
-Run with PYTHONPATH=collections; --check only compares. What hosts would say (a status, cables) is made up here; all that is worked out from it
+Run with PYTHONPATH=collections; --check only compares. What hosts would say (a status) is made up here; all that is worked out from it
 and how it looks is not.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,10 +21,9 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_picture, page_parts, picture
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts, picture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 
@@ -270,34 +268,9 @@ def key_of_kinds(top: float) -> Iterator[str]:
         left += 120
 
 
-# --- the network of a cluster ---------------------------------------------------------------------------------------------
-
-
-def network(text: str) -> str:
-    """Return the picture of a network that plan.html has, as a file of its own: light, with what its style sheet says."""
-    found = re.search(r"<svg (.*?)>(.*)</svg>", text, re.DOTALL)
-    assert found is not None
-    # What is about the page around it is left out: the width on it, and the legend below.
-    style = re.sub(r"\.net svg\{.*?\}|\.keys[^{]*\{.*?\}\n?", "", fabric_picture.STYLE).replace(".net ", "")
-    for name, colour in re.findall(r"--(\w+):(#\w+)", page_parts.STYLE.partition("@media")[0]):
-        style = style.replace(f"var(--{name})", colour)
-    frame = f'<rect x="0" y="0" width="{fabric_picture.WIDTH}" height="{fabric_picture.HEIGHT}" rx="8" style="stroke:none"/>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {found[1]} font-family="{SANS}">'
-    return f"{head}\n<style>{style}</style>\n{frame}{found[2]}</svg>\n"
-
-
-def ring_network() -> str:
-    """The network of four Sparks in a ring of cables, as the engine plans it."""
-    sys.path.insert(0, str(ROOT / "tests/unit/plugins/module_utils/_cluster"))
-    found = fabric.plan(importlib.import_module("test_cabling").ring(4).hosts())
-    assert found["topology"] == "ring", found["findings"]
-    return network(fabric_picture.network("ring_a", found))
-
-
 PICTURES = {
     "plan-and-status.svg": plan_and_status,
     "memory-map.svg": memory_map,
-    "fabric-ring.svg": ring_network,
 }
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draw the networks of clusters; documented in plugins/modules/fabric_page.py."""
+"""Write the page of the networks of clusters; documented in plugins/modules/fabric_page.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_figures, fabric_picture
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_figures, fabric_tables
 from ansible_collections.dgxspark.vllm.plugins.modules.fabric_page import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write_report
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
                 kept = page.with_name(fabric_figures.FILE)
                 state = added(fabric_figures.read(read_kept(kept)), args, at)
                 write_report(kept, json.dumps(state, indent=1, sort_keys=True) + "\n")
-                write_report(page, fabric_picture.page(state))
+                write_report(page, fabric_tables.page(state))
         except OSError as error:
             raise AnsibleActionFail(f"{page} cannot be written on the controller: {error}") from error
         result.update(changed=False, page=str(page))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_page
-short_description: Keep what was found and measured of the network of a cluster, and draw it
+short_description: Keep what was found and measured of the network of a cluster, and write a page of it
 version_added: 0.1.0
 description:
-  - Writes C(fabric.json) and C(fabric.html) on the controller, in the folder of O(dest). The page draws the networks of all clusters of the inventory
+  - Writes C(fabric.json) and C(fabric.html) on the controller, in the folder of O(dest). The page lists the networks of all clusters of the inventory
     folder, each as it was found out last, with the plugs that are in wrong ports, and the figures that were measured last with their times.
   - What is given is added to what is known. A new plan of a network leaves out figures of what is cabled otherwise by then.
   - Both files are written in check mode too, since no host is changed by them.
@@ -54,7 +54,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Draw the network
+- name: Write the page of the network
   dgxspark.vllm.fabric_page:
     dest: .spark/plan.json
     name: quad

@@ -80,7 +80,7 @@ def write_pages(folder: Path) -> list[Path]:
     ]
     sys.path.insert(0, str(ROOT / "tests/unit/plugins"))
     status, plan = importlib.import_module("test_status_page"), importlib.import_module("test_plan_page")
-    watched, fabric = importlib.import_module("test_watched_status"), importlib.import_module("test_fabric_picture")
+    watched, fabric = importlib.import_module("test_watched_status"), importlib.import_module("test_fabric_tables")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-well": status.made({"s1": status.MIXED["s1"]}, status.SAID),

@@ -486,7 +486,7 @@ def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
 
 
 def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
-    """Return what is wrong with the cables, for a picture of them.
+    """Return what is wrong with the cables, for the page of the network.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)

@@ -674,7 +674,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
         "findings": [finding.to_dict() for finding in findings],
     }
     if cabling.topology in APART and cabling.links.pairs:
-        # No rails are laid on them; a picture shows them.
+        # No rails are laid on them; the page of the network lists them.
         result["cables"] = sorted([list(end) for end in sorted(pair)] for pair in cabling.links.pairs)
     tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
     return {**result, "bandwidth_tests": bandwidth_tests(result, tools)}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What was last found and measured of the networks of clusters, and when: kept beside the plan, from run to run. Pure functions.
 
-A state is C({schema, clusters}). Each cluster has C(at), C(fabric), what the picture of it needs of C(fabric.plan), and C(figures).
+A state is C({schema, clusters}). Each cluster has C(at), C(fabric), the part of C(fabric.plan) that its page shows, and C(figures).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def _is_whole(body: Any) -> bool:
-    """Tell whether an entry has what a picture reads of it."""
+    """Tell whether an entry has what the page reads of it."""
     fabric = body.get("fabric") if isinstance(body, dict) else None
     return (
         isinstance(fabric, dict)
@@ -57,7 +57,7 @@ def _is_whole(body: Any) -> bool:
 
 
 def _is_figure(figure: Mapping[str, Any]) -> bool:
-    """Tell whether a figure has what a picture reads of it."""
+    """Tell whether a figure has what the page reads of it."""
     return (
         {"kind", "hosts", "at"} <= set(figure)
         and figure["kind"] in KINDS

@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 from .._common.tables import gib
-from . import fabric_picture, page_parts, picture
+from . import fabric_tables, page_parts, picture
 from .page_parts import HUES
 
 # So many different hosts are shown unfolded, and so many findings of one severity.
@@ -60,9 +60,9 @@ def page(
     sections = [_hosts(groups), _findings(findings)]
     if len(groups) > MOST_OPEN:  # the list of hosts is long: what is wrong comes before it
         sections.reverse()
-    cabled = fabric_picture.networks(plan, figures or {})
-    sections += [cabled] if cabled else []
-    return page_parts.document(title, [_tiles(plan, findings), *sections], fabric_picture.STYLE if cabled else "")
+    networks = fabric_tables.render_networks(plan, figures or {})
+    sections += [networks] if networks else []
+    return page_parts.document(title, [_tiles(plan, findings), *sections])
 
 
 def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:

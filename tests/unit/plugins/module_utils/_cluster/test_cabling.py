@@ -421,7 +421,7 @@ def test_a_plug_in_the_wrong_port_is_named_by_port() -> None:
     assert "spark-4 port 0 belongs into spark-1 port 1" in found["message"]
 
 
-def test_what_a_picture_marks() -> None:
+def test_what_the_page_marks() -> None:
     plan, _errors = judged(ring(4))
     assert plan["wrong"] == {"cables": [], "missing": [], "ends": []}
     assert plan["ports"] == {name: {"0": "joined", "1": "joined"} for name in names_of(4)}
@@ -622,7 +622,7 @@ def one_ring(chance: random.Random, seed: str) -> str:
     if not mend(plant, said):
         assert "not known" in said or "no QSFP link joins" in said or "not of this group" in said, (seed, kinds, said)
         return "not known"
-    # What a picture marks is what the words say.
+    # What the page marks is what the words say.
     assert marked == plant.cables, (seed, kinds, said)
     after, left = judged(plant)
     assert (after["topology"], left) == ("ring", []), (seed, kinds, said, texts(left))

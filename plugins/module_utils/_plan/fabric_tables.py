@@ -1,0 +1,231 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The networks of clusters as HTML: cables with their ports and subnets, what is wrong, what was measured. Pure functions.
+
+The plan's page has them, and the page that the role fabric writes before it stops at wrong plugs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from . import page_parts
+
+TOPOLOGIES = {
+    "direct": "a pair on cables",
+    "switch": "a switch",
+    "ring": "a ring",
+    "line": "a line, no ring",
+    "none": "not all joined",
+}
+PORT_STATES = {
+    "outside": "leads to a host outside of the group",
+    "silent": "has a link and hears nobody",
+    "dark": "has no link",
+}
+"""Words for the states of ports without a cable to the group; see C(cabling.port_states)."""
+CABLE_STATES = {
+    "right": ("fits", "right"),
+    "slow": ("tight", "slower than required"),
+    "dead": ("fails", "carries nothing"),
+    "wrong": ("fails", "in a wrong port"),
+    "missing": ("fails", "belongs here and is missing"),
+}
+"""The CSS class and the words of each state of a cable."""
+
+End = tuple[str, int]  # host, port
+
+
+@dataclass(frozen=True)
+class Cable:
+    """A cable between two ports. state: of C(CABLE_STATES); figure: measured Gb/s, several are joined by a plus."""
+
+    one: End
+    other: End
+    subnets: Sequence[str] = ()
+    state: str = "right"
+    figure: str = ""
+
+
+def render_networks(plan: Mapping[str, Any], figures: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the section of the plan's page with the networks of its clusters, or an empty text if no network is known.
+
+    :param plan: of C(plan.make_plan)
+    :param figures: of C(fabric_figures.of_clusters)
+    :returns: HTML
+    """
+    fabrics = {
+        name: cluster["fabric"] for name, cluster in (plan.get("clusters") or {}).items() if cluster.get("fabric")
+    }
+    if not fabrics:
+        return ""
+    networks = [render_network(name, fabric, figures.get(name) or []) for name, fabric in fabrics.items()]
+    return "\n".join(["<section>", "<h2>Networks</h2>", *networks, "</section>"])
+
+
+def page(state: Mapping[str, Any]) -> str:
+    """Return the page of the last known networks of all clusters.
+
+    :param state: of C(fabric_figures)
+    :returns: a document, the same for the same state
+    """
+    clusters = state["clusters"]
+    title = f"Network{'s'[: len(clusters) != 1]} of {len(clusters)} cluster{'s'[: len(clusters) != 1]} of DGX Sparks"
+    cables = [cable for entry in clusters.values() for cable in _cables(entry["fabric"])]
+    wrong = sum(cable.state in ("wrong", "missing") for cable in cables)
+    ready = sum(bool(entry["fabric"]["ready"]) for entry in clusters.values())
+    tiles = [(f"{ready} of {len(clusters)}", "ready", "fits" if ready == len(clusters) else "fails")]
+    tiles += [(str(wrong), f"wrong cable{'s'[: wrong != 1]}", "fails")] if wrong else []
+    networks = [
+        f"<section>{render_network(name, entry['fabric'], entry['figures'], entry['at'])}</section>"
+        for name, entry in sorted(clusters.items())
+    ]
+    return page_parts.document(title, [page_parts.tiles(tiles), *networks])
+
+
+def render_network(
+    name: str, fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]] = (), at: str = ""
+) -> str:
+    """Return the tables of one cluster's cables and figures, and the problems of its network.
+
+    :param name: of the cluster
+    :param fabric: as C(fabric.plan) returns it
+    :param figures: of C(fabric_figures), of this cluster
+    :param at: time of the probe; empty for a plan, which has its own time
+    :returns: HTML
+    """
+    topology = TOPOLOGIES.get(str(fabric["topology"]), str(fabric["topology"]))
+    problems = [finding for finding in fabric.get("findings") or [] if finding["severity"] != "info"]
+    when = f", as of {at}" if at else ""
+    lines = [
+        f'<div class="open"><div class="inside"><p><b>{escape(name)}</b>: {escape(topology)} of {len(fabric["hosts"])} Sparks, '
+        f"{'ready' if fabric['ready'] else 'not ready'}{escape(when)}</p>",
+        *_cable_table(fabric, figures),
+        *_figure_table(figures),
+    ]
+    lines += [
+        f'<p class="{escape(finding["severity"])}"><span class="word">{escape(finding["rule"])}</span> '
+        + escape(finding["message"])
+        + (f" <b>Fix:</b> {escape(finding['fix'])}" if finding.get("fix") else "")
+        + "</p>"
+        for finding in problems
+    ]
+    return "\n".join([*lines, "</div></div>"])
+
+
+# --- cables -----------------------------------------------------------------------------------------------------------
+
+SWITCH = "\0switch"
+"""The names of switches begin with it; no host has such a name."""
+
+
+def _cables(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]] = ()) -> list[Cable]:
+    """Return the planned, connected and missing cables with their states and measured figures."""
+    wrong = fabric.get("wrong") or {}
+    bad = {_pair(each) for each in wrong.get("cables") or []}
+    dead = [set(each["between"]) for each in figures if each.get("between")]
+    connections: dict[frozenset[End], tuple[End, End, list[str]]] = {}
+    for rail in fabric.get("rails") or []:
+        ends: list[End] = [(host, end["cage"]) for host, end in rail["ends"].items()]
+        pairs = [(end, (SWITCH, 0)) for end in ends] if fabric["topology"] == "switch" else list(zip(ends, ends[1:]))
+        for one, other in pairs:
+            connections.setdefault(frozenset({one, other}), (one, other, []))[2].append(rail["subnet"])
+    for one, other in _joined([*map(_pair, fabric.get("cables") or []), *bad]):
+        connections.setdefault(frozenset({one, other}), (one, other, []))
+    cables = []
+    for pair, (one, other, subnets) in connections.items():
+        between = [figure for figure in figures if set(figure["hosts"]) == {one[0], other[0]}]
+        measured = [figure for figure in between if figure["kind"] == "cable"]
+        measured = measured or [figure for figure in between if figure["kind"] == "rail"]
+        slow = any(figure["gbps"] < figure["least"] for figure in measured)
+        state = "wrong" if pair in bad else "dead" if {one[0], other[0]} in dead else "slow" if slow else "right"
+        figure = " + ".join(f"{each['gbps']:g}" for each in measured)
+        cables.append(Cable(one, other, subnets, state, figure))
+    for each in wrong.get("missing") or []:
+        one, other = sorted(_pair(each))
+        cables.append(Cable(one, other, state="missing"))
+    return cables
+
+
+def _joined(pairs: Sequence[frozenset[End]]) -> list[tuple[End, End]]:
+    """Return the ends of cables from pairs of ports that hear each other; a group of more than two ports is on a switch."""
+    groups: list[set[End]] = []
+    for pair in pairs:
+        met = [group for group in groups if group & pair]
+        groups = [group for group in groups if not group & pair] + [set(pair).union(*met)]
+    cables: list[tuple[End, End]] = []
+    for number, group in enumerate(groups):
+        first, *others = sorted(group)
+        cables += (
+            [(first, others[0])] if len(others) == 1 else [(end, (f"{SWITCH}{number}", 0)) for end in sorted(group)]
+        )
+    return cables
+
+
+def _pair(ends: Sequence[Sequence[Any]]) -> frozenset[End]:
+    """Return the two ends of a cable, read from JSON."""
+    return frozenset((str(host), int(cage)) for host, cage in ends)
+
+
+def _cable_table(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of the table of cables, and of ports without a cable to the group."""
+    rows = []
+    for cable in _cables(fabric, figures):
+        ends = [_port_name(*cable.one), "switch" if cable.other[0].startswith(SWITCH) else _port_name(*cable.other)]
+        row = [escape(text) for text in (*ends, ", ".join(cable.subnets), cable.figure)]
+        rows.append([*row, _marked(*CABLE_STATES[cable.state])])
+    wrong_ends = {(str(host), int(cage)) for host, cage in (fabric.get("wrong") or {}).get("ends") or []}
+    for host, ports in (fabric.get("ports") or {}).items():
+        for port, state in ports.items():
+            if state in PORT_STATES:
+                style = "fails" if (host, int(port)) in wrong_ends else ""
+                rows.append([escape(_port_name(host, port)), "", "", "", _marked(style, PORT_STATES[state])])
+    return _table(("from", "to", "subnets", "Gb/s", "state"), rows)
+
+
+def _port_name(host: str, port: int | str) -> str:
+    return f"{host} port {port}"
+
+
+def _marked(style: str, words: str) -> str:
+    """Return the HTML of some words in the colour of a CSS class of the page; an empty class stands for none."""
+    return f'<span class="word {style}">{escape(words)}</span>' if style else escape(words)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+SUBJECTS = {"all": "all hosts", "cable": "two hosts, all rails", "rail": "one rail"}
+
+
+def _figure_table(figures: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of the table of the last figures, each with its time."""
+    order = list(SUBJECTS)
+    rows = []
+    for figure in sorted(
+        figures, key=lambda entry: (order.index(entry["kind"]), str(entry.get("rail")), list(entry["hosts"]))
+    ):
+        subject = str(figure.get("rail") or SUBJECTS[figure["kind"]])
+        subject += f", {figure['service']}" if figure.get("service") else ""
+        if "error" in figure:
+            value = f"{_marked('fails', 'failed')} {escape(str(figure['error']))}"
+        else:
+            value = _marked("tight" if figure["gbps"] < figure["least"] else "", f"{figure['gbps']:g}")
+        tool, at = escape(str(figure.get("tool") or "")), escape(str(figure["at"]))
+        rows.append([escape(subject), escape(", ".join(figure["hosts"])), value, tool, at])
+    return _table(("of", "between", "Gb/s", "by", "at"), rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of an HTML table, none if it has no rows. heads, rows: HTML of the columns' heads and of the cells."""
+    if not rows:
+        return []
+    head_row = "".join(f"<th>{head}</th>" for head in heads)
+    lines = [
+        "<tr>" + "".join(f'<td data-of="{head}">{cell}</td>' for head, cell in zip(heads, row)) + "</tr>"
+        for row in rows
+    ]
+    return [f'<table class="cards"><thead><tr>{head_row}</tr></thead><tbody>', *lines, "</tbody></table>"]
