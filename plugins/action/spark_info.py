@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import with_advice
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import Unreadable, import_launch
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 
-class ActionModule(ActionBase):
-    """Run the module of the same name, add the fix if sudo asks for a password, and compare unmanaged launches with the plan."""
+class ActionModule(HostAction):
+    """Run the module of the same name, and compare unmanaged launches with the plan."""
 
     TRANSFERS_FILES = False
 
@@ -26,13 +23,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables, args = task_vars or {}, dict(self._task.args)
         services = args.pop("adopting", None) or []  # the plan stays here
-        try:
-            result: dict[str, Any] = self._execute_module(module_args=args, task_vars=variables)
-        except AnsibleConnectionFailure:
-            raise
-        except AnsibleError as error:
-            # Ansible names only the missing password.
-            raise AnsibleActionFail(with_advice(str(error))) from None
+        result = self._execute_module(module_args=args, task_vars=variables)
         if result.get("adoption"):
             result["adoption"] = checked_answer(
                 result["adoption"],
