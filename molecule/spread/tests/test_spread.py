@@ -274,7 +274,9 @@ def slowly(log):
         str(Path(sys.executable).with_name("ansible-playbook")),
         *playbook(kinds=["models"], spread_limit_mbs=40)[1:],
     ]
-    environment = {**ENVIRONMENT, "DGXSPARK_PROGRESS_FILE": f"{log}.jsonl"}
+    # Molecule's own settings enable no callbacks.
+    progress = {"ANSIBLE_CALLBACKS_ENABLED": "dgxspark.vllm.progress", "DGXSPARK_PROGRESS_FILE": f"{log}.jsonl"}
+    environment = {**ENVIRONMENT, **progress}
     with (
         log.open("w") as stream,
         subprocess.Popen(
