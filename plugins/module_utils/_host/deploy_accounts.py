@@ -8,8 +8,7 @@ from __future__ import annotations
 import grp
 import pwd
 
-from .deploy_files import group_exists
-from .deployment import Deployment, Refused, user_exists
+from .deployment import Deployment, Refused, group_exists, user_exists
 from .host_state import Account
 
 DOCKER = "docker"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import base64
-import grp
 import hashlib
 import os
 import shlex
@@ -15,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import made, staging
-from .deployment import Deployment, Refused, is_folder, is_present, user_exists
+from .deployment import Deployment, Refused, group_exists, is_folder, is_present, user_exists
 from .file_times import stamp_written
 from .host_state import Folder, HostFile, HostState, Removed
 
@@ -200,12 +199,3 @@ def digest_of(path: Path) -> str | None:
 def content_of(file: HostFile) -> bytes:
     """Return the content that the controller has sent."""
     return base64.b64decode(file.data or "")
-
-
-def group_exists(name: str) -> bool:
-    """Tell whether the host has this group."""
-    try:
-        grp.getgrnam(name)
-    except KeyError:
-        return False
-    return True

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import pwd
 import tempfile
@@ -99,6 +100,15 @@ def user_exists(name: str) -> bool:
     """Tell whether the host has this account."""
     try:
         pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def group_exists(name: str) -> bool:
+    """Tell whether the host has this group."""
+    try:
+        grp.getgrnam(name)
     except KeyError:
         return False
     return True
