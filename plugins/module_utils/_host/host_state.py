@@ -16,13 +16,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder. holds: one of C(made.KINDS)."""
+    """A folder.
+
+    holds: one of C(made.KINDS). remove: what happens to it when no part lists it any more: C(empty), it is removed if it is empty, C(whole),
+    it is removed with everything in it, C(never), it stays, such as the data of people.
+    """
 
     path: str
     owner: str = "root"
     group: str = "root"
     mode: str = "0755"
     holds: str = "shared"
+    remove: str = "empty"
     part: str = ""
 
 
@@ -34,6 +39,10 @@ class HostFile:
     collection. The host gets C(digest), its SHA-256, and C(data), the content in base64, once it asks for it. device: the file is left out
     on a host without this device. port_range: a text in the content that stands for the range of ports that the kernel gives to outgoing
     connections; the host fills it in. validate: a command that has to accept the file, with C(%s) for its path.
+
+    fill: values that only the host knows, which replace their marks in the content (C(mark_of)): C(port_range), C(uid:ACCOUNT), C(gid:ACCOUNT),
+    and, in a secret file alone, C(file:PATH), the stripped text of another file of the document. generate: letters and digits of a random
+    secret that the host makes if the file is absent; an existing file stays as it is.
     """
 
     path: str
@@ -47,6 +56,8 @@ class HostFile:
     device: str | None = None
     port_range: str | None = None
     validate: str | None = None
+    fill: tuple[str, ...] = ()
+    generate: int = 0
     digest: str | None = None
     data: str | None = None
     part: str = ""
@@ -54,11 +65,16 @@ class HostFile:
 
 @dataclass(frozen=True)
 class Account:
-    """A user that belongs to the group docker. With C(home) and C(shell) it is a system account, without them a person's."""
+    """A user. With C(home) and C(shell) it is a system account, without them a person's.
+
+    groups: that it belongs to besides its own. remove: remove a system account when no part lists it any more.
+    """
 
     name: str
     home: str | None = None
     shell: str | None = None
+    groups: tuple[str, ...] = ("docker",)
+    remove: bool = False
     part: str = ""
 
 
@@ -82,6 +98,14 @@ class Unit:
     reload: bool = False
     prints: tuple[str, ...] = ()
     printed: str | None = None
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Created:
+    """A path that programs of a part create at run time, such as a receipt. It is removed when no part lists it any more."""
+
+    path: str
     part: str = ""
 
 
@@ -121,6 +145,7 @@ ROWS: dict[str, Any] = {
     "folders": Folder,
     "files": HostFile,
     "units": Unit,
+    "created": Created,
     "removed": Removed,
     "purge": Purge,
     "instances": Instances,
@@ -136,6 +161,7 @@ class HostState:
     folders: tuple[Folder, ...] = ()
     files: tuple[HostFile, ...] = ()
     units: tuple[Unit, ...] = ()
+    created: tuple[Created, ...] = ()
     removed: tuple[Removed, ...] = ()
     purge: tuple[Purge, ...] = ()
     instances: tuple[Instances, ...] = ()
@@ -194,6 +220,11 @@ class HostState:
         return tuple(file.path for file in self.files if file.part == part)
 
 
+def mark_of(value: str) -> str:
+    """Return the text in a content that stands for a value of C(HostFile.fill)."""
+    return f"@host:{value}@"
+
+
 def merge(states: Iterable[HostState]) -> HostState:
     """Return one document with the rows of all, in their order."""
     every = list(states)
@@ -207,7 +238,7 @@ def _listed(rows: Any) -> list[Any]:
 
 def _row(kind: str, written: Any, part: str) -> Any:
     """Return one row of a kind."""
-    row = {"path": written} if isinstance(written, str) and kind == "removed" else written
+    row = {"path": written} if isinstance(written, str) and kind in ("created", "removed") else written
     columns = {field.name: field for field in fields(ROWS[kind])}
     unknown = sorted(set(row) - set(columns))
     if unknown:
