@@ -151,6 +151,8 @@ ROWS: dict[str, Any] = {
     "instances": Instances,
 }
 """Kinds of rows by their key in the document."""
+KEYS = {"accounts": "name", "folders": "path", "files": "path", "units": "name", "created": "path"}
+"""Field that identifies a row, by its kind; other kinds leave nothing on a host."""
 
 
 @dataclass(frozen=True)
@@ -195,20 +197,24 @@ class HostState:
         """Return the rows of some parts alone."""
         return HostState(**{kind: tuple(row for row in getattr(self, kind) if row.part in parts) for kind in ROWS})
 
+    def resolved(self) -> HostState:
+        """Return the document with the files that each unit is restarted for."""
+        units = tuple(
+            unit if unit.restart_on is not None else replace(unit, restart_on=self._files_of(unit.part))
+            for unit in self.units
+        )
+        return replace(self, units=units)
+
     def distinct(self) -> HostState:
         """Return the document with each row once, where parts share files, and with the files that each unit is restarted for.
 
         :raises ValueError: for a file that is listed with two contents or two modes
         """
-        units = tuple(
-            unit if unit.restart_on is not None else replace(unit, restart_on=self._files_of(unit.part))
-            for unit in self.units
-        )
         once: dict[str, Any] = {}
-        for kind, rows in {**vars(self), "units": units}.items():
+        for kind, rows in vars(self.resolved()).items():
             first: dict[Any, Any] = {}
             for row in rows:
-                first.setdefault(replace(row, part=""), row)
+                first.setdefault(_comparable(row), row)
             once[kind] = tuple(first.values())
         paths = [file.path for file in once["files"]]
         twice = sorted({path for path in paths if paths.count(path) > 1})
@@ -229,6 +235,11 @@ def merge(states: Iterable[HostState]) -> HostState:
     """Return one document with the rows of all, in their order."""
     every = list(states)
     return HostState(**{kind: tuple(row for state in every for row in getattr(state, kind)) for kind in ROWS})
+
+
+def _comparable(row: Any) -> Any:
+    """Return a row without its part, and without its content: that is sent once for all parts."""
+    return replace(row, part="", data=None) if isinstance(row, HostFile) else replace(row, part="")
 
 
 def _listed(rows: Any) -> list[Any]:
