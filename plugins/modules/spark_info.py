@@ -1014,97 +1014,19 @@ spark:
         who: ''
 """
 
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import (
-    BadRequest,
-    HostView,
-    Request,
-    Unknown,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import QUERY_SECONDS, reader
-
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "gather": {
-        "type": "list",
-        "elements": "str",
-        "choices": [*host_report.FACTS, *host_report.SECTIONS],
-        "default": list(host_report.DEFAULT),
-    },
-    "fail_on_unknown": {"type": "bool", "default": False},
-    "root": {"type": "path", "default": "/"},
-    "disk_paths": {"type": "list", "elements": "path", "default": []},
-    "hf_home": {"type": "path", "default": "/srv/huggingface"},
-    "images": {"type": "list", "elements": "str", "default": []},
-    "probe_images": {"type": "bool", "default": False},
-    "probe_timeout": {"type": "int", "default": 120},
-    "brought_images": {"type": "list", "elements": "str", "default": []},
-    "models": {"type": "list", "elements": "dict", "default": []},
-    "verify": {"type": "bool", "default": False},
-    "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
-    "ray": {
-        "type": "dict",
-        "options": {
-            "container": {"type": "str", "required": True},
-            "address": {"type": "str", "required": True},
-        },
-    },
-    "adopting": {"type": "list", "elements": "dict", "default": []},
-    "services": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
-    },
-    "timeout": {"type": "float", "default": 10},
-    "query_timeout": {"type": "float", "default": QUERY_SECONDS},
-    "settings_dir": {"type": "path", "default": "/etc/dgxspark"},
-    "run_dir": {"type": "path", "default": "/run/dgxspark"},
-    "os_reserve_gib": {"type": "float"},
-    "log_lines": {"type": "int", "default": 500},
-    "ask_services": {"type": "bool", "default": True},
-    "answer_timeout": {"type": "float", "default": 30},
-    "distribution": {
-        "type": "dict",
-        "options": {
-            "locked": {"type": "dict", "default": {}},
-            "address": {"type": "str", "default": ""},
-            "fabric": {"type": "str", "default": ""},
-        },
-    },
-}
-
-
-def note_brought(module: AnsibleModule, images: dict[str, Any]) -> None:
-    """Note the images that this run brought as the collection's. images: what exists now."""
-    ids = {str(images[ref]["id"]) for ref in module.params["brought_images"] if (images.get(ref) or {}).get("present")}
-    if not ids or module.check_mode:
-        return
-    with host_lock.held(module) as locked:
-        if locked:
-            made.note_images(ids)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, Unknown
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    params = module.params
-    request = Request(params, module.check_mode)
-    ask = reader(params["query_timeout"], 2 * params["query_timeout"])
-    others = host_report.HELPERS if "health" in params["gather"] else ()
-    view = HostView(ask, params["root"], settings=params["settings_dir"], other_units=others)
+    module = AnsibleModule(argument_spec=host_report.ARGUMENTS, supports_check_mode=True)
     try:
-        report = host_report.report(view, request, params["gather"])
+        report = host_report.report_host(module, module.params)
     except (BadRequest, Unknown) as error:
         module.fail_json(msg=str(error))
-    note_brought(module, report.get("images") or {})
-    for warning in request.warnings:
-        module.warn(warning)
     message = {"msg": "; ".join(report["unknown"].values())} if report["unknown"] else {}
     module.exit_json(changed=False, **report, **message)
 

@@ -9,13 +9,14 @@ imports at each run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._host import host_facts, machine
+from .._host import host_facts, host_lock, machine, made
 from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
-from .._runtime.command import ADVICE, NoAnswer
+from .._proof import service_arguments
+from .._runtime.command import ADVICE, QUERY_SECONDS, NoAnswer, reader
 
 
 def _disks(_view: HostView, request: Request) -> dict[str, Any]:
@@ -109,6 +110,56 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
 DEFAULT = (*FACTS, "images")
 HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
 """Units beside those of services whose state V(health) reports."""
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "gather": {
+        "type": "list",
+        "elements": "str",
+        "choices": [*FACTS, *SECTIONS],
+        "default": list(DEFAULT),
+    },
+    "fail_on_unknown": {"type": "bool", "default": False},
+    "root": {"type": "path", "default": "/"},
+    "disk_paths": {"type": "list", "elements": "path", "default": []},
+    "hf_home": {"type": "path", "default": "/srv/huggingface"},
+    "images": {"type": "list", "elements": "str", "default": []},
+    "probe_images": {"type": "bool", "default": False},
+    "probe_timeout": {"type": "int", "default": 120},
+    "brought_images": {"type": "list", "elements": "str", "default": []},
+    "models": {"type": "list", "elements": "dict", "default": []},
+    "verify": {"type": "bool", "default": False},
+    "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
+    "ray": {
+        "type": "dict",
+        "options": {
+            "container": {"type": "str", "required": True},
+            "address": {"type": "str", "required": True},
+        },
+    },
+    "adopting": {"type": "list", "elements": "dict", "default": []},
+    "services": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
+    },
+    "timeout": {"type": "float", "default": 10},
+    "query_timeout": {"type": "float", "default": QUERY_SECONDS},
+    "settings_dir": {"type": "path", "default": "/etc/dgxspark"},
+    "run_dir": {"type": "path", "default": "/run/dgxspark"},
+    "os_reserve_gib": {"type": "float"},
+    "log_lines": {"type": "int", "default": 500},
+    "ask_services": {"type": "bool", "default": True},
+    "answer_timeout": {"type": "float", "default": 30},
+    "distribution": {
+        "type": "dict",
+        "options": {
+            "locked": {"type": "dict", "default": {}},
+            "address": {"type": "str", "default": ""},
+            "fabric": {"type": "str", "default": ""},
+        },
+    },
+}
+"""Arguments of M(dgxspark.vllm.spark_info), as Ansible has them."""
 
 
 def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[str, Any]:
@@ -153,3 +204,32 @@ def _bound(
     read: Callable[[HostView, Request], dict[str, Any]], request: Request
 ) -> Callable[[HostView], dict[str, Any]]:
     return lambda view: read(view, request)
+
+
+def report_host(module: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on.
+
+    :param module: the AnsibleModule, which gets the warnings
+    :param params: of C(ARGUMENTS)
+    :returns: of C(report)
+    :raises BadRequest, Unknown: as C(report) does
+    """
+    request = Request(params, module.check_mode)
+    ask = reader(params["query_timeout"], 2 * params["query_timeout"])
+    others = HELPERS if "health" in params["gather"] else ()
+    view = HostView(ask, params["root"], settings=params["settings_dir"], other_units=others)
+    result = report(view, request, params["gather"])
+    _note_brought(module, params["brought_images"], result.get("images") or {})
+    for warning in request.warnings:
+        module.warn(warning)
+    return result
+
+
+def _note_brought(module: Any, brought: Iterable[str], images: Mapping[str, Any]) -> None:
+    """Note the images that this run brought as the collection's. images: what exists now."""
+    ids = {str(images[ref]["id"]) for ref in brought if (images.get(ref) or {}).get("present")}
+    if not ids or module.check_mode:
+        return
+    with host_lock.held(module) as locked:
+        if locked:
+            made.note_images(ids)

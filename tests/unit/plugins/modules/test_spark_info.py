@@ -215,7 +215,7 @@ def test_options_have_the_types_and_defaults_that_the_documentation_names() -> N
             check(argument.get("options", {}), option.get("suboptions", {}))
 
     options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
-    check(spark_info.ARGUMENTS, options)
+    check(host_report.ARGUMENTS, options)
     assert set(service_arguments.SERVICE) < set(options["services"]["suboptions"])
 
 
