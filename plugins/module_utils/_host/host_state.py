@@ -84,8 +84,8 @@ class Unit:
 
     state: C(started), C(stopped), C(triggered) or C(absent). restart_on: paths whose change restarts it, None for all files of its part.
     outdated: it is known to run from older files. defer: report a restart that is due instead of doing it. wait: wait for the job.
-    reload: reload it instead of restarting it. prints: a command; the unit is outdated if this prints something else than after the last
-    start, which is kept in the file C(printed).
+    reload: reload it instead of restarting it. reload_on: paths whose change reloads it. prints: a command; the unit is outdated if this
+    prints something else than after the last start, which is kept in the file C(printed).
     """
 
     name: str
@@ -96,6 +96,7 @@ class Unit:
     defer: bool = False
     wait: bool = True
     reload: bool = False
+    reload_on: tuple[str, ...] = ()
     prints: tuple[str, ...] = ()
     printed: str | None = None
     part: str = ""
