@@ -50,8 +50,10 @@ class ActionModule(HostAction):
         if gather and planned.plan:
             gather.setdefault("images", planned.plan.get("image_candidates") or [])
         parts = compared_host.parts_of(*(self._tags(name) for name in ("run", "skip")))
-        play = self.variables.get("ansible_play_hosts") or []
+        play, earlier = self.variables.get("ansible_play_hosts") or [], own["earlier"] or {}
         why = compared_host.reasons_to_apply(self._tags("run"), parts, own["lacking"] or {}, play)
+        if earlier:
+            why = why + compared_host.unknown_images(planned.plan, earlier.get("images") or {}, parts or ())
         compares = bool(planned.plan) and not why and (args.get("facts_checksum") or not gather)
         if compares:
             asked, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
@@ -59,7 +61,6 @@ class ActionModule(HostAction):
             if "prove" in (parts or ()) and boolean(own["prove"] or False) and not self._task.check_mode and not why:
                 args["proof"] = compared_host.proof_of(planned)
         mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
-        earlier = own["earlier"] or {}
         if earlier and not gather:
             taken = taken_over(earlier, mark, why)
             if taken:
@@ -70,8 +71,8 @@ class ActionModule(HostAction):
             return {**result, **answer}
         if not compares:
             why = why or ["the host was not asked in an earlier run"]
-        images = answer.get("images") or earlier.get("images") or {}
-        why = why + compared_host.unknown_images(planned.plan, images, parts or ())
+        if not earlier:
+            why = why + compared_host.unknown_images(planned.plan, answer.get("images") or {}, parts or ())
         if why:
             answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [] if compares else [])])
         alike = not args.get("facts_checksum") or checksum_of_facts(answer) == args["facts_checksum"]
