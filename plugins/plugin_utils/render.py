@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from ansible.plugins.filter.core import to_nice_yaml
+from ansible.plugins.filter.core import to_nice_json, to_nice_yaml
 from jinja2 import meta
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import containers, host_state
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ROLES = COLLECTION / "roles"
@@ -87,6 +88,9 @@ def _environment(start: str, end: str) -> jinja2.Environment:
     )
     environment.tests["ipv6"] = lambda address: ":" in address
     environment.filters["to_nice_yaml"] = lambda value, **how: file_syntax.Verbatim(to_nice_yaml(value, **how))
+    environment.filters["to_nice_json"] = to_nice_json
+    environment.filters["mark_of"] = host_state.mark_of
+    environment.filters["restricted_container"] = containers.restricted_server
     return environment
 
 

@@ -97,7 +97,9 @@ def is_folder(path: Path) -> bool:
 
 
 def user_exists(name: str) -> bool:
-    """Tell whether the host has this account."""
+    """Tell whether the host has this account. The number of an account, such as that of a container's user, needs no name there."""
+    if name.isdigit():
+        return True
     try:
         pwd.getpwnam(name)
     except KeyError:

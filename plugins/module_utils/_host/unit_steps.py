@@ -129,8 +129,13 @@ def _older(began: float | None, changed: Mapping[str, float], watched: Sequence[
     return began is not None and any(changed.get(path, 0.0) > began for path in watched)
 
 
-def reload_due(unit: Unit, seen: Seen, changed: Mapping[str, float]) -> bool:
-    """Tell whether a running unit has not read a file of C(reload_on) since it changed. unit, seen, changed: see C(steps)."""
+def _reload_due(unit: Unit, seen: Seen, changed: Mapping[str, float]) -> bool:
+    """Tell whether a running unit has not read a file of C(reload_on) since it changed.
+
+    :param unit: the row of the document
+    :param seen: the unit as systemd shows it
+    :param changed: see C(outdated)
+    """
     return seen.active in RUNNING and _older(_last_read(seen), changed, unit.reload_on)
 
 
@@ -155,7 +160,7 @@ def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str,
         if unit.enabled is not None and unit.enabled != now.enabled:
             (todo.enable if unit.enabled else todo.disable).append(name)
         if unit.state == "started":
-            _start(todo, unit, now, is_old, reload_due(unit, now, changed))
+            _start(todo, unit, now, is_old, _reload_due(unit, now, changed))
         # A triggered unit may run or not, but it does not go on from older files.
         elif now.active in (*RUNNING, "deactivating") and (unit.state == "stopped" or is_old):
             todo.stop.append(name)
