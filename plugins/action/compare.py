@@ -19,8 +19,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import compared_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.compare"

@@ -142,7 +142,7 @@ class ActionModule(ActionBase):
 def differences(planned: dict[str, Any], facts: dict[str, Any], said: dict[str, Any]) -> list[dict[str, Any]]:
     """Return in what a host is not what was deployed on it, where nothing above says so."""
     deployed = said.get("deployed") or {}
-    if not facts or not deployed or deployed.get("failed"):
+    if not facts or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     images = None if (said.get("images") or {}).get("failed") else (said.get("images") or {}).get("images") or {}
     found = drift.check(drift.Host.read(planned).heard(facts, images, deployed))

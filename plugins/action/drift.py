@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -15,10 +16,14 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import (
+    host_document,
+    with_digests,
+)
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -52,16 +57,16 @@ class ActionModule(ActionBase):
         findings: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
         for host in play:
-            wanted = (
-                desired_checksum(planned[host], plan["addons"].get(host), own_variables(own[host])) if whole else ""
-            )
             cluster = planned[host].get("cluster") or {}
             ranks = all(plan["hosts"][name]["basis"] == "measured" for name in cluster.get("hosts") or [])
+            # The networks of clusters are planned by what all of their hosts said.
+            is_known = whole and not cluster
+            checksums = (
+                planned_checksums(planned[host], plan["addons"].get(host), own_variables(own[host])) if is_known else {}
+            )
             ignored = plain(own[host].get("spark_ignore_rules")) or []
             try:
-                hosts[host], found_here = answers.judged(
-                    _alone, host, planned[host], asked[host], wanted if not cluster else "", ranks
-                )
+                hosts[host], found_here = answers.judged(_alone, host, planned[host], asked[host], checksums, ranks)
             except untrusted.Untrusted as error:
                 hosts[host] = {**about({}), "reached": True, "why": str(error)}
                 found_here = [drift.not_asked(WHAT["deployed"], str(error)).to_dict()]
@@ -76,11 +81,25 @@ class ActionModule(ActionBase):
         return conclude(result, found, args, variables, "well", "reason", "hosts", "findings")
 
 
+def planned_checksums(
+    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, role_variables: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the checksums of the parts of a host's planned document; none for a plan that no file can hold.
+
+    plan, addons: the host's. role_variables: variables of roles that are set for it.
+    """
+    try:
+        document = with_digests(host_document(plan, addons, role_variables))
+    except ValueError:
+        return {}
+    return deployed.checksums(document, {row.part for rows in vars(document).values() for row in rows})
+
+
 def _alone(
-    host: str, planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bool
+    host: str, planned: dict[str, Any], asked: dict[str, Any], checksums: Mapping[str, str], ranks: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what there is to say of one host, after it was tried whether that can be shown."""
-    body, findings = about(asked), judge(planned, asked, wanted, ranks)
+    body, findings = about(asked), judge(planned, asked, checksums, ranks)
     drift.text(drift.report([{"host": host, **finding} for finding in findings], {host: body}, 0, "", "never"), "lines")
     return body, findings
 
@@ -98,9 +117,11 @@ def about(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bool) -> list[dict[str, Any]]:
+def judge(
+    planned: dict[str, Any], asked: dict[str, Any], checksums: Mapping[str, str], ranks: bool
+) -> list[dict[str, Any]]:
     """Return how one host differs."""
-    host = drift.Host.read(planned, wanted, ranks)
+    host = drift.Host.read(planned, checksums, ranks)
     found = drift.check_lock(planned.get("findings") or [], host.services)
     if not asked.get("reached"):
         return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
@@ -112,6 +133,10 @@ def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bo
     if unknown:  # what such a host lacks is not known to be missing
         return [*found, drift.not_asked(WHAT["host"], "; ".join(unknown.values())).to_dict()]
     found += [drift.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict() for name, answer in lost.items()]
+    unanswered = (said.get("deployed") or {}).get("unanswered")
+    if unanswered:
+        found.append(drift.not_asked(WHAT["deployed"], "; ".join(unanswered)).to_dict())
+        lost["deployed"] = {}
     host = host.heard(
         facts=(said.get("host") or {}).get("spark") or {},
         images=None if "images" in lost else (said.get("images") or {}).get("images") or {},

@@ -30,7 +30,7 @@ options:
   looked_from:
     description:
       - Name of a variable that holds that with the answers C(looked) (M(dgxspark.vllm.spark_info) with V(services), V(engines) and V(health))
-        and C(deployed) (M(dgxspark.vllm.generation) with V(compare)).
+        and C(deployed) (M(dgxspark.vllm.compare)).
     type: str
     required: true
   dest:

@@ -24,7 +24,7 @@ options:
   asked_from:
     description:
       - Name of a variable that holds a result of M(dgxspark.vllm.ask) on the hosts, with the answers C(host) of M(dgxspark.vllm.spark_info) with its
-        C(images), and C(deployed) of M(dgxspark.vllm.generation) with C(action=compare).
+        C(images), and C(deployed) of M(dgxspark.vllm.compare).
     type: str
     required: true
   show:
@@ -63,9 +63,8 @@ EXAMPLES = r"""
         args:
           images: "{{ spark_planned.hosts[inventory_hostname].image_candidates }}"
       deployed:
-        module: dgxspark.vllm.generation
+        module: dgxspark.vllm.compare
         args:
-          action: compare
           models: "{{ spark_planned.hosts[inventory_hostname].models }}"
   become: true
   register: spark_asked

@@ -22,8 +22,9 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_document
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, wanted_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet, of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults, with_digests
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_documents import NETWORK_FILE, network_text
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import defaults
 
 ROLES = ("fabric", "firewall", "guard", "host", "images", "models", "ollama", "ray", "service", "speech", "watchdog")
 """Roles of site.yml that a host without changes does not need; each is a tag, and a part of the document if it deploys files."""

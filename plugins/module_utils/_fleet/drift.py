@@ -19,7 +19,9 @@ from typing import Any
 from .._common.docker_run import DockerRun, read_docker_run
 from .._common.findings import SEVERITIES, Finding
 from .._common.plain_data import view
+from .._host import deployed
 from .._host.docker_facts import FINGERPRINT_LABEL
+from .._host.host_state import HostState
 from .._plan import picture
 from .._plan.planned import PlannedService
 from . import generations
@@ -27,6 +29,9 @@ from .fleet_status import short
 
 SCHEMA = 1
 UP = (*generations.RUNNING, "queued")
+FILES = ("changed", "missing", "added", "attributes")
+"""Kinds of differences between files and what was deployed."""
+NO_ROWS = deployed.checksum(HostState())
 MOST_NAMES = 4
 """Options, files and hosts that are named in one message."""
 # What a plan says of the lock file that is no difference between the two: whether a name may be deployed at all.
@@ -125,10 +130,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Compared:
-    """A host beside its current generation: what the module generation answers to C(action=compare), empty where it could not be asked.
+    """A host beside its current generation: the answer of M(dgxspark.vllm.compare) without a document, empty where it could not be asked.
 
-    files: paths by what is wrong with them. moved: models by service, each with C({repo, revision, was, is}). unrecorded: whether
-    there is no generation, of which else C(number), C(wanted), C(came_from), C(restoring), C(facts), and units and ids of images by unit are.
+    files: paths by what is wrong with them. moved: models by service, each with C({repo, revision, was, is}). checksums: of the deployed parts.
+    unrecorded: whether there is no generation, of which else C(number), C(came_from), C(restoring), C(facts), and units and ids of images by
+    unit are.
     """
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -138,7 +144,7 @@ class Compared:
     receipts: Mapping[str, Launch] = field(default_factory=dict)
     unrecorded: bool = False
     number: int | None = None
-    wanted: str | None = None
+    checksums: Mapping[str, str] = field(default_factory=dict)
     came_from: int | None = None
     restoring: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -149,14 +155,16 @@ class Compared:
     def read(cls, compared: Mapping[str, Any]) -> Compared:
         """Return the answer of the module."""
         recorded = compared.get("recorded") or {}
+        differences = compared.get("differences") or {}
         return cls(
-            files=compared.get("files") or {},
+            files={kind: differences.get(kind) or [] for kind in FILES},
             units={name: view(Unit, unit) for name, unit in (compared.get("units") or {}).items()},
-            moved=compared.get("moved") or {},
-            models=[view(Model, model) for model in compared.get("models") or []],
-            receipts={name: view(Launch, each) for name, each in (compared.get("receipts") or {}).items()},
+            moved=differences.get("moved") or {},
+            models=[view(Model, model) for model in differences.get("models") or []],
+            receipts={name: view(Launch, each) for name, each in (compared.get("launches") or {}).items()},
             unrecorded=not recorded,
-            **{name: recorded.get(name) for name in ("number", "wanted", "restoring")},
+            **{name: recorded.get(name) for name in ("number", "restoring")},
+            checksums=recorded.get("checksums") or {},
             came_from=recorded.get("from"),
             facts=recorded.get("facts") or {},
             units_then={name: view(Unit, unit) for name, unit in (recorded.get("units") or {}).items()},
@@ -177,7 +185,7 @@ class Host:
     """Everything that is known of one host; parts that nobody could tell are empty.
 
     services, locked, addon_images, relay: of its plan, made with what it said; images of the lock file by reference, and whether it is to
-    pass on what is for others of a ring. images: ids by reference, None where they are not known. wanted: the mark of what it is to be,
+    pass on what is for others of a ring. images: ids by reference, None where they are not known. checksums: of the parts of its planned document,
     empty where the plan could not be made with all that decides it. ranks: whether the plan of its clusters was made with all of their hosts.
     """
 
@@ -188,18 +196,18 @@ class Host:
     now: Spark = field(default_factory=Spark)
     images: Mapping[str, str | None] | None = None
     then: Compared = field(default_factory=Compared)
-    wanted: str = ""
+    checksums: Mapping[str, str] = field(default_factory=dict)
     ranks: bool = True
 
     @classmethod
-    def read(cls, planned: Mapping[str, Any], wanted: str = "", ranks: bool = True) -> Host:
+    def read(cls, planned: Mapping[str, Any], checksums: Mapping[str, str] | None = None, ranks: bool = True) -> Host:
         """Return a host by its part of the plan, which Ansible has passed on; C(heard) adds what it said."""
         return cls(
             services=[PlannedService.read(service) for service in planned.get("services") or []],
             locked={ref: view(Locked, each) for ref, each in (planned.get("images_locked") or {}).items()},
             addon_images=planned.get("addon_images") or {},
             relay=bool(((planned.get("cluster") or {}).get("fabric") or {}).get("relay")),
-            wanted=wanted,
+            checksums=checksums or {},
             ranks=ranks,
         )
 
@@ -213,7 +221,7 @@ class Host:
 
         :param facts: C(spark) of M(dgxspark.vllm.spark_info)
         :param images: C(images) of M(dgxspark.vllm.spark_info), None where they are not known
-        :param compared: of M(dgxspark.vllm.generation), None where it could not be asked
+        :param compared: of M(dgxspark.vllm.compare), None where it could not be asked
         :returns: the host
         """
         return replace(
@@ -256,12 +264,20 @@ def check(host: Host) -> list[Finding]:
     findings: list[Finding] = []
     for one in CHECKS:
         findings += one(host)
-    newer = host.wanted and host.then.wanted not in ("", None, host.wanted)
+    parts = changed_parts(host.checksums, host.then.checksums)
     # Where something above says already what the plan wants otherwise, this would say it twice.
-    if newer and not any(finding.rule in PLAN_RULES for finding in findings):
-        text = "the plan differs from what was deployed: inventory, recipe, a key or this collection has changed since."
+    if parts and not any(finding.rule in PLAN_RULES for finding in findings):
+        text = f"the plan differs from what was deployed ({named(parts)}): inventory, recipe, a key or this collection has changed since."
         findings.append(_found("plan", "info", text, f"{DEPLOY}; with --check --diff it says what would change."))
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def changed_parts(planned: Mapping[str, str], recorded: Mapping[str, str]) -> list[str]:
+    """Return the parts whose planned document differs from the deployed one, none where one of the two is not known."""
+    if not planned or not recorded:
+        return []
+    parts = sorted({*planned, *recorded})
+    return [part for part in parts if planned.get(part, NO_ROWS) != recorded.get(part, NO_ROWS)]
 
 
 PLAN_RULES = ("drift.not_deployed", "drift.unplanned", "drift.launch", "drift.image_planned", "drift.image_moved")
@@ -448,16 +464,16 @@ def check_launches(host: Host) -> list[Finding]:
     return findings
 
 
-def launch_differences(service: PlannedService, deployed: Launch) -> list[str]:
+def launch_differences(service: PlannedService, launch: Launch) -> list[str]:
     """Name the options and variables by which a planned launch differs from the one of a receipt; no values."""
-    if not deployed.argv:
+    if not launch.argv:
         return []
     now = read_docker_run([str(word) for word in service.argv]) or DockerRun()
-    then = read_docker_run([str(word) for word in deployed.argv]) or DockerRun()
+    then = read_docker_run([str(word) for word in launch.argv]) or DockerRun()
     found = [] if now.image == then.image else ["image"]
     found += _changed_names(_options(now.command), _options(then.command), str)
     found += _changed_names(_docker_options(now), _docker_options(then), lambda name: f"docker run {name}")
-    found += _changed_names(service.env, deployed.env or {}, lambda name: f"env {name}")
+    found += _changed_names(service.env, launch.env or {}, lambda name: f"env {name}")
     return list(dict.fromkeys(found))
 
 

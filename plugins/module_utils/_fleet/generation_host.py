@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host as generations see it: what it is now, and which states of it are kept. Reads, and changes nothing.
+"""A host as generations see it: what is deployed on it, and which generations of it are kept. Reads, and changes nothing.
 
-The files of a host are below a root that is given; its units and images are what systemd and Docker say.
+Rows of documents have the paths that they have on the disk. Other files of the host are below a root that is given.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import hashlib
 import os
 import pwd
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._content import snapshots
-from .._host import file_times, staging, unit_steps
+from .._host import deployed, deployment, staging, unit_steps
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, says_missing
 from .._vllm.image_catalogue import names_of_image
+from . import document_check
 from . import generations as engine
-
-AT_BOOT = ("enabled", "enabled-runtime")
 
 
 class Refused(Exception):
@@ -34,69 +33,83 @@ class Refused(Exception):
 
 
 class Host:
-    """The host that this runs on: its present state, and its generations.
+    """The host that this runs on: what is deployed on it, and its generations.
 
-    params: those of M(dgxspark.vllm.generation). run: runs an argv and gives (rc, stdout, stderr), as C(command.runner) makes it.
-    check: whether nothing may be changed. warn: takes a warning for people.
+    params: those of M(dgxspark.vllm.generation) or M(dgxspark.vllm.compare). run: runs an argv and gives (rc, stdout, stderr), as
+    C(command.runner) makes it. check: whether nothing may be changed. warn: takes a warning for people. parts: the parts that are looked at,
+    None for all.
     """
 
-    def __init__(self, params: Mapping[str, Any], run: Run, check: bool, warn: Callable[[str], None]) -> None:
-        self.params, self.run, self.check, self.warn = params, run, check, warn
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        run: Run,
+        check: bool,
+        warn: Callable[[str], None],
+        parts: Collection[str] | None = None,
+    ) -> None:
+        self.params, self.run, self.check, self.warn, self.parts = params, run, check, warn, parts
+        self.look = remembering(run)
         self.root = Path(self.params["root"])
         self.folder = self.at(engine.FOLDER)
         self.manifests = self.read_manifests()
         self.current = self.read_current()
-        self.texts: dict[str, str] = {}
-        self.began: dict[str, float | None] = {}
+        self.record = self.read_record()
+        self.state = self.record.state if parts is None else self.record.state.of_parts(parts)
         self.clocks = time.clock_gettime(time.CLOCK_MONOTONIC), time.time()
-        self.receipts: dict[str, dict[str, Any]] = {}
-        self.secrets: dict[str, dict[str, str]] = {}
         self.silent = ""  # why Docker did not answer
-        self.state = self.read_state()
+        self.systemd_silent = ""  # why systemd did not answer
+        self.seen = self.read_units()
+        self.units = {name: {"enabled": unit.enabled, "active": unit.active} for name, unit in self.seen.items()}
+        self._inspected: dict[str, dict[str, Any] | None] = {}
+        self.image_ids = self.read_images()
+        self.receipts = self.read_receipts()
+        self.secrets = self.read_secrets()
+        self._differences: document_check.Differences | None = None
 
     def at(self, path: str) -> Path:
-        """Where a path of the host is."""
-        return self.root / path.lstrip("/")
+        """Return where a path of the host is; one of a row is there already."""
+        is_there = self.root == Path("/") or self.root in Path(path).parents
+        return Path(path) if is_there else self.root / path.lstrip("/")
 
-    def read_state(self) -> engine.State:
-        """Return what the host is now."""
-        files: dict[str, Any] = {}
-        folders: dict[str, Any] = {}
-        for tree in engine.TREES:
-            self.read_tree(tree, files, folders)
-        for path in sorted(self.at(engine.SYSTEM).glob(engine.UNIT_PATTERN)):
-            where = f"{engine.SYSTEM}/{path.name}"
-            if path.is_dir() and not path.is_symlink():
-                self.read_tree(where, files, folders)
-            else:
-                files[where] = self.entry(path)
-        self.receipts = {}
-        self.read_tree(engine.RECEIPTS, self.receipts, {})
-        self.secrets = {path: files.pop(path) for path in sorted(files) if engine.is_secret(path)}
-        self.texts = {
-            name: self.at(f"{engine.SYSTEM}/{name}").read_text(encoding="utf-8", errors="replace")
-            for name in (path.rpartition("/")[2] for path in files if path.rpartition("/")[0] == engine.SYSTEM)
-            if name.endswith((".service", ".timer", ".socket", ".path")) and "@." not in name
+    def read_record(self) -> deployed.Deployed:
+        """Return the record of what is deployed. Before the first one it is the current generation."""
+        now = self.now()
+        if now is not None and not deployed.record_path().exists():
+            return deployed.Deployed(now.state, now.checksums)
+        return deployed.load(warn=self.warn) or deployed.Deployed()
+
+    @property
+    def services(self) -> set[str]:
+        """The names of the deployed services."""
+        return engine.service_names(file.path for file in self.state.files)
+
+    @property
+    def differences(self) -> document_check.Differences:
+        """How the host differs from what was deployed on it."""
+        if self._differences is None:
+            self._differences, _seen = document_check.check(self.state, self.record, self.look, self.parts)
+        return self._differences
+
+    def read_receipts(self) -> dict[str, dict[str, str]]:
+        """Return checksum, owner and mode of each receipt."""
+        folder = self.at(engine.RECEIPTS)
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        return {
+            f"{engine.RECEIPTS}/{path.name}": {
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                **self.owner(path),
+            }
+            for path in paths
+            if path.is_file() and not path.is_symlink() and not path.name.startswith((staging.PREFIX, "."))
         }
-        return engine.State(files, folders, self.read_units(), self.read_images(engine.service_names(files)))
 
-    def read_tree(self, tree: str, files: dict[str, Any], folders: dict[str, Any]) -> None:
-        """Note all that lies below a folder."""
-        top = self.at(tree)
-        if not top.is_dir():
-            return
-        folders[tree] = self.owner(top)
-        for base, names, plain in os.walk(top):
-            names[:] = sorted(name for name in names if name != "__pycache__")
-            inside = f"{tree}{base[len(str(top)) :]}"
-            for name in [*names, *plain]:
-                path = Path(base, name)
-                if path.is_dir() and not path.is_symlink():
-                    folders[f"{inside}/{name}"] = self.owner(path)
-                # What a run that was cut off left half written.
-                elif not name.startswith(staging.PREFIX):
-                    where = f"{inside}/{name}"
-                    files[where] = self.secret(where, path) if engine.is_secret(where) else self.entry(path)
+    def read_secrets(self) -> dict[str, dict[str, str]]:
+        """Return what is known of each key file: nothing that the key could be had from."""
+        paths = {file.path: Path(file.path) for file in self.state.files if file.secret}
+        if self.parts is None:
+            paths.update({str(path): path for path in files_below(self.at(engine.SECRETS)) if str(path) not in paths})
+        return {name: self.secret(name, path) for name, path in sorted(paths.items()) if path.is_file()}
 
     @staticmethod
     def owner(path: Path) -> dict[str, str]:
@@ -109,52 +122,78 @@ class Host:
         }
 
     def secret(self, where: str, path: Path) -> dict[str, str]:
-        """Return what is known of a key file: nothing that it could be had from."""
+        """Return the mark, owner, group and mode of a key file."""
         content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes()
         return {"mark": engine.secret_mark(where, content), **self.owner(path)}
 
-    def entry(self, path: Path) -> dict[str, str]:
-        """Return what a file is."""
-        if path.is_symlink():
-            return {"link": str(path.readlink())}
-        return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **self.owner(path)}
+    def added(self) -> list[str]:
+        """Return the files below the folders of this collection that nothing has deployed."""
+        known = {str(self.at(row.path)) for row in (*self.record.state.files, *self.record.state.created)}
+        folders = [self.at(tree) for tree in engine.TREES]
+        units = sorted(self.unit_folder().glob(engine.UNIT_PATTERN))
+        found = [path for folder in folders for path in files_below(folder)]
+        found += [path for unit in units for path in ([unit] if not unit.is_dir() else files_below(unit))]
+        retired = {str(self.at(path)) for path in self.record.retired}
+        created = [Path(row.path) for row in self.record.state.created]
+        return sorted(
+            str(path)
+            for path in found
+            if str(path) not in known | retired and not any(folder in path.parents for folder in created)
+        )
 
-    def read_units(self) -> dict[str, Any]:
-        """Ask systemd for the units, and keep since when they run."""
-        names = sorted(self.texts)
+    @staticmethod
+    def unit_folder() -> Path:
+        """Return the folder of the units that administrators write."""
+        return deployment.SYSTEM / "system"
+
+    def read_units(self) -> dict[str, unit_steps.Seen]:
+        """Ask systemd for the deployed units; where it fails, C(systemd_silent) says why."""
+        names = [unit.name for unit in self.state.units]
         if not names:
             return {}
-        rc, out, err = self.run(unit_steps.show_command(names))
-        if rc:
-            raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}")
         try:
-            seen = unit_steps.read_units(names, out, *self.clocks)
+            rc, out, err = self.look(unit_steps.show_command(names))
+            why = (err or out).strip() if rc else ""
+            if not rc:
+                return unit_steps.read_units(names, out, *self.clocks)
         except NoAnswer as nothing:
-            raise Refused(f"systemd cannot be asked about {', '.join(names)}: {nothing}") from nothing
-        self.began = {name: unit.began for name, unit in seen.items()}
-        files = dict(zip(names, out.strip().split("\n\n")))
-        at_boot = {
-            name: any(f"UnitFileState={word}\n" in files.get(name, "") + "\n" for word in AT_BOOT) for name in names
-        }
-        return {name: {"enabled": at_boot[name], "active": seen[name].active} for name in names}
+            why = str(nothing)
+        self.systemd_silent = f"systemd cannot be asked about {', '.join(names)}: {why}"
+        return {}
 
-    def read_images(self, services: set[str]) -> dict[str, Any]:
-        """Return which image each unit runs: by the name in its unit, and by the id that the name leads to now."""
-        refs = {name: engine.image_of(text) for name, text in self.texts.items()}
-        for service in services:
+    def unit_text(self, name: str) -> str:
+        """Return the text of a unit file, empty without one."""
+        try:
+            return (self.unit_folder() / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def read_images(self) -> dict[str, Any]:
+        """Return the image of each unit: its name in the unit, and the id that the name leads to now."""
+        refs = {unit.name: engine.image_of(self.unit_text(unit.name)) for unit in self.state.units}
+        for service in self.services:
             try:
                 settings = self.read_json(f"/etc/dgxspark/services/{service}.json")
                 ranks = engine.images_of_rank(settings)
             except (OSError, ValueError, AttributeError):
                 continue
             # Ray and engine of a rank are containers of one image.
-            refs[f"spark-{service}.service"] = ranks[-1] if ranks else refs.get(f"spark-{service}.service")
-        found = self.inspect(sorted({ref for ref in refs.values() if ref}))
+            unit = f"spark-{service}.service"
+            refs[unit] = ranks[-1] if ranks else refs.get(unit)
+        # Docker is asked once for all names of the task.
+        others = [name for names in self.params.get("images") or [] for name in names]
+        found = self.inspect(sorted({*others, *(ref for ref in refs.values() if ref)}))
         return {name: {"ref": ref, "id": found.get(ref)} for name, ref in sorted(refs.items()) if ref}
 
-    def inspect(self, refs: list[str]) -> dict[str, str]:
-        """Return the ids of those images that are there."""
-        return {ref: image["Id"] for ref, image in self.images(refs).items()}
+    def inspect(self, refs: Iterable[str]) -> dict[str, str]:
+        """Return the ids of those images that exist; known answers are used again."""
+        wanted = list(refs)
+        unknown = [ref for ref in wanted if ref not in self._inspected]
+        if unknown:
+            answer = self.images(unknown)
+            self._inspected.update({ref: answer.get(ref) for ref in unknown})
+        found = {ref: self._inspected[ref] for ref in wanted}
+        return {ref: image["Id"] for ref, image in found.items() if image}
 
     def images(self, refs: list[str]) -> dict[str, dict[str, Any]]:
         """Return what Docker says of those images that are there, by the name asked for.
@@ -163,7 +202,11 @@ class Host:
         """
         if not refs:
             return {}
-        rc, out, err = self.run(["docker", "image", "inspect", *refs])
+        try:
+            rc, out, err = self.run(["docker", "image", "inspect", *refs])
+        except NoAnswer as nothing:
+            self.silent = str(nothing)
+            return {}
         if rc not in (0, 127) and not says_missing(err):
             self.silent = err.strip() or f"docker image inspect ended with {rc}"
         try:
@@ -213,7 +256,7 @@ class Host:
     def services_of_receipts(self) -> list[dict[str, Any]]:
         """Return the services that have a receipt and settings, as far as a plan would say of them."""
         found = []
-        for name in sorted(engine.service_names(self.state.files)):
+        for name in sorted(self.services):
             receipt = self.read_json(f"{engine.RECEIPTS}/{name}.json")
             settings = self.read_json(f"/etc/dgxspark/services/{name}.json")
             deployed = receipt.get("deployed") or {}
@@ -242,12 +285,17 @@ class Host:
         found = {}
         for path in sorted(self.folder.glob("[0-9]*.json")):
             try:
-                manifest = engine.load(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
+                manifest = engine.load(path.read_text(encoding="utf-8"), self.stored_text)
+            except (OSError, ValueError, TypeError, AttributeError) as error:
                 self.warn(f"{path} is no generation that can be read ({error}); it is left out")
                 continue
             found[manifest.number] = manifest
         return found
+
+    def stored_text(self, digest: str) -> str:
+        """Return the text of a file in the store, empty without one."""
+        place = self.folder / "store" / digest
+        return place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
 
     def read_current(self) -> engine.Current:
         """Return which generation the host is."""
@@ -262,46 +310,24 @@ class Host:
         """Return the current generation."""
         return self.manifests.get(self.current.number or 0)
 
-    def leave_out(self, paths: Collection[str], models: bool) -> None:
-        """Forget what a look is not about: files, folders and units here and in the current generation.
-
-        paths: files, units among them, and folders. models: whether the commits of models are left out, too.
-        """
-        folder, gone = f"{engine.SYSTEM}/", set(paths)
-        units = {path[len(folder) :] for path in gone if path.startswith(folder)}
-
-        def without(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-            return {name: entry for name, entry in entries.items() if name not in names}
-
-        def part(state: engine.State) -> engine.State:
-            files, folders = without(state.files, gone), without(state.folders, gone)
-            own = without(state.units, units), without(state.images, units)
-            return engine.State(files, folders, *own, {} if models else state.models)
-
-        self.state, self.secrets = part(self.state), without(self.secrets, gone)
-        self.texts, self.began = without(self.texts, units), without(self.began, units)
-        current = self.now()
-        if current is not None:
-            secrets = without(current.secrets, gone)
-            self.manifests[current.number] = replace(current, state=part(current.state), secrets=secrets)
-
     def same(self) -> bool:
-        """Whether the host is what its generation says."""
+        """Tell whether the host is what its generation says."""
         current = self.now()
-        if current is None:
+        if current is None or self.differences.has_content():
             return False
         # The same services at the same place, which may have another commit by now.
         models = {
             name: self.model(entry["repo"], entry["revision"], None) if entry.get("repo") else entry
-            for name, entry in current.state.models.items()
+            for name, entry in current.models.items()
         }
-        return replace(self.state, models=models).identity == current.state.identity
+        now = replace(current, state=self.record.state, units=self.units, images=self.image_ids, models=models)
+        return now.identity == current.identity
 
-    def kept(self, entry: dict[str, Any]) -> bytes | None:
-        """Return what was kept of a file, None when it is gone or damaged."""
-        place = self.folder / "store" / entry["sha256"]
+    def kept(self, digest: str) -> bytes | None:
+        """Return the content of a file in the store, None when it is gone or damaged."""
+        place = self.folder / "store" / digest
         content = place.read_bytes() if place.is_file() else b""
-        return content if hashlib.sha256(content).hexdigest() == entry["sha256"] else None
+        return content if hashlib.sha256(content).hexdigest() == digest else None
 
     def tags(self) -> set[str]:
         """Return our own names of images."""
@@ -309,31 +335,6 @@ class Host:
         if rc not in (0, 127):
             raise Refused(f"Docker does not say which images are there: {err.strip() or f'exit code {rc}'}")
         return {f"{engine.TAG}:{tag}" for tag in out.split() if tag != "<none>"}
-
-    def steps_to(self, manifest: engine.Generation) -> engine.Steps:
-        """Return what brings the host to a generation."""
-        then = manifest.state
-        texts = {}
-        for name in then.units:
-            entry = then.files.get(f"{engine.SYSTEM}/{name}") or {}
-            place = self.folder / "store" / str(entry.get("sha256"))
-            texts[name] = place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
-        # A link has no date of its own that counts: what it leads to is another file of the host.
-        known = (*self.state.files, *self.secrets)
-        files = [path for path in known if self.at(path).is_file() and not self.at(path).is_symlink()]
-        times = {path: file_times.written_at(self.at(path), *self.clocks) for path in files}
-        outdated = [
-            name
-            for name, began in self.began.items()
-            if began is not None
-            and any(when > began and engine.concerns(name, texts.get(name, ""), path) for path, when in times.items())
-        ]
-        retagged = [
-            name
-            for name, entry in then.images.items()
-            if (self.state.images.get(name) or {}).get("id") != entry.get("id")
-        ]
-        return engine.steps(self.state, then, texts, outdated, retagged)
 
     def answer(self, **more: Any) -> dict[str, Any]:
         """Return what every action says."""
@@ -344,6 +345,31 @@ class Host:
             "generations": [engine.summary(self.manifests[number]) for number in sorted(self.manifests)],
             **more,
         }
+
+
+def remembering(run: Run) -> Run:
+    """Return a runner that asks systemd for the state of the same units only once. run: runs a program."""
+    answers: dict[tuple[str, ...], tuple[int, str, str]] = {}
+
+    def ask(argv: list[str], *options: Any) -> tuple[int, str, str]:
+        if argv[:2] != ["systemctl", "show"]:
+            return run(argv, *options)
+        key = tuple(argv)
+        if key not in answers:
+            answers[key] = run(argv, *options)
+        return answers[key]
+
+    return ask
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return the files below a folder, without drafts of runs that were cut off and without caches of Python."""
+    found = []
+    for base, names, files in os.walk(folder):
+        names[:] = sorted(name for name in names if name != "__pycache__")
+        links = [name for name in names if Path(base, name).is_symlink()]
+        found += [Path(base, name) for name in sorted([*files, *links]) if not name.startswith(staging.PREFIX)]
+    return found
 
 
 def owner_name(uid: int) -> str:

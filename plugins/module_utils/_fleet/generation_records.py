@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .._host import host_lock, made, staging
+from .._host import deployed, host_lock, made, staging
 from .._plan import service_views
 from .._runtime import command
 from . import generations as engine
@@ -46,17 +45,29 @@ def set_current(host: Host, current: engine.Current) -> None:
 
 
 def store(host: Host, manifest: engine.Generation) -> None:
-    """Keep a generation: its files first, so that there is none without them."""
+    """Keep a generation: its files first, so that there is none without them.
+
+    :raises Refused: for a file on the disk that is not what was deployed, and whose deployed content no earlier generation has
+    """
     for folder in (host.folder, host.folder / "store"):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-    for path, entry in [*manifest.state.files.items(), *manifest.receipts.items()]:
-        if not entry.get("sha256") or (host.folder / "store" / entry["sha256"]).exists():
+    digests = {file.path: file.digest for file in manifest.state.files if file.digest and not file.secret}
+    digests.update({path: entry["sha256"] for path, entry in manifest.receipts.items()})
+    devices = {file.path: file.device for file in manifest.state.files if file.device}
+    for path, digest in digests.items():
+        if host.kept(digest) is not None:
             continue
-        content = host.at(path).read_bytes()
-        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-            raise Refused(f"{path} changed while it was recorded; run again when nothing else writes it")
-        put(host.folder / "store" / entry["sha256"], content)
+        place = host.at(path)
+        if path in devices and not place.exists() and not host.at(devices[path]).exists():
+            continue
+        content = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
+        if engine.sha256_of(content) != digest:
+            raise Refused(
+                f"nothing was recorded: {path} is not what was deployed. Run site.yml, which writes it again, and run this again when nothing "
+                "else changes it"
+            )
+        put(host.folder / "store" / digest, content)
     put(host.folder / f"{manifest.number}.json", engine.dump(manifest).encode())
     host.manifests[manifest.number] = manifest
 
@@ -80,34 +91,37 @@ def drop_unused(host: Host) -> None:
 
 
 def drop_keys(host: Host) -> None:
-    """Remove the key files of services that are gone: until now, the state before could have come back."""
-    known = {name for manifest in host.manifests.values() for name in engine.service_names(manifest.state.files)}
-    gone = {f"{engine.SECRETS}/{name}" for name in known - engine.service_names(host.state.files)}
-    for path in [path for path in host.secrets if path.rpartition("/")[0] in gone]:
+    """Remove the key files that no row lists any more: until now, the generation before could have come back."""
+    for path in host.record.retired:
         host.at(path).unlink(missing_ok=True)
-        host.secrets.pop(path)
-    for folder in sorted(gone & set(host.state.folders)):
-        if not any(host.at(folder).iterdir()):
-            host.at(folder).rmdir()
-            host.state.folders.pop(folder)
+        host.secrets.pop(path, None)
+        folder = host.at(path).parent
+        if engine.is_secret(str(folder)) and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    if host.record.retired:
+        host.record = replace(host.record, retired=())
+        deployed.save(host.record)
 
 
 def baseline(host: Host) -> None:
-    """Record what runs on a host that has services and no generation yet.
+    """Record what is deployed on a host that has services and no generation yet.
 
     It counts as proven when every service has a receipt and its unit is active.
     """
-    names = engine.service_names(host.state.files)
+    names = host.services
     if host.manifests or not names or host.check:
         return
-    active = all((host.state.units.get(f"spark-{name}.service") or {}).get("active") == "active" for name in names)
+    active = all((host.units.get(f"spark-{name}.service") or {}).get("active") == "active" for name in names)
     record(host, active and all(f"{engine.RECEIPTS}/{name}.json" in host.receipts for name in names))
 
 
 def record(host: Host, proven: bool | None) -> dict[str, Any]:
     """Make a new generation where the host is another than the current one says.
 
-    proven: whether the services were proved in this run, C(None) where they were not tried. Returns C(recorded), C(removed) and C(changed).
+    :param host: the host
+    :param proven: whether the services were proved in this run, C(None) where they were not tried
+    :returns: C(recorded), C(removed) and C(changed)
+    :raises Refused: where the state of the host is not known, or not that of this run
     """
     others = host_lock.between(host.params["controller"])
     if others and not host.check:
@@ -125,16 +139,17 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
         )
     services = host.params["services"]
     services = host.services_of_receipts() if services is None else services
-    host.state.models = host.models(services)
     plan = {"services": service_views.view(services, "record"), "settings": host.params["settings"]}
     current = host.now()
-    if current is not None and host.state.identity == current.state.identity:
-        return {"recorded": False, "removed": [], "changed": again(host, current, bool(proven), plan)}
     manifest = engine.Generation(
         number=max(host.manifests, default=0) + 1,
         parent=host.current.number if current is not None else None,
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        state=host.state,
+        state=host.record.state,
+        checksums=host.record.checksums,
+        units=host.units,
+        images=host.image_ids,
+        models=host.models(services),
         receipts=host.receipts,
         proven=bool(proven),
         plan=plan,
@@ -142,9 +157,9 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
         reason="" if proven else host.params["reason"],
         facts=host.params["facts"] or {},
         secrets=host.secrets,
-        # Of others nobody has seen to it that they are what was wanted once.
-        parts=host.params["parts"] or {},
     )
+    if current is not None and manifest.identity == current.identity:
+        return {"recorded": False, "removed": [], "changed": record_again(host, current, manifest)}
     if host.check:
         return {"recorded": True, "removed": [], "changed": True}
     store(host, manifest)
@@ -152,23 +167,18 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
     return {"recorded": True, "removed": prune(host), "changed": True}
 
 
-def again(host: Host, current: engine.Generation, proven: bool, plan: dict[str, Any]) -> bool:
+def record_again(host: Host, current: engine.Generation, manifest: engine.Generation) -> bool:
     """Note in the current generation what was proved of the same state once more; returns whether it is proven by that."""
-    facts = host.params["facts"]
     # Another kernel or driver makes no other state; it is noted once the state was proved with it.
-    moved = bool(facts) and facts != current.facts
-    moved = moved or host.secrets != current.secrets or host.state.folders != current.state.folders
-    changed = proven and not current.proven
-    # A run with tags has applied a part: what was wanted as a whole stays what a whole run has proved.
-    wanted = host.params["wanted"] or ("" if changed else current.wanted)
-    parts = {**current.parts, **(host.params["parts"] or {})}
-    moved = moved or parts != current.parts
-    if proven and (changed or wanted != current.wanted or moved):
-        state = replace(current.state, folders=host.state.folders)
-        known = replace(
-            current, state=state, receipts=host.receipts, secrets=host.secrets, facts=facts or current.facts
-        )
-        note(host, replace(known, proven=True, reason="", plan=plan, wanted=wanted, parts=parts))
+    facts = manifest.facts or current.facts
+    changed = manifest.proven and not current.proven
+    # A run with tags has deployed some parts: the mark stays that of a whole run.
+    wanted = manifest.wanted or ("" if changed else current.wanted)
+    news = {"secrets": manifest.secrets, "checksums": manifest.checksums, "facts": facts, "wanted": wanted}
+    moved = any(dict(value) != dict(getattr(current, name)) for name, value in news.items() if name != "wanted")
+    if manifest.proven and (changed or wanted != current.wanted or moved):
+        proved = replace(current, **news, units=manifest.units, receipts=manifest.receipts)
+        note(host, replace(proved, proven=True, reason="", plan=manifest.plan))
     if not host.check:
         if host.current.restoring is not None:
             set_current(host, replace(host.current, restoring=None))
@@ -222,7 +232,7 @@ def name_images(host: Host, wanted: set[str], gone: set[str]) -> list[str]:
                 removed.append(name)
     for tag in sorted(there - set(meant)):
         remove_name(host, tag)
-    left = set(host.inspect(sorted(gone)).values()) if removed else gone
+    left = {str(image["Id"]) for image in host.images(sorted(gone)).values()} if removed else gone
     # Where Docker does not say which are left, they stay noted as ours: else nothing would remove them any more.
     if not host.silent:
         made.forget_images(gone - left)

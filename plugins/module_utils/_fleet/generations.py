@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generations: the numbered states of a host, and what follows when one is to come back. Decisions, without doing anything.
+"""Generations: the numbered state documents of a host, and the decision which one to go back to. Decisions, without doing anything.
 
-A C(Generation) is what a host is by, its C(State), with what was known of it then. Receipts change with every proof and are kept beside
-the state, and whether a unit was active at the time makes no other state.
+A C(Generation) is what was deployed: the state document, the images and models that it led to, and what was known of it. Receipts change with
+every proof and are kept beside the document, and whether a unit was active at the time makes no other generation.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .._common.docker_run import read_docker_run, read_unit
 from .._common.foreign_text import parse_json
+from .._host import deployed
+from .._host.host_state import HostState, Unit
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = "/var/lib/dgxspark/generations"
 RECEIPTS = "/var/lib/dgxspark/receipts"
 TREES = ("/etc/dgxspark", "/usr/local/lib/dgxspark", "/usr/local/libexec/dgxspark")
+"""Folders in which nothing but deployed files belongs."""
 SECRETS = "/etc/dgxspark/secrets"
-"""Keys are no part of a state: what was rotated does not come back with it."""
+"""Keys are no part of a generation: what was rotated does not come back with it."""
 SYSTEM = "/etc/systemd/system"
 UNIT_PATTERN = "spark-*"
 TAG = "dgxspark/generation"
@@ -48,41 +51,25 @@ def keeps(path: str) -> bool:
     return inside.startswith(UNIT_PATTERN.rstrip("*"))
 
 
-@dataclass
-class State:
-    """What a host is by: files by path, C({sha256, owner, group, mode}) or C({link}); folders, C({owner, group, mode}); units, C({enabled,
-    active}); images by unit, C({ref, id}); models by service, C({repo, revision, commit}) or C({path})."""
-
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    folders: dict[str, dict[str, Any]] = field(default_factory=dict)
-    units: dict[str, dict[str, Any]] = field(default_factory=dict)
-    images: dict[str, dict[str, Any]] = field(default_factory=dict)
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def identity(self) -> str:
-        """What two states are equal by: files, what starts at boot, images and models."""
-        units = {name: bool(unit["enabled"]) for name, unit in self.units.items()}
-        images = {name: entry.get("id") for name, entry in self.images.items()}
-        models = {
-            name: [entry.get("repo"), entry.get("commit"), entry.get("path")] for name, entry in self.models.items()
-        }
-        return checksum([self.files, units, images, models])
-
-
 @dataclass(frozen=True)
 class Generation:
     """A numbered state of a host, as its file has it.
 
-    receipts: files. secrets: of key files owner, mode and a slow hash, C({mark, owner, group, mode}), by which it can be said that one changed;
-    their contents are nowhere. plan: what the services of this state are proved by. wanted: the mark of the plan that it came from; parts: those
-    of single tags. facts: kernel, driver and DGX OS as they were when it was proved last. held_secrets: it was read from a file with keys.
+    state: the document, without contents. checksums: of its parts. units: C({enabled, active}) by name. images: C({ref, id}) by unit. models:
+    C({repo, revision, commit}) or C({path}) by service. receipts: files. secrets: of key files owner, mode and a slow hash, C({mark, owner,
+    group, mode}), by which it can be said that one changed; their contents are nowhere. plan: what the services are proved by. wanted: the
+    mark of the plan that it came from. facts: kernel, driver and DGX OS as they were when it was proved last. held_secrets: it was read from
+    a file with keys.
     """
 
     number: int
     parent: int | None
     at: str
-    state: State
+    state: HostState
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    units: Mapping[str, Any] = field(default_factory=dict)
+    images: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
     receipts: Mapping[str, Any] = field(default_factory=dict)
     proven: bool = False
     plan: Mapping[str, Any] = field(default_factory=dict)
@@ -90,8 +77,23 @@ class Generation:
     reason: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict)
-    parts: Mapping[str, str] = field(default_factory=dict)
     held_secrets: bool = False
+
+    @property
+    def identity(self) -> str:
+        """What two generations are equal by: document, what starts at boot, images and models."""
+        enabled = {name: bool(unit["enabled"]) for name, unit in self.units.items()}
+        images = {name: entry.get("id") for name, entry in self.images.items()}
+        models = {
+            name: [entry.get("repo"), entry.get("commit"), entry.get("path")] for name, entry in self.models.items()
+        }
+        return checksum([document_identity(self.state), enabled, images, models])
+
+
+def document_identity(state: HostState) -> str:
+    """Return what two documents are equal by: their rows, in any order."""
+    rows = deployed.without_contents(state).to_dict()
+    return checksum({kind: sorted(json.dumps(row, sort_keys=True) for row in listed) for kind, listed in rows.items()})
 
 
 @dataclass(frozen=True)
@@ -123,25 +125,62 @@ def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def load(text: str) -> Generation:
-    """Parse the file of a generation. Raises ValueError saying what is wrong with it."""
+def load(text: str, stored: Callable[[str], str] = lambda _digest: "") -> Generation:
+    """Parse the file of a generation.
+
+    :param text: content of the file
+    :param stored: returns the text of a file in the store by its checksum; it is asked for the units of a generation of schema 1
+    :returns: the generation
+    :raises ValueError: saying what is wrong with the file
+    """
     found = parse_json(text, "the file of a generation")
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
-    if found.get("schema") != SCHEMA:
+    if found.get("schema") not in (1, SCHEMA):
         raise ValueError(f"its schema is {found.get('schema')!r}, expected {SCHEMA}")
     if not isinstance(found.get("number"), int) or not isinstance(found.get("state"), dict):
         raise ValueError("it has no number or no state")
-    state = State(**{each.name: found["state"].get(each.name) or {} for each in fields(State)})
+    own = _from_schema_1(found, stored) if found["schema"] == 1 else {"state": HostState.from_dict(found["state"])}
+    kept: dict[str, Any] = {each.name: found[each.name] for each in fields(Generation) if found.get(each.name)}
+    return Generation(**{"parent": None, "at": "", **kept, **own})
+
+
+def _from_schema_1(found: Mapping[str, Any], stored: Callable[[str], str]) -> dict[str, Any]:
+    """Return the document, units, images and models of a generation of schema 1, which lists what lay on the disk.
+
+    Of a release whose generations held keys, only the names of the keys are taken over.
+    """
+    body = {name: found["state"].get(name) or {} for name in ("files", "folders", "units", "images", "models")}
     secrets, held = found.get("secrets"), False
     if not isinstance(secrets, dict):
-        # Of a release whose generations held keys: that there were some is all that is taken over of them.
-        secrets = {path: {"mark": None} for path in state.files if is_secret(path)}
-        state.files = {path: entry for path, entry in state.files.items() if path not in secrets}
+        secrets = {path: {"mark": None} for path in body["files"] if is_secret(path)}
         held = bool(secrets)
-    kept: dict[str, Any] = {each.name: found[each.name] for each in fields(Generation) if found.get(each.name)}
-    own = {"parent": None, "at": "", **kept, "state": state, "secrets": secrets, "held_secrets": held}
-    return Generation(**own)
+    # Without links: nothing of this collection makes any there.
+    body["files"] = {
+        path: entry for path, entry in body["files"].items() if path not in secrets and entry.get("sha256")
+    }
+    state = deployed.from_schema_1({"state": body, "secrets": secrets})
+    services = service_names(body["files"])
+    units = []
+    for unit in state.units:
+        text = stored(str((body["files"].get(f"{SYSTEM}/{unit.name}") or {}).get("sha256")))
+        concerned = tuple(sorted(path for path in body["files"] if concerns(unit.name, text, path)))
+        units.append(replace(unit, state=_old_state(body["units"][unit.name], unit, services), restart_on=concerned))
+    shown = {name: body[name] for name in ("units", "images", "models")}
+    return {"state": replace(state, units=tuple(units)), "secrets": secrets, "held_secrets": held, **shown}
+
+
+def _old_state(entry: Mapping[str, Any], unit: Unit, services: set[str]) -> str:
+    """Return the state that a unit of a generation of schema 1 was to have."""
+    if entry.get("active") in RUNNING or entry.get("enabled"):
+        return "started"
+    # One of a set of which one runs would keep the memory that the others need.
+    return "stopped" if re.sub(r"^spark-|\.service$", "", unit.name) in services else "triggered"
+
+
+def sha256_of(content: bytes) -> str:
+    """Return the checksum of a content."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def is_secret(path: str) -> bool:
@@ -169,7 +208,8 @@ def secret_changes(
 
 def dump(manifest: Generation) -> str:
     """Return the text of its file."""
-    found = {"schema": SCHEMA, **asdict(manifest)}
+    rows = {kind: listed for kind, listed in deployed.without_contents(manifest.state).to_dict().items() if listed}
+    found = {"schema": SCHEMA, **asdict(replace(manifest, state=HostState())), "state": rows}
     found.pop("held_secrets")
     return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
@@ -242,10 +282,9 @@ def used(manifests: Iterable[Generation]) -> tuple[set[str], set[str]]:
     sums: set[str] = set()
     images: set[str] = set()
     for manifest in manifests:
-        state = manifest.state
-        for entry in [*state.files.values(), *manifest.receipts.values()]:
-            sums |= {entry["sha256"]} if entry.get("sha256") else set()
-        images |= {entry["id"] for entry in state.images.values() if entry.get("id")}
+        sums |= {file.digest for file in manifest.state.files if file.digest and not file.secret}
+        sums |= {entry["sha256"] for entry in manifest.receipts.values() if entry.get("sha256")}
+        images |= {entry["id"] for entry in manifest.images.values() if entry.get("id")}
     return sums, images
 
 
@@ -300,95 +339,13 @@ def concerns(unit: str, text: str, path: str) -> bool:
     return any(path == each or path.startswith(each.rstrip("/") + "/") for each in named)
 
 
-# --- going back -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Steps:
-    """What to do on a host to be what a generation says."""
-
-    write: list[str] = field(default_factory=list)
-    attributes: list[str] = field(default_factory=list)
-    remove: list[str] = field(default_factory=list)
-    stop: list[str] = field(default_factory=list)
-    enable: list[str] = field(default_factory=list)
-    disable: list[str] = field(default_factory=list)
-    start: list[str] = field(default_factory=list)
-    restart: list[str] = field(default_factory=list)
-
-    def any(self) -> bool:
-        """Whether anything changes."""
-        return any(getattr(self, name) for name in self.__dataclass_fields__)
-
-
-def differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return the files to write, those with another owner or mode alone, and those to remove, to get from one to the other."""
-    write, attributes = [], []
-    for path, entry in then.items():
-        there = now.get(path)
-        if there is None or (there.get("sha256"), there.get("link")) != (entry.get("sha256"), entry.get("link")):
-            write.append(path)
-        elif there != entry:
-            attributes.append(path)
-    return sorted(write), sorted(attributes), sorted(set(now) - set(then))
+# --- services, gateways and clusters of generations --------------------------------------------------------------------
 
 
 def service_names(files: Iterable[str]) -> set[str]:
     """Return the services that have settings among these files."""
-    found = (re.fullmatch(r"/etc/dgxspark/services/([^/]+)\.json", path) for path in files)
+    found = (re.search(r"/etc/dgxspark/services/([^/]+)\.json$", path) for path in files)
     return {match[1] for match in found if match}
-
-
-def steps(
-    now: State,
-    then: State,
-    texts: Mapping[str, str],
-    outdated: Iterable[str] = (),
-    retagged: Iterable[str] = (),
-) -> Steps:
-    """Say what brings a host from one state to another.
-
-    texts: the units as they are then, by name. outdated: units that run from files older than those on the disk, as after a run
-    that was cut off. retagged: units whose image is another by the same name.
-    """
-    todo = Steps()
-    todo.write, todo.attributes, todo.remove = differences(now.files, then.files)
-    changed = {*todo.write, *todo.remove}
-    services = service_names(then.files)
-    # Units are stopped before their files go, the last that was started first.
-    todo.stop = [name for name in sorted(now.units, reverse=True) if name not in then.units]
-    again = {*outdated, *retagged}
-    for name in sorted(then.units):
-        unit, seen = then.units[name], now.units.get(name) or {"enabled": False, "active": "inactive"}
-        if bool(unit["enabled"]) != bool(seen["enabled"]):
-            (todo.enable if unit["enabled"] else todo.disable).append(name)
-        running = seen["active"] in RUNNING
-        older = running and (name in again or any(concerns(name, texts.get(name, ""), path) for path in changed))
-        if unit["active"] in RUNNING or unit["enabled"]:
-            if not running:
-                todo.start.append(name)
-            elif older:
-                todo.restart.append(name)
-        # One of a set of which one runs: it would keep the memory that the others need. A speech server that was on demand then is not to go on
-        # from other files, at the port that its socket has.
-        elif older or (running and re.sub(r"^spark-|\.service$", "", name) in services):
-            todo.stop.append(name)
-    return todo
-
-
-def lines_of(todo: Steps) -> list[str]:
-    """Write the steps for people; files by name alone, some are secret."""
-    words = {
-        "write": "writes",
-        "attributes": "sets owner and mode of",
-        "remove": "removes",
-        "stop": "stops",
-        "enable": "enables",
-        "disable": "disables",
-        "start": "starts",
-        "restart": "restarts",
-    }
-    return [f"{word} {', '.join(getattr(todo, name))}" for name, word in words.items() if getattr(todo, name)]
 
 
 def gateways(manifests: Iterable[Generation | None]) -> list[dict[str, str]]:
@@ -421,12 +378,11 @@ def clusters(manifests: Iterable[Generation | None]) -> dict[str, list[str]]:
 
 def summary(manifest: Generation) -> dict[str, Any]:
     """Return what people want to know of a generation: which service runs what."""
-    state = manifest.state
     services = {}
     named = {service.get("name"): service for service in manifest.plan.get("services") or []}
-    for name in sorted(service_names(state.files)):
-        model = state.models.get(name) or {}
-        image = state.images.get(f"spark-{name}.service") or {}
+    for name in sorted(service_names(file.path for file in manifest.state.files)):
+        model = manifest.models.get(name) or {}
+        image = manifest.images.get(f"spark-{name}.service") or {}
         planned = named.get(name) or {}
         services[name] = {
             # The name that people know, where the unit has the digest alone.
@@ -436,6 +392,8 @@ def summary(manifest: Generation) -> dict[str, Any]:
             "commit": model.get("commit"),
         }
     return {
-        **{key: getattr(manifest, key) for key in ("number", "parent", "at", "proven", "reason", "wanted")},
+        **{
+            key: getattr(manifest, key) for key in ("number", "parent", "at", "proven", "reason", "wanted", "checksums")
+        },
         "services": services,
     }

@@ -1,0 +1,171 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The differences between a host and a state document: what C(deploy) in check mode would do.
+
+So "nothing differs" and "nothing to deploy" are decided by the same code.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import pwd
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .._host import deploy, deploy_files, deploy_fill, deploy_units
+from .._host.deployed import Deployed
+from .._host.deployment import Deployment, Tools, is_present
+from .._host.deployment import Refused as NotDeployable
+from .._host.host_state import HostState
+from .._host.unit_steps import Seen
+from .._runtime.command import NoAnswer, Run
+
+VERBS = {"stopped": "stop", "started": "start", "restarted": "restart", "reloaded": "reload", "restart_due": "restart"}
+"""Steps of units by the result of C(deploy) that lists them."""
+WORDS = {
+    "missing": "writes",
+    "changed": "writes",
+    "attributes": "sets owner and mode of",
+    "removed": "removes",
+    "accounts": "corrects",
+}
+ACCOUNT = "account "
+NO_CONTENT = ""
+"""Stands for the content of a file that differs; check mode never uses it."""
+
+
+@dataclass
+class Differences:
+    """What deploying a document would change.
+
+    changed, missing, attributes, removed: paths of files and folders. accounts: their names. units: steps as C((verb, unit)), in their order.
+    starting: units that are not up yet and need no step. obstacles: reasons for which the document cannot be compared or deployed.
+    """
+
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    accounts: list[str] = field(default_factory=list)
+    units: list[tuple[str, str]] = field(default_factory=list)
+    starting: list[str] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+
+    def has_content(self) -> bool:
+        """Tell whether files, folders or accounts differ, whatever runs."""
+        return bool(self.changed or self.missing or self.attributes or self.removed or self.accounts or self.obstacles)
+
+    def any(self) -> bool:
+        """Tell whether anything would change."""
+        return bool(self.has_content() or self.units)
+
+    def lines(self) -> list[str]:
+        """Return the changes for people; files by name alone, some are secret."""
+        paths: dict[str, list[str]] = {}
+        for name, word in WORDS.items():
+            paths.setdefault(word, []).extend(getattr(self, name))
+        steps: dict[str, list[str]] = {}
+        for verb, unit in self.units:
+            steps.setdefault(f"{verb}s", []).append(unit)
+        texts = [f"{word} {', '.join(names)}" for word, names in {**paths, **steps}.items() if names]
+        return [*self.obstacles, *texts, *(f"{unit} is activating" for unit in self.starting)]
+
+
+def check(
+    state: HostState, before: Deployed, run: Run, parts: Collection[str] | None = None
+) -> tuple[Differences, dict[str, Seen]]:
+    """Compare a host with a document.
+
+    :param state: the document; its files have digests. Those of secret files may be left out, then their content does not matter
+    :param before: the record of the host
+    :param run: runs a program that only reads
+    :param parts: the parts that are compared, rows that the document no longer has among them; None for all
+    :returns: the differences, and the units of the document as systemd shows them, by name
+    """
+    found = Differences()
+    seen: dict[str, Seen] = {}
+
+    def attributes(path: str, owner: str, group: str, mode: str, difference: dict[str, Any]) -> bool:
+        is_other = attributes_differ(Path(path), owner, group, mode)
+        if is_other:
+            found.attributes.append(path)
+        return is_other
+
+    tools = Tools(run, attributes, lambda _text: None, True, tempfile.gettempdir())
+    try:
+        job = Deployment(comparable(state), tools, parts_of(state, before.state) if parts is None else parts, before)
+        result = deploy.deploy(job)
+        seen = deploy_units.ask(job, [unit.name for unit in state.units]) if state.units else {}
+    except (NotDeployable, NoAnswer) as reason:
+        found.obstacles.append(str(reason))
+        return found, seen
+    add_results(found, job, result)
+    return found, seen
+
+
+def parts_of(*states: HostState) -> frozenset[str]:
+    """Return the parts of all rows of some documents."""
+    return frozenset(row.part for state in states for rows in vars(state).values() for row in rows)
+
+
+def comparable(state: HostState) -> HostState:
+    """Return a document with the values that only the host knows, and with something in place of contents that nobody has sent.
+
+    Secret files without a digest are compared by their owner and mode alone.
+    """
+    files = []
+    for file in state.files:
+        if file.digest is None and not file.generate:
+            path = Path(file.path)
+            content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            file = replace(file, digest=hashlib.sha256(content).hexdigest())
+        files.append(file)
+    filled, _values = deploy_fill.fill(deploy_files.without_missing_devices(replace(state, files=tuple(files))))
+    differing = {file.path for file in deploy_files.differing(filled)}
+    return replace(
+        filled,
+        files=tuple(
+            replace(file, data=NO_CONTENT) if file.path in differing and file.data is None else file
+            for file in filled.files
+        ),
+    )
+
+
+def add_results(found: Differences, job: Deployment, result: dict[str, Any]) -> None:
+    """Add the changes that a deployment in check mode would make."""
+    for path in result["written"]:
+        (found.changed if is_present(Path(path)) else found.missing).append(path)
+    for diff in job.diffs:
+        name, before = str(diff.get("before_header")), diff.get("before")
+        if before == "state: absent\n":
+            found.missing.append(name)
+        elif name.startswith(ACCOUNT):
+            found.accounts.append(name)
+    found.removed += job.removed
+    found.starting += result["starting"]
+    listed = {"enable": result["enabled"], "disable": result["disabled"]}
+    listed.update({verb: result[name] for name, verb in VERBS.items()})
+    for verb, units in listed.items():
+        found.units += [(verb, unit) for unit in units if (verb, unit) not in found.units]
+    # A row whose account the host does not have yet.
+    if job.changed and not found.any():
+        found.obstacles.append("owners of files are no accounts of this host yet")
+
+
+def attributes_differ(path: Path, owner: str, group: str, mode: str) -> bool:
+    """Tell whether a file or folder has another owner, group or mode; names and numbers of accounts are taken."""
+    seen = path.stat()
+    wanted = (
+        _number(owner, lambda name: pwd.getpwnam(name).pw_uid),
+        _number(group, lambda name: grp.getgrnam(name).gr_gid),
+    )
+    return (seen.st_uid, seen.st_gid, seen.st_mode & 0o7777) != (*wanted, int(mode, 8))
+
+
+def _number(account: str, find: Callable[[str], int]) -> int:
+    return int(account) if account.isdigit() else find(account)
