@@ -76,7 +76,7 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
     given = {
         "plan": plan,
         "addons": addons,
-        "gateway": {**addons, "gateway": {"image": "x"}, "exporters": {"rails": []}},
+        "gateway": {**addons, "gateway": {"config": {}, "settings": {}}, "exporters": {"listen": "127.0.0.1"}},
     }
     # What it is, in the collection, and whom it changes: every host, those with gateway and exporters, nobody.
     changes = [
@@ -91,10 +91,10 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
         ("gateway", "roles/gateway/templates/spark-gateway.service.j2", "", "# in the unit\n"),
         ("gateway", "roles/gateway/files/container/hooks.py", "", "# copied\n"),
         ("gateway", "roles/gateway/defaults/main.yml", "gateway_start_timeout:", "gateway_start_timeout: 1 #"),
-        ("gateway", "plugins/plugin_utils/render.py", "", "\n# it writes the gateway's unit\n"),
+        ("nobody", "plugins/plugin_utils/render.py", "", "\n# it writes the gateway's unit\n"),
         ("gateway", "plugins/module_utils/_host/machine.py", "", "\n# copied for the collector\n"),
         ("nobody", "plugins/module_utils/_plan/plan_page.py", "", "\n# a comment\n"),
-        ("gateway", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
+        ("nobody", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
         ("nobody", "plugins/module_utils/_fleet/doctor.py", "", "\n# a comment\n"),
         ("nobody", "plugins/plugin_utils/host_documents.py", "", "\n# a comment\n"),
         ("nobody", "roles/service/tasks/restart.yml", "", "\n# a comment\n"),
