@@ -80,7 +80,7 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
     given = {
         "plan": plan,
         "addons": addons,
-        "gateway": {**addons, "gateway": {"image": "x"}, "exporters": {"rails": []}},
+        "gateway": {**addons, "gateway": {"config": {}, "settings": {}}, "exporters": {"listen": "127.0.0.1"}},
     }
     # What it is, in the collection, and whom it changes: every host, those with gateway and exporters, nobody.
     changes = [
