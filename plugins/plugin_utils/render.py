@@ -87,8 +87,10 @@ def _environment(start: str, end: str) -> jinja2.Environment:
         loader=jinja2.FunctionLoader(_load),
     )
     environment.tests["ipv6"] = lambda address: ":" in address
-    environment.filters["to_nice_yaml"] = lambda value, **how: file_syntax.Verbatim(to_nice_yaml(value, **how))
-    environment.filters["to_nice_json"] = to_nice_json
+    environment.filters["to_nice_yaml"] = lambda value, **how: file_syntax.Verbatim(
+        to_nice_yaml(_defined(value), **how)
+    )
+    environment.filters["to_nice_json"] = lambda value: to_nice_json(_defined(value))
     environment.filters["mark_of"] = host_state.mark_of
     environment.filters["restricted_container"] = containers.restricted_server
     return environment
@@ -97,8 +99,14 @@ def _environment(start: str, end: str) -> jinja2.Environment:
 @jinja2.pass_context
 def _mark(context: jinja2.runtime.Context, value: Any) -> str:
     """Return a mark in the place of a value. With the context, so that Jinja calls this when it renders, for constants, too."""
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # StrictUndefined raises the error with the name
+    _defined(value)
     values: list[Any] = context[VALUES]
     values.append(value)
     return f"\0{len(values) - 1}\0"
+
+
+def _defined(value: Any) -> Any:
+    """Return a value. Raises jinja2.UndefinedError with the name of an undefined one."""
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # StrictUndefined raises the error
+    return value

@@ -123,6 +123,12 @@ def test_the_document_has_all_files_that_its_programs_import(role: str, planned:
     )
 
 
+def test_a_variable_without_a_value_is_an_error_that_names_it() -> None:
+    for role, name in (("gateway", "gateway_config"), ("exporters", "exporters_listen")):
+        with pytest.raises(ValueError, match=f"'{name}' is undefined"):
+            addon_document(role, {}, {})
+
+
 # --- gateway ------------------------------------------------------------------------------------------------------------
 
 
