@@ -17,7 +17,7 @@ from typing import Any
 
 from .._runtime import state_file
 from . import made
-from .host_state import KEYS, ROWS, HostFile, HostState, merge
+from .host_state import KEYS, ROWS, HostFile, HostState, Unit, merge
 
 SCHEMA = 1
 NAME = "deployed.json"
@@ -27,14 +27,22 @@ DAMAGED = (KeyError, ValueError, TypeError, AttributeError)
 """Raised for content of another form than that of a record or a generation."""
 SECRETS = "/etc/dgxspark/secrets/"
 ACTIVE = ("active", "reloading", "activating", "refreshing")
-# Parts of paths and units that a generation of schema 1 lists; such generations did not record parts.
-PARTS = "ollama|watchdog|guard|gateway|monitoring|fleet_monitor|clients|exporters"
+MANAGED = re.compile(r"^# (?:Managed by Ansible|Ansible managed): dgxspark\.vllm", re.MULTILINE)
+"""Line in every unit file of the collection."""
+UNIT_FILES = ("*.service", "*.socket", "*.timer", "*.path", "*.d/50-dgxspark.conf", "*.d/dgxspark.conf")
+# Parts of paths and units that were deployed before there was a record.
+NAMED = "ollama|watchdog|guard|gateway|monitoring|fleet_monitor|clients|exporters"
 OLD_PARTS = (
-    (rf"^/etc/dgxspark/(?:secrets/)?(speech|{PARTS})(?=[./]|$)", r"\1"),
-    (rf"(?:^|/)spark-({PARTS})\.service$", r"\1"),
+    (rf"^/etc/dgxspark/(?:secrets/)?(speech|{NAMED})(?=[./]|$)", r"\1"),
+    (rf"(?:^|/)spark-({NAMED})\.service$", r"\1"),
     (r"^/etc/dgxspark/(?:services|env|files|on_demand)(?:/|$)|(?:^|/)spark-on-demand\.service$", "service"),
     (r"^/etc/dgxspark/firewall\.nft$|(?:^|/)spark-firewall\.service$", "firewall"),
-    (r"(?:^|/)spark-gpu-clocks\.service$", "guard"),
+    (r"(?:^|/)spark-gpu-clocks\.service$|/50-dgxspark\.conf$", "guard"),
+    (r"(?:^|/)dgxspark-fabric-relay\.service$", "fabric"),
+    (r"(?:^|/)spark-(?:collector|node-exporter|gpu-exporter)\.service$", "exporters"),
+    (r"(?:^|/)spark-(?:prometheus|alertmanager|grafana)\.service$", "monitoring"),
+    (r"(?:^|/)spark-(?:fleet-monitor|status-page)\.(?:service|timer)$", "fleet_monitor"),
+    (r"(?:^|/)spark-(?:open-webui|hermes)\.service$", "clients"),
 )
 
 
@@ -57,7 +65,7 @@ def record_path(root: Path = Path("/")) -> Path:
 
 
 def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: None) -> Deployed | None:
-    """Return the record of a host. Without one, or if it is damaged, the current generation is the record.
+    """Return the record of a host. Without one, or if it is damaged, the current generation and the unit files of the host take its place.
 
     :param root: where the files of the host are
     :param warn: takes the warning about a damaged record
@@ -72,11 +80,33 @@ def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: Non
         pass
     if path.exists():
         warn(f"{path} cannot be read; the current generation of the host is taken as what is deployed")
-    return _load_generation(path.parent / "generations")
+    record = _load_generation(path.parent / "generations")
+    units = find_units(root)
+    if record is None and not units.files:
+        return None
+    record = record or Deployed()
+    return replace(record, state=rows_after(union(record.state, units), HostState(), ()))
+
+
+def find_units(root: Path = Path("/")) -> HostState:
+    """Return rows for the unit files and drop-ins of the collection that a host has, whatever its record says."""
+    folder = root / "etc/systemd/system"
+    settings = [f"/{path.relative_to(root)}" for path in (root / "etc/dgxspark").glob("*/*.json")]
+    part_of = _part_finder(settings)
+    files, units = [], []
+    for path in sorted(path for pattern in UNIT_FILES for path in folder.glob(pattern)):
+        if path.is_symlink() or not path.is_file():
+            continue
+        if not MANAGED.search(path.read_text(encoding="utf-8", errors="replace")):
+            continue
+        files.append(HostFile(f"/{path.relative_to(root)}", part=part_of(str(path))))
+        if path.parent == folder:
+            units.append(Unit(path.name, restart_on=(), part=part_of(path.name)))
+    return HostState(files=tuple(files), units=tuple(units))
 
 
 def save(deployed: Deployed, root: Path = Path("/")) -> bool:
-    """Write the record of a host unless it is on the disk already.
+    """Write the record of a host unless it is on the disk already; an empty one is no file.
 
     :param deployed: the record
     :param root: where the files of the host are
@@ -90,6 +120,10 @@ def save(deployed: Deployed, root: Path = Path("/")) -> bool:
         **({"retired": sorted(deployed.retired)} if deployed.retired else {}),
     }
     path = record_path(root)
+    if deployed == Deployed():
+        is_old = path.exists()
+        path.unlink(missing_ok=True)
+        return is_old
     if state_file.read(path) == content:
         return False
     state_file.write(path, content, 0o600)
@@ -199,17 +233,15 @@ def _load_generation(folder: Path) -> Deployed | None:
         return None
 
 
-def from_schema_1(generation: Mapping[str, Any]) -> HostState:
-    """Return the rows of a generation of schema 1, which lists files, folders, units and keys without their parts.
+def _part_finder(paths: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that returns the part of a path or unit from before there was a record.
 
-    :param generation: content of its file
-    :returns: rows; those of unknown parts have the part ""
-    :raises: one of C(DAMAGED) for content of another form
+    :param paths: of the settings of services and speech servers, among others
+    :returns: the function; it returns "" for a name of an unknown part
     """
-    state, keys = generation["state"], generation.get("secrets") or {}
     servers = {
         match[2]: "service" if match[1] == "services" else "speech"
-        for match in (re.match(r"/etc/dgxspark/(services|speech)/([^/]+)\.json$", path) for path in state["files"])
+        for match in (re.match(r"/etc/dgxspark/(services|speech)/([^/]+)\.json$", path) for path in paths)
         if match
     }
 
@@ -220,6 +252,19 @@ def from_schema_1(generation: Mapping[str, Any]) -> HostState:
                 return match.expand(part)
         match = re.search(r"(?:^|/)spark-([^/]+)\.(?:service|socket)$|^/etc/dgxspark/secrets/([^/]+)", name)
         return servers.get(match[1] or match[2], "") if match else ""
+
+    return part_of
+
+
+def from_schema_1(generation: Mapping[str, Any]) -> HostState:
+    """Return the rows of a generation of schema 1, which lists files, folders, units and keys without their parts.
+
+    :param generation: content of its file
+    :returns: rows; those of unknown parts have the part ""
+    :raises: one of C(DAMAGED) for content of another form
+    """
+    state, keys = generation["state"], generation.get("secrets") or {}
+    part_of = _part_finder(state["files"])
 
     def access(entry: Mapping[str, Any]) -> dict[str, Any]:
         return {key: str(entry[key]) for key in ("owner", "group", "mode") if entry.get(key)}

@@ -37,8 +37,7 @@ class HostFile:
 
     On the controller, the content is C(content), a text, C(source), a file of the controller, or C(bundled), a file of this
     collection. The host gets C(digest), its SHA-256, and C(data), the content in base64, once it asks for it. device: the file is left out
-    on a host without this device. port_range: a text in the content that stands for the range of ports that the kernel gives to outgoing
-    connections; the host fills it in. validate: a command that has to accept the file, with C(%s) for its path.
+    on a host without this device. validate: a command that has to accept the file, with C(%s) for its path.
 
     fill: values that only the host knows, which replace their marks in the content (C(mark_of)): C(port_range), C(uid:ACCOUNT), C(gid:ACCOUNT),
     and, in a secret file alone, C(file:PATH), the stripped text of another file of the document. generate: letters and digits of a random
@@ -54,7 +53,6 @@ class HostFile:
     mode: str = "0644"
     secret: bool = False
     device: str | None = None
-    port_range: str | None = None
     validate: str | None = None
     fill: tuple[str, ...] = ()
     generate: int = 0
@@ -82,10 +80,11 @@ class Account:
 class Unit:
     """A unit of systemd; units are started in the order of their rows.
 
-    state: C(started), C(stopped), C(triggered) or C(absent). restart_on: paths whose change restarts it, None for all files of its part.
+    state: C(started), C(stopped) or C(triggered). restart_on: paths whose change restarts it, None for all files of its part.
     outdated: it is known to run from older files. defer: report a restart that is due instead of doing it. wait: wait for the job.
     reload: reload it instead of restarting it. prints: a command; the unit is outdated if this prints something else than after the last
-    start, which is kept in the file C(printed).
+    start, which is kept in the file C(printed). clean_up: a command that runs once the unit was stopped because no part lists it any more; it
+    may fail.
     """
 
     name: str
@@ -98,6 +97,7 @@ class Unit:
     reload: bool = False
     prints: tuple[str, ...] = ()
     printed: str | None = None
+    clean_up: tuple[str, ...] = ()
     part: str = ""
 
 
@@ -117,29 +117,6 @@ class Removed:
     part: str = ""
 
 
-@dataclass(frozen=True)
-class Purge:
-    """A folder in which files that match the pattern exist only if they are rows of the document."""
-
-    folder: str
-    pattern: str = "*"
-    part: str = ""
-
-
-@dataclass(frozen=True)
-class Instances:
-    """Components that exist once per name. Those whose names are not in C(keep) are removed with their units and paths.
-
-    marker: pattern of paths, one for each instance; C(*) is the name. units, paths: with C({name}) for the name.
-    """
-
-    marker: str
-    keep: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    part: str = ""
-
-
 ROWS: dict[str, Any] = {
     "accounts": Account,
     "folders": Folder,
@@ -147,8 +124,6 @@ ROWS: dict[str, Any] = {
     "units": Unit,
     "created": Created,
     "removed": Removed,
-    "purge": Purge,
-    "instances": Instances,
 }
 """Kinds of rows by their key in the document."""
 KEYS = {"accounts": "name", "folders": "path", "files": "path", "units": "name", "created": "path"}
@@ -165,8 +140,6 @@ class HostState:
     units: tuple[Unit, ...] = ()
     created: tuple[Created, ...] = ()
     removed: tuple[Removed, ...] = ()
-    purge: tuple[Purge, ...] = ()
-    instances: tuple[Instances, ...] = ()
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], part: str = "") -> HostState:
@@ -192,6 +165,10 @@ class HostState:
     def dump(self) -> str:
         """Return the document as JSON; equal documents give equal texts."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def parts(self) -> set[str]:
+        """Return the parts that own rows."""
+        return {row.part for kind in ROWS for row in getattr(self, kind)}
 
     def of_parts(self, parts: Collection[str]) -> HostState:
         """Return the rows of some parts alone."""
