@@ -42,6 +42,8 @@ def image_faults(host: Host, wanted: Sequence[Sequence[str]]) -> list[str]:
         now = host.image_ids.get(name)
         if now is not None and now["id"] != then.get("id") and now["ref"] == then.get("ref"):
             why.append(f"the image {now['ref']} of {name} is another than that of generation {host.current.number}")
+    if not (host.parts is None or {"images", "service"} & set(host.parts)):
+        return why
     try:
         tags = host.tags()
     except (NoAnswer, Refused) as reason:

@@ -25,7 +25,15 @@ from .._host.host_state import HostState
 from .._host.unit_steps import Seen
 from .._runtime.command import NoAnswer, Run
 
-VERBS = {"stopped": "stop", "started": "start", "restarted": "restart", "reloaded": "reload", "restart_due": "restart"}
+VERBS = (
+    ("stopped", "stop"),
+    ("disabled", "disable"),
+    ("enabled", "enable"),
+    ("started", "start"),
+    ("restarted", "restart"),
+    ("restart_due", "restart"),
+    ("reloaded", "reload"),
+)
 """Steps of units by the result of C(deploy) that lists them."""
 WORDS = {
     "missing": "writes",
@@ -138,20 +146,17 @@ def comparable(state: HostState) -> HostState:
 
 def add_results(found: Differences, job: Deployment, result: dict[str, Any]) -> None:
     """Add the changes that a deployment in check mode would make."""
-    for path in result["written"]:
-        (found.changed if is_present(Path(path)) else found.missing).append(path)
     for diff in job.diffs:
         name, before = str(diff.get("before_header")), diff.get("before")
         if before == "state: absent\n":
             found.missing.append(name)
         elif name.startswith(ACCOUNT):
             found.accounts.append(name)
+    for path in result["written"]:
+        (found.changed if is_present(Path(path)) else found.missing).append(path)
     found.removed += job.removed
     found.starting += result["starting"]
-    listed = {"enable": result["enabled"], "disable": result["disabled"]}
-    listed.update({verb: result[name] for name, verb in VERBS.items()})
-    for verb, units in listed.items():
-        found.units += [(verb, unit) for unit in units if (verb, unit) not in found.units]
+    found.units += [(verb, unit) for name, verb in VERBS for unit in result[name]]
     # A row whose account the host does not have yet.
     if job.changed and not found.any():
         found.obstacles.append("owners of files are no accounts of this host yet")

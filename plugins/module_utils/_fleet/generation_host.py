@@ -294,8 +294,7 @@ class Host:
 
     def stored_text(self, digest: str) -> str:
         """Return the text of a file in the store, empty without one."""
-        place = self.folder / "store" / digest
-        return place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
+        return (self.kept(digest) or b"").decode(errors="replace")
 
     def read_current(self) -> engine.Current:
         """Return which generation the host is."""

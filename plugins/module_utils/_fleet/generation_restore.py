@@ -46,9 +46,8 @@ def restore(host: Host, tools: Tools) -> dict[str, Any]:
             generation_records.set_current(host, replace(host.current, restoring=None))
         return result
     came = host.current.came_from if host.current.number == number else host.current.number
-    before = host.current
     # Noted first, so that a run that is cut off is finished by the next one.
-    generation_records.set_current(host, replace(before, restoring=number))
+    generation_records.set_current(host, replace(host.current, restoring=number))
     for entry in models:
         set_model(host, entry)
     for image, name in tags:
@@ -58,9 +57,6 @@ def restore(host: Host, tools: Tools) -> dict[str, Any]:
         deploy.deploy(job)
     except NotDeployable as refused:
         raise Refused(str(refused)) from refused
-    finally:
-        if not (job.changed or models or tags):  # a disk that is full has left all files as they were
-            generation_records.set_current(host, before)
     restore_receipts(host, manifest)
     retired = tuple(path for path in job.after.retired if host.at(path).exists())
     deployed.save(deployed.Deployed(manifest.state, manifest.checksums, retired))

@@ -162,8 +162,9 @@ def _from_schema_1(found: Mapping[str, Any], stored: Callable[[str], str]) -> di
     state = deployed.from_schema_1({"state": body, "secrets": secrets})
     services = service_names(body["files"])
     units = []
+    texts = {path.rpartition("/")[2]: entry["sha256"] for path, entry in body["files"].items() if f"{SYSTEM}/" in path}
     for unit in state.units:
-        text = stored(str((body["files"].get(f"{SYSTEM}/{unit.name}") or {}).get("sha256")))
+        text = stored(texts.get(unit.name, ""))
         concerned = tuple(sorted(path for path in body["files"] if concerns(unit.name, text, path)))
         units.append(replace(unit, state=_old_state(body["units"][unit.name], unit, services), restart_on=concerned))
     shown = {name: body[name] for name in ("units", "images", "models")}

@@ -62,6 +62,8 @@ def write_bytes(path: Path, content: bytes, mode: int | None = 0o644) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a disk that is full names none
         raise

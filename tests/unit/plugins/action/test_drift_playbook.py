@@ -114,13 +114,14 @@ def said(service: dict[str, Any], **changed: Any) -> dict[str, Any]:
             "units": {},
             "images": {UNIT: {"id": RUNS}},
         },
-        "files": {"changed": changed.get("files", []), "missing": [], "added": [], "attributes": []},
+        "differences": {
+            **{"changed": changed.get("files", []), "missing": [], "added": [], "attributes": [], "moved": {}},
+            "models": [
+                {"repo": REPO, "revision": "main", "commit": COMMIT, "there": True, "wrong": changed.get("wrong", [])}
+            ],
+        },
         "units": {},
-        "moved": {},
-        "models": [
-            {"repo": REPO, "revision": "main", "commit": COMMIT, "there": True, "wrong": changed.get("wrong", [])}
-        ],
-        "receipts": {},
+        "launches": {},
     }
     spark = {
         "services": ["fast", *changed.get("left", [])],
@@ -209,7 +210,7 @@ def test_the_exit_code_goes_by_what_is_asked(controller: Controller) -> None:
 
 def test_the_plan_is_ahead(controller: Controller) -> None:
     service = controller.planned()
-    then = {"receipts": {"fast": {"argv": service["argv"], "env": service["env"]}}}
+    then = {"launches": {"fast": {"argv": service["argv"], "env": service["env"]}}}
     host = said(service)
     host["spark_asked"]["answers"]["deployed"].update(then)
     wanted = {**SERVICE, "args": {"max-num-seqs": 7}, "env": {"VLLM_LOGGING_LEVEL": "hush-hush"}}

@@ -75,7 +75,7 @@ def clean() -> dict[str, Any]:
         "number": 3,
         "at": "2026-11-20T12:00:00+00:00",
         "proven": True,
-        "wanted": "w",
+        "checksums": {"service": "s", "gateway": "g"},
         "facts": {"kernel": "6.17.0-1014-nvidia", "driver": "580.159.03", "dgx_os": "7.5.0"},
         "from": None,
         "restoring": None,
@@ -99,20 +99,22 @@ def clean() -> dict[str, Any]:
         "images": {REF: {"present": True, "id": RUNS}},
         "compared": {
             "recorded": recorded,
-            "files": {"changed": [], "missing": [], "added": [], "attributes": []},
+            "differences": {
+                **{kind: [] for kind in ("changed", "missing", "added", "attributes")},
+                "moved": {},
+                "models": [
+                    {"repo": REPO, "path": None, "revision": "main", "commit": COMMIT, "there": True, "wrong": []},
+                ],
+            },
             "units": copy.deepcopy(recorded["units"]),
-            "moved": {},
-            "models": [
-                {"repo": REPO, "path": None, "revision": "main", "commit": COMMIT, "there": True, "wrong": []},
-            ],
-            "receipts": {"heavy": {"argv": argv(), "env": {"A": "1", "TOKEN": "hush"}, "image": {"ref": REF}}},
+            "launches": {"heavy": {"argv": argv(), "env": {"A": "1", "TOKEN": "hush"}, "image": {"ref": REF}}},
         },
-        "wanted": "w",
+        "checksums": {"service": "s", "gateway": "g"},
     }
 
 
 def findings(known: dict[str, Any]) -> list[dict[str, Any]]:
-    host = drift.Host.read(known["planned"], known["wanted"], known.get("ranks", True))
+    host = drift.Host.read(known["planned"], known["checksums"], known.get("ranks", True))
     heard = host.heard(known["facts"], known["images"], known["compared"])
     return [finding.to_dict() for finding in drift.check(heard)]
 
@@ -162,7 +164,7 @@ def recorded(known: dict[str, Any], **values: Any) -> None:
 
 
 def files(known: dict[str, Any], kind: str, path: str) -> None:
-    known["compared"]["files"][kind].append(path)
+    known["compared"]["differences"][kind].append(path)
 
 
 def both(*changes: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
@@ -220,10 +222,10 @@ CASES: tuple[Case, ...] = (
         "warning",
         "the lock file has bbbbbbbbbbbb",
     ),
-    ("model gone", lambda k: k["compared"]["models"][0].update(there=False, commit=None), "model_gone", "error", f"{REPO}@main"),
+    ("model gone", lambda k: k["compared"]["differences"]["models"][0].update(there=False, commit=None), "model_gone", "error", f"{REPO}@main"),
     (
         "vocabulary gone",
-        lambda k: k["compared"]["models"].append(
+        lambda k: k["compared"]["differences"]["models"].append(
             {"repo": None, "path": "/srv/hf/downloads/446a-o200k", "there": False, "wrong": [], "is_vocabulary": True}
         ),
         "model_gone",
@@ -232,14 +234,14 @@ CASES: tuple[Case, ...] = (
     ),
     (
         "model cut short",
-        lambda k: k["compared"]["models"][0].update(wrong=[f"{n}.bin is missing" for n in range(6)]),
+        lambda k: k["compared"]["differences"]["models"][0].update(wrong=[f"{n}.bin is missing" for n in range(6)]),
         "model_files",
         "error",
         "0.bin is missing, 1.bin is missing, 2.bin is missing, 3.bin is missing and 2 more",
     ),
     (
         "branch moved",
-        lambda k: k["compared"]["moved"].update(
+        lambda k: k["compared"]["differences"]["moved"].update(
             heavy={"repo": REPO, "revision": "main", "was": COMMIT, "is": "f" * 40}
         ),
         "model_moved",
@@ -275,7 +277,7 @@ CASES: tuple[Case, ...] = (
     ("never recorded", lambda k: k["compared"].update(recorded=None), "unrecorded", "info", "no state of this host"),
     ("rollback cut off", lambda k: recorded(k, restoring=2), "restoring", "error", "generation 2 was interrupted"),
     ("taken back", lambda k: recorded(k, **{"from": 5}), "taken_back", "info", "from generation 5 to 3"),
-    ("plan is newer", lambda k: recorded(k, wanted="older"), "plan", "info", "differs from what was deployed"),
+    ("plan is newer", lambda k: recorded(k, checksums={"service": "older", "gateway": "g"}), "plan", "info", "deployed (service)"),
 )  # fmt: skip
 
 
@@ -381,10 +383,10 @@ def test_only_the_image_of_a_launch_is_said_once() -> None:
 
 def test_a_newer_plan_is_not_said_beside_what_it_changes() -> None:
     known = clean()
-    recorded(known, wanted="older")
+    recorded(known, checksums={"service": "older"})
     service(known, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"))
     assert only(known)["rule"] == "drift.launch"
-    assert findings({**known, "wanted": ""})[0]["rule"] == "drift.launch"
+    assert findings({**known, "checksums": {}})[0]["rule"] == "drift.launch"
 
 
 def test_names_of_launches_have_no_values() -> None:
@@ -392,7 +394,7 @@ def test_names_of_launches_have_no_values() -> None:
     service(
         known, fingerprint="x", env={"A": "1", "TOKEN": "very-secret"}, argv=argv(REF, "--api-token", "also-secret")
     )
-    known["compared"]["receipts"]["heavy"]["argv"] = argv("old", "--old=was-secret", mark="other")
+    known["compared"]["launches"]["heavy"]["argv"] = argv("old", "--old=was-secret", mark="other")
     text = json.dumps(findings(known))
     assert "docker run" not in text  # the mark is no option of anybody's
     assert "--api-token" in text and "--old" in text and "env TOKEN" in text and "image" in text
@@ -494,3 +496,13 @@ def test_a_part_that_could_not_be_asked_is_named() -> None:
     found = drift.not_asked("what was deployed", "Missing sudo password\nand more").to_dict()
     assert found["severity"] == "error"
     assert found["message"] == "what was deployed could not be read: Missing sudo password and more"
+
+
+def test_parts_whose_document_changed_are_named() -> None:
+    recorded_then = {"service": "s", "gateway": "g", "host": "h"}
+    assert drift.changed_parts({"service": "s", "gateway": "x", "host": "h"}, recorded_then) == ["gateway"]
+    assert drift.changed_parts({"service": "s", "gateway": "g", "host": "h", "guard": "n"}, recorded_then) == ["guard"]
+    # A part that was removed, and one that never had rows, have the checksum of an empty document.
+    assert drift.changed_parts({"service": "s"}, {"service": "s", "guard": drift.NO_ROWS}) == []
+    assert drift.changed_parts({"service": "s"}, {"service": "s", "guard": "n"}) == ["guard"]
+    assert drift.changed_parts({}, recorded_then) == [] == drift.changed_parts({"service": "x"}, {})

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation, State
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
 
 
 def made(*proven: bool, parents: dict[int, int | None] | None = None) -> dict[int, Generation]:
     return {
-        number: Generation(number, (parents or {}).get(number, number - 1 or None), "", State(), proven=good)
+        number: Generation(number, (parents or {}).get(number, number - 1 or None), "", HostState(), proven=good)
         for number, good in enumerate(proven, start=1)
     }
 
@@ -91,49 +93,85 @@ def test_the_image_of_a_unit() -> None:
     assert generations.images_of_rank(rank) == ["repo/ray:1"] and generations.images_of_rank({}) == []
 
 
-def test_states_are_equal_by_what_was_put_there() -> None:
-    entry = {"sha256": "0", "owner": "root", "group": "root", "mode": "0644"}
-    state = State(
-        files={"/etc/dgxspark/a": entry},
+FILE = {"path": "/etc/dgxspark/a", "digest": "0" * 64, "part": "service"}
+
+
+def test_generations_are_equal_by_what_was_deployed() -> None:
+    state = HostState.from_dict({"files": [FILE, {**FILE, "path": "/etc/dgxspark/b"}]})
+    first = Generation(
+        1,
+        None,
+        "now",
+        state,
         units={"spark-a.service": {"enabled": True, "active": "active"}},
         images={"spark-a.service": {"ref": "x:1", "id": "i"}},
         models={"a": {"repo": "Org/M", "revision": "main", "commit": "1"}},
     )
     units: dict[str, dict[str, Any]] = {"spark-a.service": {"enabled": True, "active": "failed"}}
-    assert state.identity == replace(state, units=units, folders={"/etc/dgxspark": {}}).identity
+    turned = replace(state, files=state.files[::-1])
+    assert first.identity == replace(first, number=2, units=units, state=turned, proven=True).identity
     changes: tuple[dict[str, Any], ...] = (
-        {"files": {"/etc/dgxspark/a": {**entry, "mode": "0600"}}},
-        {"files": {}},
+        {"state": HostState.from_dict({"files": [{**FILE, "mode": "0600"}]})},
+        {"state": HostState()},
         {"units": {"spark-a.service": {"enabled": False, "active": "active"}}},
         {"images": {"spark-a.service": {"ref": "x:1", "id": "j"}}},
         {"models": {"a": {"repo": "Org/M", "revision": "main", "commit": "2"}}},
     )
     for change in changes:
-        assert replace(state, **change).identity != state.identity
-
-
-@pytest.mark.parametrize(
-    ("changed", "enabled", "found"), [(True, False, "stop"), (False, False, ""), (True, True, "restart")]
-)
-def test_a_server_that_is_on_demand_again_does_not_go_on_from_other_files(
-    changed: bool, enabled: bool, found: str
-) -> None:
-    unit = "/etc/systemd/system/spark-ears.service"
-    now = State({unit: {"sha256": "b"}}, units={"spark-ears.service": {"enabled": enabled, "active": "active"}})
-    then = State(
-        {unit: {"sha256": "a" if changed else "b"}},
-        units={"spark-ears.service": {"enabled": enabled, "active": "inactive"}},
-    )
-    todo = generations.steps(now, then, {})
-    assert (todo.stop, todo.restart) == (
-        ["spark-ears.service"] * (found == "stop"),
-        ["spark-ears.service"] * (found == "restart"),
-    )
+        assert replace(first, **change).identity != first.identity
 
 
 def test_a_manifest_of_another_kind_is_refused() -> None:
-    manifest = Generation(1, None, "now", State(), proven=True, wanted="m")
+    state = HostState.from_dict({"files": [FILE], "units": [{"name": "spark-a.service", "restart_on": []}]})
+    manifest = Generation(1, None, "now", state, checksums={"service": "1"}, proven=True, wanted="m")
     assert generations.load(generations.dump(manifest)) == manifest
-    for text in ("[]", "{}", '{"schema": 2}', '{"schema": 1, "number": "x", "state": {}}'):
+    for text in ("[]", "{}", '{"schema": 3}', '{"schema": 1, "number": "x", "state": {}}'):
         with pytest.raises(ValueError, match=r"not a JSON object|schema|no number"):
             generations.load(text)
+
+
+def test_a_generation_of_schema_1_becomes_a_document() -> None:
+    """Units without rows of their own restart for what their text names; links, which nothing makes any more, are left out."""
+    entry = {"sha256": "0" * 64, "owner": "root", "group": "root", "mode": "0600"}
+    units = {"spark-heavy.service": "e" * 64, "spark-cold.service": "e" * 64, "spark-watchdog.service": "w" * 64}
+    files = {
+        **{f"/etc/systemd/system/{name}": {**entry, "sha256": digest} for name, digest in units.items()},
+        **{f"/etc/dgxspark/services/{name}.json": entry for name in ("heavy", "cold")},
+        "/etc/dgxspark/env/heavy.env": entry,
+        "/etc/dgxspark/watchdog/settings.json": entry,
+        "/etc/dgxspark/link": {"link": "/etc/hostname"},
+    }
+    idle = {"enabled": False, "active": "inactive"}
+    state = {
+        "files": files,
+        "folders": {"/etc/dgxspark": {"owner": "root", "group": "root", "mode": "0755"}},
+        "units": {
+            "spark-heavy.service": {"enabled": True, "active": "failed"},
+            "spark-cold.service": idle,
+            "spark-watchdog.service": idle,
+        },
+        "images": {"spark-heavy.service": {"ref": "x", "id": "i"}},
+        "models": {"heavy": {"repo": "Org/M", "revision": "main", "commit": "1"}},
+    }
+    key = {"/etc/dgxspark/secrets/heavy/KEY": {"mark": "m", "owner": "root", "group": "root", "mode": "0600"}}
+    old = {"schema": 1, "number": 4, "parent": 3, "at": "then", "proven": True, "secrets": key, "state": state}
+    texts = {"e" * 64: ENGINE, "w" * 64: WATCHDOG}
+    found = generations.load(json.dumps(old), lambda digest: texts.get(digest, ""))
+    assert (found.number, found.proven, found.held_secrets, found.checksums) == (4, True, False, {})
+    assert found.images == state["images"] and found.models == state["models"] and found.units == state["units"]
+    rows = {file.path: file for file in found.state.files}
+    assert set(rows) == {*files, *key} - {"/etc/dgxspark/link"} and rows[next(iter(key))].secret
+    assert rows["/etc/dgxspark/env/heavy.env"].mode == "0600"
+    by_name = {unit.name: unit for unit in found.state.units}
+    assert {name: unit.state for name, unit in by_name.items()} == {
+        "spark-heavy.service": "started",
+        # One of a set of which one runs would keep the memory that the others need.
+        "spark-cold.service": "stopped",
+        "spark-watchdog.service": "triggered",
+    }
+    assert by_name["spark-heavy.service"].restart_on == (
+        "/etc/dgxspark/env/heavy.env",
+        "/etc/systemd/system/spark-heavy.service",
+    )
+    assert "/etc/dgxspark/watchdog/settings.json" in (by_name["spark-watchdog.service"].restart_on or ())
+    assert generations.load(generations.dump(found)) == found
