@@ -19,8 +19,8 @@ from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATIO
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()

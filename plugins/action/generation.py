@@ -27,8 +27,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults, own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import defaults, own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.generation"
