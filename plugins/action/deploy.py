@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.deploy"
 COLLECTION = Path(__file__).resolve().parents[2]
+OPTIONS = ("state", "weights", "fabric")
+"""Arguments that are no rows."""
 
 
 class ActionModule(HostAction):
@@ -35,20 +37,23 @@ class ActionModule(HostAction):
         # Contents, and checksums of secrets, are no matter for the host's log.
         variables = {**(task_vars or {}), "ansible_no_target_syslog": True}
         state = document_of(plain(self._task.args))
-        contents = {file.path: self._content(file, variables) for file in state.files}
-        files = [_asked(file, contents[file.path]) for file in state.files]
-        result = self._deploy(state, files, variables)
+        contents = {file.path: self._content(file, variables) for file in state.distinct().files if not file.generate}
+        files = [_asked(file, contents.get(file.path)) for file in state.files]
+        # The host needs these contents to tell whether the file differs.
+        needed = {file.path for file in files if file.fill}
+        result = self._deploy(state, _with_contents(files, contents, needed), variables)
         wanted = result.get("wanted")
         if wanted:
-            files = [_sent(file, contents[file.path]) if file.path in wanted else file for file in files]
-            result = self._deploy(state, files, variables)
+            result = self._deploy(state, _with_contents(files, contents, needed | set(wanted)), variables)
         result.pop("invocation", None)
         return result
 
     def _deploy(self, state: HostState, files: Sequence[HostFile], variables: dict[str, Any]) -> dict[str, Any]:
         arguments = {
+            **{key: self._task.args[key] for key in OPTIONS if key in self._task.args},
             **replace(state, files=tuple(files)).to_dict(),
             "part": str(self._task.args.get("part") or ""),
+            "parts": parts_of(plain(self._task.args), state),
             "controller": run_name(str(self._task._uuid)),
         }
         answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=variables)
@@ -83,17 +88,42 @@ def document_of(arguments: Mapping[str, Any]) -> HostState:
             HostState.from_dict(document, str(document.get("part") or part))
             for document in (arguments, *(arguments.get("documents") or []))
         ]
-        return merge(states).distinct()
+        state = merge(states).resolved()
+        state.distinct()  # refuses a file with two contents
     except ValueError as error:
         raise AnsibleActionFail(f"{part}: {error}" if part else str(error)) from error
+    return state
 
 
-def _asked(file: HostFile, content: bytes) -> HostFile:
-    """Return a file as the host is asked about it: by the checksum of its content. A host that has to fill it in gets the content."""
-    asked = replace(file, content=None, source=None, bundled=None, digest=hashlib.sha256(content).hexdigest())
-    return _sent(asked, content) if file.port_range else asked
+def parts_of(arguments: Mapping[str, Any], state: HostState) -> list[str]:
+    """Return the parts that a task deploys entirely.
+
+    :param arguments: of the task
+    :param state: the document that they describe
+    :returns: the argument C(parts); without it the parts that the task, its documents and the rows name
+    """
+    if arguments.get("parts") is not None:
+        return [str(part) for part in arguments["parts"]]
+    documents = arguments.get("documents") or []
+    named = {str(document.get("part") or "") for document in (arguments, *documents)}
+    listed = {str(part) for document in documents for part in document.get("parts") or []}
+    return sorted({*named, *listed, *state.parts()} - {""})
 
 
-def _sent(file: HostFile, content: bytes) -> HostFile:
-    """Return a file with its content."""
-    return replace(file, data=base64.b64encode(content).decode())
+def _asked(file: HostFile, content: bytes | None) -> HostFile:
+    """Return a file as the host is asked about it: by the checksum of its content."""
+    digest = None if content is None else hashlib.sha256(content).hexdigest()
+    return replace(file, content=None, source=None, bundled=None, digest=digest)
+
+
+def _with_contents(files: Sequence[HostFile], contents: Mapping[str, bytes], paths: Collection[str]) -> list[HostFile]:
+    """Return files, some of them with their contents; the content of a file of several parts is sent once."""
+    sent: set[str] = set()
+    rows = []
+    for file in files:
+        if file.path in paths and file.path in contents and file.path not in sent:
+            sent.add(file.path)
+            rows.append(replace(file, data=base64.b64encode(contents[file.path]).decode()))
+        else:
+            rows.append(file)
+    return rows

@@ -10,8 +10,8 @@ name: planned_state
 short_description: The state document of planned parts of a host, as the module deploy takes it
 version_added: 0.1.0
 description:
-  - Returns one document with the accounts, folders, files and units of some parts of a host, and what must not exist for those that are
-    planned as absent. So a playbook deploys several parts with one task.
+  - Returns one document with the accounts, folders, files and units of some parts of a host. A part that is planned as absent has no rows, so
+    M(dgxspark.vllm.deploy) removes it. So a playbook deploys several parts with one task.
   - Role variables that are set for the host count, as in the roles themselves.
 options:
   _terms:
@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: One document; each row names its part.
+  description: One document with its C(parts); each row names its part.
   type: list
   elements: dict
 """
@@ -88,4 +88,4 @@ class LookupModule(LookupBase):
             alone = [addon_documents.addon_document(role, {}, role_variables, read) for role in unplanned]
         except ValueError as error:
             raise AnsibleLookupError(f"planned_state: {error}") from error
-        return [merge([planned, *alone]).to_dict()]
+        return [{**merge([planned, *alone]).to_dict(), "parts": terms}]

@@ -25,14 +25,7 @@ options:
     description:
       - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
         part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component.
-      - Not needed with O(state=absent).
     type: raw
-  state:
-    description: V(absent) returns the document that removes the component, which V(ollama), V(watchdog), V(guard), V(gpu_clocks) and
-      V(relay) have.
-    type: str
-    choices: [present, absent]
-    default: present
   user:
     description: Account that runs the units of V(services), V(speech) and V(ollama).
     type: str
@@ -71,7 +64,7 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import addon_documents, role_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -112,9 +105,8 @@ class LookupModule(LookupBase):
         unknown = [term for term in terms if term not in makers]
         if unknown:
             raise AnsibleLookupError(f"unit_files: {', '.join(unknown)}: known are {', '.join(makers)}")
-        is_absent = self.get_option("state") == "absent"
         try:
-            return [located(planned_state.absent(term) if is_absent else makers[term]()) for term in terms]
+            return [located(makers[term]()) for term in terms]
         except ValueError as error:
             raise AnsibleLookupError(f"unit_files: {error}") from error
 

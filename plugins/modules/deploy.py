@@ -13,10 +13,13 @@ description:
   - Deploys the rows of a state document - accounts, folders, files, units, and what must not exist. Each row belongs to a part, which is
     what one role puts on a host; one task deploys several parts. On a host where nothing has changed that is a single round trip, in which
     no content travels but only checksums.
+  - The host keeps a record of the deployed rows, C(/var/lib/dgxspark/deployed.json). The module removes the rows of O(parts) that the record
+    has and the new document has not; a row that another part still lists stays. A host without a record has that of its current generation.
   - Everything is checked before anything is written. If O(files[].validate) fails, an owner does not exist or a folder is in the place of
     a file, the host is not changed.
-  - "The order is: accounts, folders, contents beside their places, removal of O(instances) and of units with the state V(absent), contents
-    to their places, O(purge), O(removed), units."
+  - "The order is: accounts, folders, contents beside their places, stop of units that leave, contents to their places, removal of files,
+    O(created) paths and folders that leave, O(removed), units, removal of accounts that leave."
+  - A run that is interrupted is completed by the next one, removals included, since the record lists old and new rows until the run is done.
   - All contents are on the disk before the first of the O(files) is replaced. So a full disk leaves all old files in place, and a unit
     that restarts by itself never finds a mixture.
   - A unit is restarted when a file of O(units[].restart_on) was written after the unit was started. So the next run completes a play
@@ -38,16 +41,43 @@ options:
       - The part that rows belong to which name none. Messages begin with it.
     type: str
     default: ''
+  parts:
+    description:
+      - The parts that the task deploys entirely. Their rows of earlier runs that it does not list are removed; a part without rows is removed
+        as a whole.
+      - By default O(part), the parts of O(documents) and those of all rows, except rows without a part. An empty list removes nothing, for a task
+        with some rows of a part.
+      - V("") stands for rows without a part.
+    type: list
+    elements: str
+  state:
+    description:
+      - V(absent) removes everything that the collection put on the host - all recorded rows, units and programs of earlier versions, caches and the
+        records in C(/var/lib/dgxspark). Data of people, the QSFP network, images and weights stay. No rows are given then.
+    type: str
+    choices: [present, absent]
+    default: present
+  weights:
+    description:
+      - With O(state=absent), remove the weights that were downloaded, too. Otherwise they stay with their records, so that a later run can remove
+        them.
+    type: bool
+    default: false
+  fabric:
+    description:
+      - With O(state=absent), remove the relay of the QSFP network and the copies of replaced network files. Not while that network is in place.
+    type: bool
+    default: false
   documents:
     description:
-      - Further documents, mappings with O(part) and the kinds of rows of this module. P(dgxspark.vllm.unit_files#lookup) returns one for a
-        part.
+      - Further documents, mappings with O(part), O(parts) and the kinds of rows of this module. P(dgxspark.vllm.unit_files#lookup) returns one
+        for a part.
     type: list
     elements: dict
     default: []
   accounts:
     description:
-      - Users that belong to the group docker.
+      - Users and their groups.
     type: list
     elements: dict
     default: []
@@ -62,6 +92,16 @@ options:
       shell:
         description: The shell of a system account. Without it, a missing user is a person's, with a home folder.
         type: path
+      groups:
+        description: Groups that the user belongs to besides the own one.
+        type: list
+        elements: str
+        default: [docker]
+      remove:
+        description:
+          - Remove the account once no part lists it any more and no file or folder of the document belongs to it. Only for system accounts.
+        type: bool
+        default: false
       part:
         description: The part that the row belongs to.
         type: str
@@ -86,6 +126,13 @@ options:
         type: str
         choices: [shared, cache, weights]
         default: shared
+      remove:
+        description:
+          - What happens to the folder once no part lists it any more. V(empty) removes it if it is empty, V(whole) with everything in it; V(never)
+            leaves it, such as data of people. A folder that this collection neither made nor named stays in any case.
+        type: str
+        choices: [empty, whole, never]
+        default: empty
       owner:
         description: Its owner.
         type: str
@@ -143,11 +190,21 @@ options:
       device:
         description: A device without which the file must not be there, such as that of a watchdog.
         type: path
-      port_range:
+      fill:
         description:
-          - A text in the content that stands for the range of ports that the kernel gives to outgoing connections. The host replaces it
-            by C(FIRST-LAST).
-        type: str
+          - Values that only the host knows. Each replaces its mark, C(@host:VALUE@), in the content.
+          - V(port_range) is the range of ports that the kernel gives to outgoing connections, as C(FIRST-LAST). V(uid:ACCOUNT) and V(gid:GROUP)
+            are numbers of accounts, V(file:PATH) is the stripped text of another file of the document or the host, for O(files[].secret) alone.
+          - In check mode, a file counts as changed if the host does not have a value yet.
+        type: list
+        elements: str
+        default: []
+      generate:
+        description:
+          - Length of a random text of letters and digits that the host writes if the file is missing, in place of O(files[].content). An existing
+            file keeps its content.
+        type: int
+        default: 0
       validate:
         description:
           - A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
@@ -165,69 +222,27 @@ options:
         default: ''
   removed:
     description:
-      - Files and folders that must not be there, such as those of earlier versions. Folders go with all that is in them.
+      - Files and folders that must not be there, such as those of earlier versions that no record lists. Folders go with all that is in them.
       - A folder that this collection neither made nor named stays, with a warning.
       - Each is a path, or a mapping of C(path) and C(part).
     type: list
     elements: raw
     default: []
-  purge:
+  created:
     description:
-      - Folders in which nothing but O(files) may lie.
+      - Paths that programs of a part create at run time, such as receipts. They are removed once no part lists them any more.
+      - Each is a path, or a mapping of C(path) and C(part).
     type: list
-    elements: dict
+    elements: raw
     default: []
-    suboptions:
-      folder:
-        description: The folder. Folders below it are looked through as well.
-        type: path
-        required: true
-      pattern:
-        description: Only files whose names match this are meant.
-        type: str
-        default: "*"
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
-  instances:
-    description:
-      - For components of which a host has several by the same pattern. Those that are there and not in O(instances[].keep) are
-        stopped and removed before anything else happens. Each entry is one such pattern.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      marker:
-        description: A pattern of files, one for each instance; the part that C(*) stands for is its name.
-        type: str
-        required: true
-      keep:
-        description: Names that stay.
-        type: list
-        elements: str
-        default: []
-      units:
-        description: The units of an instance, with C({name}) in them.
-        type: list
-        elements: str
-        default: []
-      paths:
-        description: What belongs to an instance beside its marker and the files of its units, with C({name}) in it.
-        type: list
-        elements: str
-        default: []
-      part:
-        description: The part that the row belongs to.
-        type: str
-        default: ''
   controller:
     description: Set by the action plugin; who runs this, for those who have to wait.
     type: str
     default: ''
   units:
     description:
-      - Units of systemd, in the order in which they are started. They are stopped in the opposite order.
+      - Units of systemd, in the order in which they are started. They are stopped in the opposite order. A unit that leaves the document is
+        stopped and disabled. A service that stays and holds the port of a socket that leaves is restarted.
     type: list
     elements: dict
     default: []
@@ -239,9 +254,9 @@ options:
       state:
         description:
           - Whether it runs. V(triggered) leaves that to what starts it, as sockets do, and stops it where it runs from older files than those
-            on the disk. V(absent) stops and disables it, and removes its file.
+            on the disk.
         type: str
-        choices: [started, stopped, triggered, absent]
+        choices: [started, stopped, triggered]
         default: started
       enabled:
         description: Whether it starts at boot. Left out, that stays as it is.
@@ -280,6 +295,12 @@ options:
       printed:
         description: The file of the host in which the output of O(units[].prints) is kept.
         type: path
+      clean_up:
+        description:
+          - A program of the host with its arguments that runs after the unit was stopped because no part lists it any more. It may fail.
+        type: list
+        elements: str
+        default: []
       wait:
         description: Wait until systemd has carried the job out.
         type: bool
@@ -313,11 +334,12 @@ EXAMPLES = r"""
 
 - name: Remove the watchdog
   dgxspark.vllm.deploy:
-    part: watchdog
-    removed: [/etc/dgxspark/watchdog, /usr/local/libexec/dgxspark/spark_watchdog.py]
-    units:
-      - name: spark-watchdog.service
-        state: absent
+    parts: [watchdog]
+  become: true
+
+- name: Remove everything of the collection, except weights and the QSFP network
+  dgxspark.vllm.deploy:
+    state: absent
   become: true
 
 - name: Deploy two parts in one task
@@ -347,12 +369,17 @@ removed:
   type: list
   elements: str
   sample: []
-instances_removed:
-  description: Names of the O(instances) that were removed, or would be.
-  returned: success
+left:
+  description: Paths that stay with O(state=absent), each with C(path) and C(why).
+  returned: with O(state=absent)
   type: list
-  elements: str
-  sample: []
+  elements: dict
+  sample: [{"path": "/srv/huggingface", "why": "not empty: mine"}]
+freed_bytes:
+  description: Bytes of the weights that were removed, or would be.
+  returned: with O(state=absent)
+  type: int
+  sample: 16397000000
 started:
   description: Units that were started, or would be.
   returned: success
@@ -391,12 +418,18 @@ starting:
   sample: []
 """
 
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deploy, host_lock, made, staging
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    deploy,
+    deployed,
+    host_lock,
+    made,
+    reset,
+    staging,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused, Tools
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
@@ -406,10 +439,18 @@ OWNER = {
     "group": {"type": "str", "default": "root"},
 }
 PART = {"part": {"type": "str", "default": ""}}
-ACCOUNT = {"name": {"type": "str", "required": True}, "home": {"type": "path"}, "shell": {"type": "path"}, **PART}
+ACCOUNT = {
+    "name": {"type": "str", "required": True},
+    "home": {"type": "path"},
+    "shell": {"type": "path"},
+    "groups": {"type": "list", "elements": "str", "default": ["docker"]},
+    "remove": {"type": "bool", "default": False},
+    **PART,
+}
 FOLDER = {
     "path": {"type": "path", "required": True},
     "holds": {"type": "str", "choices": list(made.KINDS), "default": "shared"},
+    "remove": {"type": "str", "choices": ["empty", "whole", "never"], "default": "empty"},
     **OWNER,
     "mode": {"type": "str", "default": "0755"},
     **PART,
@@ -423,7 +464,8 @@ FILE = {
     "mode": {"type": "str", "default": "0644"},
     "secret": {"type": "bool", "default": False, "no_log": False},
     "device": {"type": "path"},
-    "port_range": {"type": "str"},
+    "fill": {"type": "list", "elements": "str", "default": []},
+    "generate": {"type": "int", "default": 0},
     "validate": {"type": "str"},
     "digest": {"type": "str"},
     "data": {"type": "str", "no_log": True},
@@ -431,7 +473,7 @@ FILE = {
 }
 UNIT = {
     "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["started", "stopped", "triggered", "absent"], "default": "started"},
+    "state": {"type": "str", "choices": ["started", "stopped", "triggered"], "default": "started"},
     "enabled": {"type": "bool"},
     "restart_on": {"type": "list", "elements": "path"},
     "outdated": {"type": "bool", "default": False},
@@ -441,14 +483,7 @@ UNIT = {
     "reload_on": {"type": "list", "elements": "path", "default": []},
     "prints": {"type": "list", "elements": "str", "default": []},
     "printed": {"type": "path"},
-    **PART,
-}
-PURGE = {"folder": {"type": "path", "required": True}, "pattern": {"type": "str", "default": "*"}, **PART}
-INSTANCES = {
-    "marker": {"type": "str", "required": True},
-    "keep": {"type": "list", "elements": "str", "default": []},
-    "units": {"type": "list", "elements": "str", "default": []},
-    "paths": {"type": "list", "elements": "str", "default": []},
+    "clean_up": {"type": "list", "elements": "str", "default": []},
     **PART,
 }
 
@@ -460,13 +495,16 @@ def rows(options: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 ARGUMENTS: dict[str, Any] = {
     "part": {"type": "str", "default": ""},
+    "parts": {"type": "list", "elements": "str"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "weights": {"type": "bool", "default": False},
+    "fabric": {"type": "bool", "default": False},
     "documents": {"type": "list", "elements": "dict", "default": []},
     "accounts": rows(ACCOUNT),
     "folders": rows(FOLDER),
     "files": rows(FILE, mutually_exclusive=[("content", "source", "bundled")]),
+    "created": {"type": "list", "elements": "raw", "default": []},
     "removed": {"type": "list", "elements": "raw", "default": []},
-    "purge": rows(PURGE),
-    "instances": rows(INSTANCES),
     "controller": {"type": "str", "default": ""},
     "units": rows(UNIT),
 }
@@ -485,14 +523,24 @@ def tools_of(module: AnsibleModule) -> Tools:
 
 def run(module: AnsibleModule) -> dict[str, Any]:
     """Deploy the document while the host is locked; returns the results."""
-    state = HostState.from_dict(module.params, module.params["part"]).distinct()
+    params = module.params
+    state = HostState.from_dict(params, params["part"])
+    parts = params["parts"]
+    if parts is None:
+        parts = sorted({params["part"], *state.parts()} - {""})
     deploy.check(state)
-    job = Deployment(state, tools_of(module))
-    with host_lock.held(module) as locked, host_lock.noted(module.params["controller"], locked) as noted:
+    with host_lock.held(module) as locked, host_lock.noted(params["controller"], locked) as noted:
+        before = deployed.load(warn=module.warn)
+        if params["state"] == "absent":
+            job = reset.everything(before, tools_of(module), params["fabric"])
+        else:
+            job = Deployment(state, tools_of(module), parts, before)
         try:
             if locked:
-                staging.sweep(more={Path(file.path).parent for file in state.files})
+                staging.sweep(more=job.file_folders())
             result = deploy.deploy(job)
+            if params["state"] == "absent":
+                result |= reset.remove_rest(job, params["weights"], params["fabric"])
         finally:
             noted["changed"] = job.changed
     return {"changed": job.changed, "removed": job.removed, "diff": job.diffs, **result}

@@ -40,7 +40,7 @@ def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
     table = render_template("firewall/firewall.nft.j2", values)
     values = {"__firewall_nft": NFT, "__firewall_file": TABLE_FILE}
     unit = render_template(f"firewall/{FIREWALL_UNIT}.j2", values)
-    ports = {"port_range": planning.HOST_RANGE} if planned["ranges"] else {}
+    ports = {"fill": ["port_range"]} if planned["ranges"] else {}
     return {
         "folders": [{"path": "/etc/dgxspark"}, {"path": "/var/lib/dgxspark"}],
         "files": [
@@ -56,8 +56,11 @@ def firewall(planned: Mapping[str, Any]) -> dict[str, Any]:
                 "restart_on": [TABLE_FILE],
                 "prints": TABLE_COMMAND,
                 "printed": LISTING,
+                # A stop of the unit deletes the table; one that was stopped or failed before may have left it.
+                "clean_up": [NFT, "delete", "table", "inet", "dgxspark"],
             }
         ],
+        "created": [LISTING],
     }
 
 

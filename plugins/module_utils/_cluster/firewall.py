@@ -12,6 +12,7 @@ from typing import Any
 
 from .._common import plain_data
 from .._common.findings import Finding
+from .._host.host_state import mark_of
 from . import endpoints, sockets
 
 ABSENT: dict[str, Any] = {
@@ -30,7 +31,7 @@ CLOSED = ("6379-6399", "8265", "10001-19999", "29400-29600")
 
 The table has these, and the range from which the kernel of the host takes ports.
 """
-HOST_RANGE = "@EPHEMERAL-PORTS@"
+HOST_RANGE = mark_of("port_range")
 """Stands for that range until the host fills it in."""
 PORT, ADDRESS = re.compile(r"[0-9]{1,5}"), re.compile(r"[0-9A-Fa-f.:]+(/[0-9]{1,3})?")
 FORMS: dict[str, tuple[str, re.Pattern[str], str]] = {

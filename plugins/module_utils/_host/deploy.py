@@ -3,31 +3,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make a host equal to a state document.
 
-In this order: read and check everything; accounts; folders; stage all contents; remove instances and units; put the contents in place; remove
-files; reload systemd; stop, disable, enable, start and restart units. Nothing is written before everything was checked, and no file is
-replaced before all contents are on the disk.
+In this order: read and check everything; record what will be deployed beside what is; accounts; folders; stage all contents; stop units that
+leave; put the contents in place; remove files and folders that leave; reload systemd; stop, disable, enable, start and restart units; remove
+accounts that leave; record what is deployed. Nothing is written before everything was checked, and no file is replaced before all contents are
+on the disk.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import deploy_accounts, deploy_files, deploy_removal, deploy_units
+from . import deploy_accounts, deploy_files, deploy_fill, deploy_removal, deploy_units, deployed
 from .deployment import Deployment, Refused
-from .host_state import HostFile, HostState, Unit
+from .host_state import HostFile, HostState
 
 
 def check(state: HostState) -> None:
-    """Refuse a document with a file without content, or with a marker without a name."""
+    """Refuse a document with a file without content."""
     for file in state.files:
-        if file.digest is None:
+        if file.digest is None and not file.generate:
             raise Refused(f"{file.path} has neither content nor source; give one of them", file.part)
-    for rule in state.instances:
-        if (rule.marker.count("*"), Path(rule.marker).name.count("*")) != (1, 1):
-            text = f"instances.marker is {rule.marker}; its last part needs exactly one *, for the name"
-            raise Refused(text, rule.part)
 
 
 def deploy(job: Deployment) -> dict[str, Any]:
@@ -37,32 +33,39 @@ def deploy(job: Deployment) -> dict[str, Any]:
     :returns: results of the module, or C(wanted), paths of contents that the host needs, with nothing done yet
     :raises Refused: where something is in the way
     """
-    unwanted = [unit for unit in job.state.units if unit.state == "absent"]
-    units = tuple(unit for unit in job.state.units if unit.state != "absent")
-    state = deploy_files.without_missing_devices(replace(job.state, units=units))
-    job.state = deploy_files.with_port_range(state)
+    job.state, values = deploy_fill.fill(deploy_files.without_missing_devices(job.state))
     if not job.check:
         deploy_files.check_owners(job.state)
+        deploy_fill.check(job, values)
     differing = deploy_files.differing(job.state)
-    missing = [file.path for file in differing if file.data is None]
+    missing = {file.path for file in differing if file.data is None} | set(values.wanted)
     if missing:
-        return {"wanted": missing}
+        return {"wanted": sorted(missing)}
+    leaving = deploy_removal.plan(job)
     if not job.check:
-        deploy_files.validate(job, differing)
+        deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
         if differing and job.state.units:
             # A systemd that hangs is found out before the first write.
             deploy_units.ask(job, [unit.name for unit in job.state.units])
+        deploy_removal.save_both(job)
     joined = deploy_accounts.make_accounts(job)
+    late = {file.path: file for file in deploy_fill.fill_late(job)}
+    if late:
+        differing = deploy_files.differing(job.state)
+        deploy_files.validate(job, [file for file in differing if file.path in late])
+        leaving = deploy_removal.plan(job)
     deploy_files.make_folders(job)
-    gone, stopped, written = _replace(job, differing, unwanted)
-    deploy_removal.purge(job)
+    stopped, written = _replace(job, differing, leaving)
+    deploy_removal.remove_rows(job, leaving)
     for row in job.state.removed:
         deploy_removal.remove(job, Path(row.path), row.part)
     todo = deploy_units.bring(job, written)
+    deploy_removal.remove_accounts(job, leaving)
+    if not job.check:
+        deployed.save(job.after)
     return {
         "joined": joined,
         "written": written,
-        "instances_removed": gone,
         "started": todo.start,
         "restarted": todo.restart,
         "reloaded": todo.reload,
@@ -72,23 +75,15 @@ def deploy(job: Deployment) -> dict[str, Any]:
     }
 
 
-def _replace(
-    job: Deployment, differing: list[HostFile], unwanted: list[Unit]
-) -> tuple[list[str], list[str], list[str]]:
-    """Stage all contents, remove instances and units, then rename the contents to their places.
+def _replace(job: Deployment, differing: list[HostFile], leaving: HostState) -> tuple[list[str], list[str]]:
+    """Stage all contents, stop units that leave, whose memory the new ones need, then rename the contents to their places.
 
-    :returns: names of removed instances, units that were stopped, and paths that were written
+    :returns: units that were stopped, and paths that were written
     """
-    gone: list[str] = []
-    stopped: list[str] = []
     try:
         if not job.check:
             deploy_files.stage(job, differing)
-        for rule in job.state.instances:
-            names, units = deploy_removal.remove_instances(job, rule)
-            gone += names
-            stopped += units
-        stopped += deploy_removal.remove_units(job, [unit.name for unit in unwanted])
-        return gone, stopped, deploy_files.put_in_place(job, differing)
+        stopped = deploy_removal.stop_units(job, leaving)
+        return stopped, deploy_files.put_in_place(job, differing)
     finally:
         deploy_files.unstage(job)

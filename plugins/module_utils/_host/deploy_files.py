@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import shlex
 from collections.abc import Iterable, Sequence
@@ -14,36 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import made, staging
-from .deployment import Deployment, Refused, group_exists, is_folder, is_present, user_exists
+from .deploy_fill import content_of
+from .deployment import Deployment, Refused, digest_of, group_exists, is_folder, is_present, user_exists
 from .file_times import stamp_written
-from .host_state import Folder, HostFile, HostState, Removed
+from .host_state import Folder, HostFile, HostState
 
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 NOT_FOUND = 127  # exit code for a program that is missing
 SHOWN_BYTES = 100_000  # of a file, in a diff
 
 
 def without_missing_devices(state: HostState) -> HostState:
-    """Return the document for a host that lacks some devices: files for those are removed."""
-    lacking = [file for file in state.files if file.device and not Path(file.device).exists()]
-    return replace(
-        state,
-        files=tuple(file for file in state.files if file not in lacking),
-        removed=(*state.removed, *(Removed(file.path, file.part) for file in lacking)),
-    )
-
-
-def with_port_range(state: HostState) -> HostState:
-    """Return the document with the port range of the kernel in the contents that ask for it."""
-    return replace(state, files=tuple(_filled(file) if file.port_range and file.data else file for file in state.files))
-
-
-def _filled(file: HostFile) -> HostFile:
-    ports = "-".join(PORT_RANGE.read_text(encoding="ascii").split())
-    content = content_of(file).replace(str(file.port_range).encode(), ports.encode())
-    return replace(
-        file, data=base64.b64encode(content).decode(), digest=hashlib.sha256(content).hexdigest(), port_range=None
-    )
+    """Return the document for a host that lacks some devices: without the files for those."""
+    return replace(state, files=tuple(file for file in state.files if not file.device or Path(file.device).exists()))
 
 
 def differing(state: HostState) -> list[HostFile]:
@@ -179,7 +159,7 @@ def put_in_place(job: Deployment, files: Sequence[HostFile]) -> list[str]:
 def show(job: Deployment, file: HostFile) -> None:
     """Record the difference between the content on the disk and the new one for C(--diff)."""
     path, new = Path(file.path), content_of(file)
-    if file.secret:
+    if file.secret or file.generate:
         job.note(file.path, "a secret\n" if is_present(path) else "", "a new secret\n")
         return
     old = path.read_bytes() if path.is_file() else b""
@@ -187,15 +167,3 @@ def show(job: Deployment, file: HostFile) -> None:
         job.note(file.path, f"{len(old)} bytes\n", f"{len(new)} other bytes\n")
     else:
         job.note(file.path, old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))
-
-
-def digest_of(path: Path) -> str | None:
-    """Return the SHA-256 of a regular file, None for anything else."""
-    if path.is_symlink() or not path.is_file():
-        return None
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def content_of(file: HostFile) -> bytes:
-    """Return the content that the controller has sent."""
-    return base64.b64decode(file.data or "")

@@ -1,30 +1,133 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Removes files and folders, strangers in purged folders, units, and instances with their units."""
+"""Removes the rows that a new document leaves out, and paths that must not exist."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from . import deploy_units, deployment, host_lock, made
+from . import deploy_accounts, deploy_units, deployed, deployment, host_lock, made
+from .deployed import Deployed
 from .deployment import Deployment, is_folder, is_present
-from .host_state import Instances
+from .host_state import Created, Folder, HostFile, HostState
 
 
-def remove(job: Deployment, path: Path, part: str) -> None:
+def plan(job: Deployment) -> HostState:
+    """Return the rows that this run removes, and set C(job.after) to the record as it will be then."""
+    before, rows = job.before, job.rows()
+    # Rows of parts that are not deployed entirely come in addition.
+    state = deployed.rows_after(before.state, rows.of_parts(job.parts), job.parts)
+    state = deployed.union(state, rows)
+    leaving = deployed.removed_rows(before.state, state, job.parts)
+    owned: list[Folder | HostFile] = [*state.files, *state.folders]
+    owners = {name for row in owned for name in (row.owner, row.group)}
+    kept = tuple(account for account in leaving.accounts if account.name in owners)
+    listed = {file.path for file in state.files}
+    keys = {*before.retired, *(file.path for file in leaving.files if file.secret)} - listed
+    retired = _needed_keys(keys)
+    files = {file.path: file for file in leaving.files} | {
+        path: HostFile(path, secret=True) for path in before.retired if path in keys
+    }
+    checksums = {**before.checksums, **deployed.checksums(job.sent, job.parts)}
+    state = replace(state, accounts=(*state.accounts, *kept))
+    job.after = Deployed(deployed.without_contents(state), checksums, tuple(sorted(retired)))
+    return replace(
+        leaving,
+        accounts=tuple(account for account in leaving.accounts if account not in kept),
+        files=tuple(file for path, file in files.items() if path not in retired),
+    )
+
+
+def save_both(job: Deployment) -> None:
+    """Write the record with all rows from before and after this run, so that the next run completes one that is interrupted."""
+    if job.check or job.after == job.before:
+        return
+    state = deployed.union(job.after.state, job.before.state)
+    checksums = {part: text for part, text in job.before.checksums.items() if part not in job.parts}
+    deployed.save(Deployed(state, checksums, tuple({*job.before.retired, *job.after.retired})))
+
+
+def _needed_keys(paths: set[str]) -> set[str]:
+    """Return the key files that a generation of the host names."""
+    generations = (made.state_dir() / "generations").glob("[0-9]*.json") if paths else ()
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in generations]
+    return {path for path in paths if any(json.dumps(path, ensure_ascii=False) in text for text in texts)}
+
+
+def stop_units(job: Deployment, leaving: HostState) -> list[str]:
+    """Stop and disable units that leave, the last started first; returns the names of those that ran."""
+    names = [unit.name for unit in leaving.units]
+    if not names:
+        return []
+    seen = deploy_units.ask(job, names)
+    running = [name for name in reversed(names) if seen[name].active not in ("inactive", "failed")]
+    deploy_units.systemctl(job, "stop", running)
+    _release_ports(job, [name for name in names if name.endswith(".socket")], names)
+    deploy_units.systemctl(job, "disable", [name for name in names if seen[name].enabled])
+    failed = [name for name in names if seen[name].active == "failed"]
+    if not job.check:
+        if failed:
+            job.run(["systemctl", "reset-failed", *failed])
+        for unit in leaving.units:
+            if unit.clean_up:
+                job.run(list(unit.clean_up))
+    return running
+
+
+def _release_ports(job: Deployment, sockets: list[str], leaving: list[str]) -> None:
+    """Stop or restart services that stay and hold the ports of sockets that leave: they got them from systemd at their start."""
+    if not sockets:
+        return
+    command = ["systemctl", "show", "--no-pager", "--value", "--property=Triggers", "--", *sockets]
+    names = {name for name in job.run(command)[1].split() if name.endswith(".service")} - set(leaving)
+    if not names:
+        return
+    active = [name for name, unit in deploy_units.ask(job, sorted(names)).items() if unit.active == "active"]
+    # Those of this document are started from their new files.
+    started = {unit.name for unit in job.state.units if unit.state == "started"}
+    deploy_units.systemctl(job, "stop", [name for name in active if name in started])
+    deploy_units.systemctl(job, "restart", [name for name in active if name not in started])
+
+
+def remove_rows(job: Deployment, leaving: HostState) -> None:
+    """Remove the files, created paths and folders that leave, folders deepest first."""
+    rows: list[HostFile | Created] = [*leaving.files, *leaving.created]
+    for row in rows:
+        remove(job, Path(row.path), row.part)
+    for folder in sorted(leaving.folders, key=lambda row: (-row.path.count("/"), row.path)):
+        remove_folder(job, folder)
+
+
+def remove_folder(job: Deployment, folder: Folder) -> None:
+    """Remove a folder of ours that no part lists any more, as C(Folder.remove) says; links are not followed."""
+    path = Path(folder.path)
+    if folder.remove == "never" or not is_folder(path) or not made.is_own(folder.path):
+        return
+    if folder.remove == "whole":
+        remove(job, path, folder.part)
+        return
+    gone = set(job.removed) if job.check else set()
+    if all(str(entry) in gone for entry in path.iterdir()):
+        remove(job, path, folder.part, emptied=True)
+
+
+def remove(job: Deployment, path: Path, part: str, emptied: bool = False) -> None:
     """Remove a file, or a folder of ours with all that is in it; links are not followed.
 
     :param job: the deployment
     :param path: of the file or folder
     :param part: that names it, for the warning about a folder that stays
+    :param emptied: the folder is empty, in check mode once the rest of this run is done
     """
     if not is_present(path):
         return
     noted = made.folders().get(os.path.realpath(path)) if is_folder(path) else None
-    if is_folder(path) and (not made.is_own(str(path)) or (noted == "shared" and any(path.iterdir()))):
+    if is_folder(path) and (not made.is_own(str(path)) or (noted == "shared" and not emptied and any(path.iterdir()))):
         job.tools.warn(
             f"{part}: {path} stays, since this collection did not make what is in it; remove it by hand if it is not needed"
         )
@@ -45,53 +148,8 @@ def remove(job: Deployment, path: Path, part: str) -> None:
         path.unlink()
 
 
-def purge(job: Deployment) -> None:
-    """Remove files that are no rows of the document from folders of C(purge), and folders that become empty by that."""
-    rows = {file.path for file in job.state.files}
-    for rule in job.state.purge:
-        folder = Path(rule.folder)
-        strangers = [
-            path for path in sorted(folder.rglob(rule.pattern)) if not is_folder(path) and str(path) not in rows
-        ]
-        for path in strangers:
-            remove(job, path, rule.part)
-            while not job.check and path.parent != folder and not any(path.parent.iterdir()):
-                path = path.parent
-                path.rmdir()
-
-
-def remove_units(job: Deployment, names: list[str]) -> list[str]:
-    """Stop and disable units and remove their files; returns the names of those that ran.
-
-    :param job: the deployment
-    :param names: of units, in the order in which they are started
-    """
-    if not names:
-        return []
-    seen = deploy_units.ask(job, names)
-    running = [name for name in reversed(names) if seen[name].active not in ("inactive", "failed")]
-    deploy_units.systemctl(job, "stop", running)
-    deploy_units.systemctl(job, "disable", [name for name in names if seen[name].enabled])
-    for name in names:
-        remove(job, deployment.SYSTEM / "system" / name, job.part_of([name]))
-    failed = [name for name in names if seen[name].active == "failed"]
-    if failed and not job.check:
-        job.run(["systemctl", "reset-failed", *failed])
-    return running
-
-
-def remove_instances(job: Deployment, rule: Instances) -> tuple[list[str], list[str]]:
-    """Remove the instances of one kind that the document does not keep; returns their names, and the units that ran."""
-    folder, pattern = Path(rule.marker).parent, Path(rule.marker).name
-    head, tail = pattern.split("*", 1)
-    markers = {path.name[len(head) : len(path.name) - len(tail)]: path for path in folder.glob(pattern)}
-    gone = sorted(set(markers) - set(rule.keep))
-    units = [unit.replace("{name}", name) for name in gone for unit in rule.units]
-    job.parts.update(dict.fromkeys(units, rule.part))
-    stopped = remove_units(job, units)
-    for name in gone:
-        for path in rule.paths:
-            remove(job, Path(path.replace("{name}", name)), rule.part)
-        # Last, so that a run that is cut off is finished by the next one.
-        remove(job, markers[name], rule.part)
-    return gone, stopped
+def remove_accounts(job: Deployment, leaving: HostState) -> None:
+    """Remove the system accounts that leave and that the document said to remove."""
+    for account in leaving.accounts:
+        if account.remove:
+            deploy_accounts.remove_account(job, account)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import grp
+import hashlib
 import os
 import pwd
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .._runtime.command import Run
 from . import host_lock, staging
+from .deployed import Deployed
 from .host_state import HostState
 
 SYSTEM = Path("/etc/systemd")
@@ -48,17 +50,38 @@ class Tools:
 
 
 class Deployment:
-    """The document, the tools, and a record of the changes; in check mode, of the changes that would be made."""
+    """The document, the tools, and a record of the changes; in check mode, of the changes that would be made.
 
-    def __init__(self, state: HostState, tools: Tools) -> None:
-        self.state, self.tools = state, tools
+    state: the document, each row once. before: the record of what is deployed. after: the record as it will be. parts: whose rows go if the
+    document has them no more.
+    """
+
+    def __init__(
+        self, state: HostState, tools: Tools, parts: Collection[str] = (), before: Deployed | None = None
+    ) -> None:
+        self.state, self.tools, self.parts = state.distinct(), tools, parts
+        self.before = before or Deployed()
+        self.after = self.before
+        self.sent = state.resolved()
         self.run, self.check = tools.run, tools.check
         self.changed = False
         self.diffs: list[dict[str, Any]] = []
         self.removed: list[str] = []
         self.staged: dict[str, Path] = {}
         self.reload = False  # systemd has to read its files again
-        self.parts = {unit.name: unit.part for unit in state.units}
+        self.part_of_unit = {unit.name: unit.part for unit in (*self.before.state.units, *state.units)}
+
+    def rows(self) -> HostState:
+        """Return the rows of the document as they are on this host, those that parts share once for each part."""
+        digests = {file.path: file.digest for file in self.state.files}
+        files = (
+            replace(file, digest=digests[file.path], data=None) for file in self.sent.files if file.path in digests
+        )
+        return replace(self.sent, files=tuple(files))
+
+    def file_folders(self) -> set[Path]:
+        """Return the folders of all files, in which a killed run may have left contents."""
+        return {Path(file.path).parent for file in (*self.before.state.files, *self.state.files)}
 
     def note(self, path: str, before: str, after: str) -> None:
         """Record one difference for C(--diff).
@@ -71,7 +94,7 @@ class Deployment:
 
     def part_of(self, units: Iterable[str]) -> str:
         """Return the parts that name some units, for messages."""
-        return ", ".join(dict.fromkeys(self.parts[name] for name in units if self.parts.get(name)))
+        return ", ".join(dict.fromkeys(self.part_of_unit[name] for name in units if self.part_of_unit.get(name)))
 
     def touch(self, path: Path) -> None:
         """Record that a file has changed."""
@@ -94,6 +117,13 @@ def is_present(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Tell whether this is a folder itself, not a link to one."""
     return path.is_dir() and not path.is_symlink()
+
+
+def digest_of(path: Path) -> str | None:
+    """Return the SHA-256 of a regular file, None for anything else."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def user_exists(name: str) -> bool:

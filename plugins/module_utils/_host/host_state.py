@@ -37,8 +37,7 @@ class HostFile:
 
     On the controller, the content is C(content), a text, C(source), a file of the controller, or C(bundled), a file of this
     collection. The host gets C(digest), its SHA-256, and C(data), the content in base64, once it asks for it. device: the file is left out
-    on a host without this device. port_range: a text in the content that stands for the range of ports that the kernel gives to outgoing
-    connections; the host fills it in. validate: a command that has to accept the file, with C(%s) for its path.
+    on a host without this device. validate: a command that has to accept the file, with C(%s) for its path.
 
     fill: values that only the host knows, which replace their marks in the content (C(mark_of)): C(port_range), C(uid:ACCOUNT), C(gid:ACCOUNT),
     and, in a secret file alone, C(file:PATH), the stripped text of another file of the document. generate: letters and digits of a random
@@ -54,7 +53,6 @@ class HostFile:
     mode: str = "0644"
     secret: bool = False
     device: str | None = None
-    port_range: str | None = None
     validate: str | None = None
     fill: tuple[str, ...] = ()
     generate: int = 0
@@ -82,10 +80,11 @@ class Account:
 class Unit:
     """A unit of systemd; units are started in the order of their rows.
 
-    state: C(started), C(stopped), C(triggered) or C(absent). restart_on: paths whose change restarts it, None for all files of its part.
+    state: C(started), C(stopped) or C(triggered). restart_on: paths whose change restarts it, None for all files of its part.
     outdated: it is known to run from older files. defer: report a restart that is due instead of doing it. wait: wait for the job.
     reload: reload it instead of restarting it. reload_on: paths whose change reloads it. prints: a command; the unit is outdated if this
-    prints something else than after the last start, which is kept in the file C(printed).
+    prints something else than after the last start, which is kept in the file C(printed). clean_up: a command that runs once the unit was
+    stopped because no part lists it any more; it may fail.
     """
 
     name: str
@@ -99,6 +98,7 @@ class Unit:
     reload_on: tuple[str, ...] = ()
     prints: tuple[str, ...] = ()
     printed: str | None = None
+    clean_up: tuple[str, ...] = ()
     part: str = ""
 
 
@@ -118,29 +118,6 @@ class Removed:
     part: str = ""
 
 
-@dataclass(frozen=True)
-class Purge:
-    """A folder in which files that match the pattern exist only if they are rows of the document."""
-
-    folder: str
-    pattern: str = "*"
-    part: str = ""
-
-
-@dataclass(frozen=True)
-class Instances:
-    """Components that exist once per name. Those whose names are not in C(keep) are removed with their units and paths.
-
-    marker: pattern of paths, one for each instance; C(*) is the name. units, paths: with C({name}) for the name.
-    """
-
-    marker: str
-    keep: tuple[str, ...] = ()
-    units: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    part: str = ""
-
-
 ROWS: dict[str, Any] = {
     "accounts": Account,
     "folders": Folder,
@@ -148,10 +125,10 @@ ROWS: dict[str, Any] = {
     "units": Unit,
     "created": Created,
     "removed": Removed,
-    "purge": Purge,
-    "instances": Instances,
 }
 """Kinds of rows by their key in the document."""
+KEYS = {"accounts": "name", "folders": "path", "files": "path", "units": "name", "created": "path"}
+"""Field that identifies a row, by its kind; other kinds leave nothing on a host."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +141,6 @@ class HostState:
     units: tuple[Unit, ...] = ()
     created: tuple[Created, ...] = ()
     removed: tuple[Removed, ...] = ()
-    purge: tuple[Purge, ...] = ()
-    instances: tuple[Instances, ...] = ()
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], part: str = "") -> HostState:
@@ -192,24 +167,32 @@ class HostState:
         """Return the document as JSON; equal documents give equal texts."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
+    def parts(self) -> set[str]:
+        """Return the parts that own rows."""
+        return {row.part for kind in ROWS for row in getattr(self, kind)}
+
     def of_parts(self, parts: Collection[str]) -> HostState:
         """Return the rows of some parts alone."""
         return HostState(**{kind: tuple(row for row in getattr(self, kind) if row.part in parts) for kind in ROWS})
+
+    def resolved(self) -> HostState:
+        """Return the document with the files that each unit is restarted for."""
+        units = tuple(
+            unit if unit.restart_on is not None else replace(unit, restart_on=self._files_of(unit.part))
+            for unit in self.units
+        )
+        return replace(self, units=units)
 
     def distinct(self) -> HostState:
         """Return the document with each row once, where parts share files, and with the files that each unit is restarted for.
 
         :raises ValueError: for a file that is listed with two contents or two modes
         """
-        units = tuple(
-            unit if unit.restart_on is not None else replace(unit, restart_on=self._files_of(unit.part))
-            for unit in self.units
-        )
         once: dict[str, Any] = {}
-        for kind, rows in {**vars(self), "units": units}.items():
+        for kind, rows in vars(self.resolved()).items():
             first: dict[Any, Any] = {}
             for row in rows:
-                first.setdefault(replace(row, part=""), row)
+                first.setdefault(_comparable(row), row)
             once[kind] = tuple(first.values())
         paths = [file.path for file in once["files"]]
         twice = sorted({path for path in paths if paths.count(path) > 1})
@@ -230,6 +213,11 @@ def merge(states: Iterable[HostState]) -> HostState:
     """Return one document with the rows of all, in their order."""
     every = list(states)
     return HostState(**{kind: tuple(row for state in every for row in getattr(state, kind)) for kind in ROWS})
+
+
+def _comparable(row: Any) -> Any:
+    """Return a row without its part, and without its content: that is sent once for all parts."""
+    return replace(row, part="", data=None) if isinstance(row, HostFile) else replace(row, part="")
 
 
 def _listed(rows: Any) -> list[Any]:

@@ -111,26 +111,13 @@ def services(
         "folders": [*folders, *beside["folders"]],
         "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *beside["files"]],
         "units": [*map(_service_state, items), *beside["units"]],
-        # Remove services that are no longer planned. Sockets go first: an engine may take over their port.
-        "instances": [
-            *beside["instances"],
-            {
-                "marker": "/etc/dgxspark/services/*.json",
-                "keep": [item.name for item in items],
-                "units": ["spark-{name}.service"],
-                # Files of a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: until
-                # then a rollback needs them, and generations keep no keys.
-                "paths": [
-                    "/etc/dgxspark/env/{name}.env",
-                    "/etc/dgxspark/files/{name}",
-                    "/var/lib/dgxspark/receipts/{name}.json",
-                    "/var/lib/dgxspark/starts/{name}.json",
-                ],
-            },
-        ],
-        # Files that no engine uses any more.
-        "purge": [{"folder": "/etc/dgxspark/files"}],
+        "created": [*(path for item in items for path in _created(item)), *beside["created"]],
     }
+
+
+def _created(item: PlannedService) -> list[str]:
+    """Return the files that programs write for one service."""
+    return [f"/var/lib/dgxspark/{folder}/{item.name}.json" for folder in ("receipts", "starts")]
 
 
 def _own_files(item: PlannedService) -> list[File]:
@@ -230,13 +217,15 @@ DEMAND_DRAIN_SECONDS = 300
 
 
 def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return the sockets of engines and speech servers on demand, and the program that answers there; see C(services).
+    """Return the sockets of engines on demand, and the program that answers there and at the sockets of speech servers; see C(services).
 
-    Without such a service all of it is removed. Ranks behind the first one have sockets at which the first one wakes them.
+    Ranks behind the first one have sockets at which the first one wakes them. The part of the speech servers has their sockets: it gives back the
+    port of one that is no longer on demand before the server itself takes it.
     """
     woken = [item for item in items if _is_woken(item)]
     waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
     ports = {item.name: (item.host, item.port) for item in waiting}
+    own_ports = dict(ports)
     ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
     sockets = [f"spark-{name}.socket" for name in ports]
     settings = f"{DEMAND_ETC}/settings.json"
@@ -244,38 +233,37 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         "folders": [],
         "files": [rank_socket_unit(item) for item in woken],
         "units": [_of_own_files(f"spark-{item.name}.socket", [rank_socket_unit(item)]) for item in woken],
-        "instances": [
-            {
-                "marker": f"{SYSTEM}/spark-*.socket",
-                "keep": [*ports, *(item.name for item in woken)],
-                "units": ["spark-{name}.socket"],
-            },
-            {
-                "marker": f"{DEMAND_ETC}/*.json",
-                "keep": ["settings"] if ports else [],
-                "units": ["spark-on-demand.service"],
-                "paths": [DEMAND_PROGRAM, f"{LIBRARY}/_runtime/on_demand.py", DEMAND_STATE, DEMAND_RUN],
-            },
-        ],
+        "created": [],
     }
     if not ports:
         return component
     imported = library("on_demand")
-    component["folders"] = [*_folders(DEMAND_ETC, DEMAND_STATE), *imported["folders"]]
+    component["folders"] = [
+        *_folders(DEMAND_ETC),
+        {"path": DEMAND_STATE, "remove": "whole"},
+        *imported["folders"],
+    ]
     files = [
         *imported["files"],
         _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
         _file(settings, json_file(_demand_settings(waiting, servers))),
-        *(socket_unit(name, *place) for name, place in ports.items()),
+        *(socket_unit(name, *place) for name, place in own_ports.items()),
         demand_unit(sockets),
     ]
     component["files"] += files
+    component["created"] = [DEMAND_RUN]
     component["units"] += [
-        # Started by the program's unit, which systemd hands them to; it cannot take one more while it runs.
-        *({**_of_own_files(name, [{"path": f"{SYSTEM}/{name}"}]), "state": "triggered"} for name in sockets),
-        _of_own_files("spark-on-demand.service", files),
+        *map(_socket_state, own_ports),
+        _of_own_files("spark-on-demand.service", [*files, *({"path": f"{SYSTEM}/{name}"} for name in sockets)]),
     ]
     return component
+
+
+def _socket_state(name: str) -> dict[str, Any]:
+    """Return the unit of the socket of a service on demand. name: of the service."""
+    unit = f"spark-{name}.socket"
+    # Started by the unit of the program, to which systemd hands it; that one cannot take one more while it runs.
+    return {**_of_own_files(unit, [{"path": f"{SYSTEM}/{unit}"}]), "state": "triggered"}
 
 
 PLANNED = ("idle_seconds", "minimum_seconds", "priority", "set", "hold_seconds", "while_loading", "retry_seconds")
@@ -411,7 +399,7 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
         unit = f"{SYSTEM}/{item['unit']}"
         files += [
             _file(f"{SPEECH_ETC}/{item['name']}.json", json_file(item["settings"])),
-            *([_file(f"{SPEECH_ETC}/{item['name']}.port", f"{item['port']}\n")] if item.get("on_demand") else []),
+            *([socket_unit(item["name"], item["listen"], item["port"])] if item.get("on_demand") else []),
             _file(item["env_file"], environment_file(item["env"]), group=user, mode="0640"),
             _verified(speech_unit(item, user)),
             *_secrets(item["secrets"]),
@@ -425,31 +413,14 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
                 "restart_on": [item["env_file"], unit, *(secret["path"] for secret in item["secrets"])],
             }
         )
+        if item.get("on_demand"):
+            units.append(_socket_state(item["name"]))
+    state = "/var/lib/dgxspark/speech"
     return {
         "folders": folders,
         "files": files,
         "units": units,
-        # The sockets of servers that are no longer on demand go before these take their ports; the role services has put them there.
-        "ports": [
-            {
-                "marker": f"{SPEECH_ETC}/*.port",
-                "keep": [item["name"] for item in planned if item.get("on_demand")],
-                "units": ["spark-{name}.socket"],
-            }
-        ],
-        "instances": [
-            {
-                "marker": f"{SPEECH_ETC}/*.json",
-                "keep": [item["name"] for item in planned],
-                "units": ["spark-{name}.service"],
-                "paths": [
-                    f"{SPEECH_ETC}/{{name}}.env",
-                    "/etc/dgxspark/secrets/speech/{name}",
-                    "/var/lib/dgxspark/speech/{name}",
-                    "/var/lib/dgxspark/speech/{name}.proved.json",
-                ],
-            }
-        ],
+        "created": [f"{state}/{item['name']}{end}" for item in planned for end in ("", ".proved.json")],
     }
 
 
@@ -495,7 +466,7 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
     return {
         "folders": [
             {"path": OLLAMA_ETC, "mode": "0750", "group": user},
-            {"path": planned["models_dir"], "holds": "weights"},
+            {"path": planned["models_dir"], "holds": "weights", "remove": "never"},
             *library("ollama")["folders"],
         ],
         "files": [
@@ -522,7 +493,11 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the folders, files and unit of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
     name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
     return {
-        "folders": [*_folders("/etc/dgxspark/watchdog", "/var/lib/dgxspark/watchdog"), *library("watchdog")["folders"]],
+        "folders": [
+            *_folders("/etc/dgxspark/watchdog"),
+            {"path": "/var/lib/dgxspark/watchdog", "remove": "whole"},
+            *library("watchdog")["folders"],
+        ],
         # Without restart_on: a change of any of these files restarts it, also one that another role installs.
         "files": [
             *library("watchdog")["files"],
@@ -546,7 +521,11 @@ def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
         _verified(_unit(name, "guard/spark-guard.service.j2", **values)),
     ]
     return {
-        "folders": [*_folders("/etc/dgxspark/guard", "/var/lib/dgxspark/guard"), *library("guard")["folders"]],
+        "folders": [
+            *_folders("/etc/dgxspark/guard"),
+            {"path": "/var/lib/dgxspark/guard", "remove": "whole"},
+            *library("guard")["folders"],
+        ],
         "files": files,
         "units": [_of_own_files(name, files)],
     }
@@ -559,7 +538,7 @@ BOARD_WATCHDOG = "/dev/watchdog0"
 def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     """Return drop-ins that keep a host in reach; see C(services).
 
-    planned: C(ssh_mib), C(sessions_mib), C(journal_mib), C(hardware_watchdog_seconds), 0 or missing for none. Drop-ins that are not planned are in C(removed).
+    planned: C(ssh_mib), C(sessions_mib), C(journal_mib), C(hardware_watchdog_seconds), 0 or missing for none.
     """
     ssh, sessions, journal = (int(planned.get(f"{key}_mib") or 0) for key in ("ssh", "sessions", "journal"))
     seconds = int(planned.get("hardware_watchdog_seconds") or 0)
@@ -581,7 +560,6 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "folders": _folders(*(folder for folder, _name, size, _values in drop_ins if size)),
         "files": files,
-        "removed": [f"{folder}/{DROP_IN}" for folder, _name, size, _values in drop_ins if not size],
         "units": [],
     }
 
@@ -605,7 +583,10 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     """
     user = variables["host_user"]
     return {
-        "accounts": {user: dict(ACCOUNT), **{name: {} for name in variables["host_docker_users"] if name != user}},
+        "accounts": {
+            user: {**ACCOUNT, "remove": True},
+            **{name: {} for name in variables["host_docker_users"] if name != user},
+        },
         "folders": [
             {
                 "path": variables["host_hf_home"],
@@ -645,7 +626,7 @@ def render(
     :param addons: the plan of add-on services
     :param variables: variables of roles that are set for the host, by name; others have the defaults of the roles
     :returns: arguments of the module deploy: C(folders), C(files) with C(content), C(template), C(source), a file of the
-        controller, or C(bundled), a file of this collection, C(units), C(instances) and C(purge); of the host C(accounts), too
+        controller, or C(bundled), a file of this collection, C(units) and C(created); of the host C(accounts), too
     :raises ValueError: for a value that no environment file can hold; the plan refuses that by name before
     """
     settings, beside = planned["settings"], addons or {}

@@ -169,9 +169,10 @@ def test_several_parts_are_deployed_by_one_task(host: Host) -> None:
     assert "shared.py is listed twice" in host.run(code=2, documents=documents)["msg"]
     shared["content"] = "2"
     assert host.run(V, documents=documents)["restarted"] == ["a.service", "b.service"]
-    # A part goes while others stay.
-    documents[0] = {"part": "a", "removed": [host.path("a")], "units": [{"name": "a.service", "state": "absent"}]}
+    # A part goes while others stay, with the file that they share.
+    documents[0] = {"part": "a"}
     gone = host.run(V, documents=documents)
+    assert Path(host.path("shared.py")).exists()
     assert gone["removed"] == [host.path("a")] and gone["stopped"] == ["a.service"] and gone["restarted"] == []
     broken = [*documents, {"part": "d", "units": [{"name": "broken.service"}]}]
     assert host.run(code=2, documents=broken)["msg"].startswith("d: systemctl start broken.service failed")
@@ -182,7 +183,7 @@ def test_a_unit_is_reloaded_for_its_files_and_for_what_its_program_prints(host: 
     table.write_text("as loaded\n")
     ports = "-".join(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     arguments: dict[str, Any] = {
-        "files": [host.file("a", "close @PORTS@\n", port_range="@PORTS@", validate="/bin/grep -q close %s")],
+        "files": [host.file("a", "close @host:port_range@\n", fill=["port_range"], validate="/bin/grep -q close %s")],
         "units": [
             {"name": "a.service", "reload": True, "prints": ["/bin/cat", str(table)], "printed": host.path("printed")}
         ],
@@ -195,7 +196,7 @@ def test_a_unit_is_reloaded_for_its_files_and_for_what_its_program_prints(host: 
     assert host.run(V, "--check", **arguments)["reloaded"] == ["a.service"] and host.calls() == []
     assert host.run(V, **arguments)["reloaded"] == ["a.service"] and host.calls() == ["reload -- a.service"]
     assert not host.run(V, **arguments)["changed"]
-    arguments["files"][0]["content"] = "close all of @PORTS@\n"
+    arguments["files"][0]["content"] = "close all of @host:port_range@\n"
     again = host.run(V, "--diff", **arguments)
     assert again["reloaded"] == ["a.service"] and again["restarted"] == [] and f"+close all of {ports}" in host.printed
     assert not host.run(V, **arguments)["changed"]
@@ -287,61 +288,36 @@ def test_a_unit_that_does_not_start_is_explained(host: Host) -> None:
     assert host.calls() == ["reset-failed broken.service", "start -- broken.service"]
 
 
-def test_strangers_are_removed(host: Host) -> None:
-    deep = Path(host.path("engine/x/old.py"))
-    deep.parent.mkdir(parents=True)
-    deep.write_text("old")
-    kept = Path(host.path("engine/notes.txt"))
-    kept.write_text("mine")
-    arguments: dict[str, Any] = {
-        "files": [host.file("engine/new.py", "1")],
-        "purge": [{"folder": host.path("engine"), "pattern": "*.py"}],
-    }
-    assert host.run(V, "--check", **arguments)["removed"] == [str(deep)] and deep.exists()
-    assert host.run(V, **arguments)["removed"] == [str(deep)]
-    assert not deep.parent.exists() and kept.exists() and Path(host.path("engine/new.py")).exists()
-
-
-def test_instances_that_are_not_kept_go_first(host: Host) -> None:
-    etc = Path(host.path(""))
-    etc.mkdir()
-    for name in ("old", "new"):
-        (etc / f"{name}.json").write_text("{}")
-        (etc / f"{name}.env").write_text("A=1")
-        (host.units / f"spark-{name}.service.state").write_text("active\n")
-    result = host.run(
-        V,
-        instances=[
-            {"marker": f"{etc}/none-*.json", "keep": [], "units": ["spark-none-{name}.service"]},
-            {
-                "marker": f"{etc}/*.json",
-                "keep": ["new"],
-                "units": ["spark-{name}.service"],
-                "paths": [f"{etc}/{{name}}.env"],
-            },
-        ],
-    )
-    assert result["instances_removed"] == ["old"] and result["stopped"] == ["spark-old.service"]
-    assert sorted(path.name for path in etc.iterdir()) == ["new.env", "new.json"]
-    assert host.calls() == ["stop -- spark-old.service"]
-
-
-def test_absent(host: Host) -> None:
-    arguments: dict[str, Any] = {"files": [host.file("a", "1")], "units": [{"name": "a.service", "enabled": True}]}
-    host.run(V, **arguments)
+def test_what_the_document_has_no_more_is_removed(host: Host) -> None:
+    files = [host.file(name, "1") for name in ("a", "b", "old.service")]
+    units = [{"name": name, "enabled": True} for name in ("a.service", "old.service")]
+    host.run(V, files=files, units=units, created=[host.path("receipt")])
     host.calls()
-    Path(host.path("theirs")).mkdir()
-    host.run(V, folders=[{"path": host.path("state"), "holds": "cache", **OWNER}])
+    Path(host.path("receipt")).write_text("{}")
+    theirs = Path(host.path("theirs"))
+    theirs.write_text("mine")
+    less: dict[str, Any] = {"files": files[:1], "units": units[:1]}
+    check = host.run(V, "--check", "--diff", **less)
+    removed = [host.path(name) for name in ("b", "old.service", "receipt")]
+    assert check["removed"] == removed and check["stopped"] == ["old.service"] and host.calls() == []
+    assert "-state: present" in host.printed and "+state: absent" in host.printed
+    result = host.run(V, **less)
+    assert result["removed"] == removed and result["stopped"] == ["old.service"] and result["restarted"] == []
+    assert host.calls() == ["stop -- old.service", "disable -- old.service"]
+    assert not host.run(V, **less)["changed"] and theirs.exists()
+    # Another part knows nothing of this one.
+    assert not host.run(V, part="other", folders=[])["changed"] and Path(host.path("a")).exists()
+    assert host.run(V, parts=["thing"], part="", folders=[])["removed"] == [host.path("a")] and theirs.exists()
+
+
+def test_removed_paths_go_and_folders_of_others_stay(host: Host) -> None:
+    Path(host.path("theirs")).mkdir(parents=True)
+    host.run(V, part="state", folders=[{"path": host.path("state"), "holds": "cache", **OWNER}])
     Path(host.path("state"), "compiled").write_text("1")
-    gone: dict[str, Any] = {
-        "removed": [host.path("a"), host.path("state"), host.path("theirs")],
-        "units": [{"name": "a.service", "state": "absent"}],
-    }
+    gone: dict[str, Any] = {"removed": [host.path("state"), host.path("theirs")], "folders": []}
     result = host.run(V, **gone)
     assert "theirs stays, since this collection did not make what is in it" in host.printed.replace("\n", " ")
-    assert Path(host.path("theirs")).is_dir()
-    assert result["removed"] == [host.path("a"), host.path("state")] and result["stopped"] == ["a.service"]
-    assert host.calls() == ["stop -- a.service", "disable -- a.service"]
+    assert Path(host.path("theirs")).is_dir() and result["removed"] == [host.path("state")]
     assert not host.run(V, **gone)["changed"]
 
 
@@ -354,4 +330,3 @@ def test_wrong_input_is_named(host: Host) -> None:
     assert "twice" in host.run(code=2, files=[host.file("a", "1"), host.file("a", "2")])["msg"]
     Path(host.path("d")).mkdir(parents=True)
     assert "is a folder" in host.run(code=2, files=[host.file("d", "1")])["msg"]
-    assert "exactly one *" in host.run(code=2, instances=[{"marker": "/etc/x*.json"}, {"marker": "/etc/x.json"}])["msg"]

@@ -76,7 +76,10 @@ def test_the_files_of_units_that_go_are_removed(call: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(deployment, "SYSTEM", tmp_path)
     monkeypatch.setattr(deploy.command, "runner", lambda _module: systemctl)
-    result = call(units=[{"name": unit.name, "state": "absent"}])
+    row = {"name": unit.name, "restart_on": []}
+    call(files=[file(unit, "[Service]\n")], units=[row])
+    calls.clear()
+    result = call()
     assert result.get("changed") is True, result
     assert not unit.exists() and calls[:3] == ["show", "stop", "disable"] and "daemon-reload" in calls
 

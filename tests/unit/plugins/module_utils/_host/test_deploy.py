@@ -8,8 +8,11 @@ from __future__ import annotations
 import base64
 import grp
 import hashlib
+import json
 import os
 import pwd
+from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     deploy,
-    deploy_files,
+    deploy_accounts,
     deploy_removal,
     deploy_units,
+    deployed,
     deployment,
+    made,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused, Tools
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
@@ -29,12 +34,20 @@ OWNER = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.ge
 SHOWN = "Id=x\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n"
 
 
-def job_of(run: Any, document: dict[str, Any], check: bool = False) -> Deployment:
+def state_of(document: dict[str, Any]) -> HostState:
     for file in document.get("files") or []:
-        content = file.pop("content").encode()
-        file.update(OWNER, digest=hashlib.sha256(content).hexdigest(), data=base64.b64encode(content).decode())
-    tools = Tools(lambda argv, *_seconds: run(argv), lambda *_args: False, print, check, "/tmp")
-    return Deployment(HostState.from_dict(document, "thing").distinct(), tools)
+        if "content" in file:
+            content = file.pop("content").encode()
+            file.update(digest=hashlib.sha256(content).hexdigest(), data=base64.b64encode(content).decode())
+        file.update(OWNER)
+    return HostState.from_dict(document, "thing")
+
+
+def job_of(
+    run: Any, document: dict[str, Any], check: bool = False, parts: Sequence[str] = ("thing",), warn: Any = print
+) -> Deployment:
+    tools = Tools(lambda argv, *_seconds: run(argv), lambda *_args: False, warn, check, "/tmp")
+    return Deployment(state_of(document), tools, parts, deployed.load())
 
 
 @pytest.fixture
@@ -92,17 +105,166 @@ def test_contents_that_the_host_lacks_are_asked_for_before_anything_is_done(fake
         deploy.check(HostState.from_dict({"files": [{"path": "/a"}]}))
 
 
-def test_a_file_for_a_device_that_is_missing_goes(tmp_path: Path) -> None:
-    files = [{"path": "/a", "device": str(tmp_path)}, {"path": "/b", "device": str(tmp_path / "none")}]
-    state = deploy_files.without_missing_devices(HostState.from_dict({"files": files}, "guard"))
-    assert [file.path for file in state.files] == ["/a"]
-    assert [(row.path, row.part) for row in state.removed] == [("/b", "guard")]
+def test_a_file_for_a_device_that_is_missing_goes(fake_run: Any, tmp_path: Path) -> None:
+    device = tmp_path / "device"
+    device.touch()
+    document: dict[str, Any] = {"files": [{"path": str(tmp_path / "a"), "content": "1", "device": str(device)}]}
+    assert deploy.deploy(job_of(fake_run, deepcopy(document)))["written"] == [str(tmp_path / "a")]
+    device.unlink()
+    job = job_of(fake_run, deepcopy(document))
+    assert deploy.deploy(job)["written"] == [] and job.removed == [str(tmp_path / "a")]
+    job = job_of(fake_run, document)
+    deploy.deploy(job)
+    assert not job.changed
 
 
-def test_a_failed_unit_that_goes_is_forgotten(system: Path, fake_run: Any) -> None:
-    fake_run.on("systemctl show", SHOWN.replace("active", "failed", 1)).on("systemctl")
-    (system / "a.service").write_text("[Service]\n")
-    job = job_of(fake_run, {"units": [{"name": "a.service", "state": "absent"}]})
-    assert deploy_removal.remove_units(job, ["a.service"]) == []
-    assert [call[1:] for call in fake_run.calls[1:]] == [["disable", "--", "a.service"], ["reset-failed", "a.service"]]
-    assert job.removed == [str(system / "a.service")] and job.reload
+def test_a_failed_unit_that_leaves_is_forgotten(system: Path, fake_run: Any) -> None:
+    fake_run.on("systemctl show", SHOWN).on("systemctl")
+    path = system / "a.service"
+    unit = {"name": "a.service", "clean_up": ["/usr/bin/clean", "a"]}
+    deploy.deploy(job_of(fake_run, {"files": [{"path": str(path), "content": "a"}], "units": [unit]}))
+    fake_run.calls.clear()
+    fake_run.on("systemctl show", SHOWN.replace("active", "failed", 1)).on("/usr/bin/clean", rc=1)
+    job = job_of(fake_run, {})
+    assert deploy.deploy(job)["stopped"] == [] and job.removed == [str(path)] and job.reload
+    assert [call[1:] for call in fake_run.calls[1:]] == [
+        ["disable", "--", "a.service"],
+        ["reset-failed", "a.service"],
+        ["a"],
+        ["daemon-reload"],
+    ]
+
+
+def test_rows_that_leave_go_in_order_and_before_new_units_start(
+    system: Path, fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etc = tmp_path / "etc"
+    monkeypatch.setattr(made, "OWN", (*made.OWN, str(etc)))
+    fake_run.on("systemctl show", f"{SHOWN}\n{SHOWN}").on("systemctl")
+    names = ["first.service", "second.service"]
+    files = [{"path": str(system / name), "content": name} for name in names]
+    folders = [
+        {"path": str(etc), **OWNER},
+        {"path": str(etc / "deep"), **OWNER},
+        {"path": str(etc / "kept"), "remove": "never"},
+    ]
+    files.append({"path": str(etc / "deep/a"), "content": "1"})
+    created = [str(etc / "receipt")]
+    before = {"files": files, "folders": folders, "units": [{"name": name} for name in names], "created": created}
+    deploy.deploy(job_of(fake_run, before))
+    (etc / "receipt").write_text("{}")
+    events: list[str] = []
+    whole = deploy_removal.remove
+
+    def remove(job: Deployment, path: Path, *rest: Any, **more: Any) -> None:
+        events.append(path.name)
+        whole(job, path, *rest, **more)
+
+    monkeypatch.setattr(deploy_removal, "remove", remove)
+    fake_run.on("systemctl show", f"{SHOWN}\n{SHOWN}").calls.clear()
+    check = job_of(fake_run, {}, check=True)
+    assert deploy.deploy(check)["stopped"] == names[::-1] and (etc / "deep/a").exists()
+    assert [call[1] for call in fake_run.calls] == ["show"]
+    events.clear()
+    job = job_of(fake_run, {})
+    assert deploy.deploy(job)["stopped"] == names[::-1]
+    assert events == [*names, "a", "receipt", "deep"] and etc.is_dir() and (etc / "kept").is_dir()
+    # A check lists the same, folders that become empty included.
+    assert check.removed == job.removed and [diff["after"] for diff in job.diffs] == ["state: absent\n"] * 5
+    verbs = [call[1:] for call in fake_run.calls if call[1] != "show"]
+    assert verbs == [["stop", "--", *names[::-1]], ["disable", "--", *names], ["daemon-reload"]]
+
+
+def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(system: Path, fake_run: Any) -> None:
+    shown = SHOWN.replace("Id=x", "Id=a.socket")
+    fake_run.on("systemctl show", shown).on("systemctl")
+    deploy.deploy(job_of(fake_run, {"units": [{"name": "a.socket", "state": "triggered"}]}))
+    fake_run.on("systemctl show --no-pager --value", "holder.service\n").calls.clear()
+    deploy.deploy(job_of(fake_run, {}))
+    calls = [call[1:] for call in fake_run.calls if call[1] != "show"]
+    assert calls == [["stop", "--", "a.socket"], ["restart", "--", "holder.service"], ["disable", "--", "a.socket"]]
+
+
+def test_files_of_others_stay_when_their_folder_leaves(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    theirs.mkdir()
+    monkeypatch.setattr(made, "OWN", (*made.OWN, str(ours)))
+    folders = [{"path": str(ours), **OWNER}, {"path": str(theirs), "remove": "whole", **OWNER}]
+    deploy.deploy(job_of(fake_run, {"folders": folders}))
+    for folder in (ours, theirs):
+        (folder / "mine.txt").write_text("x")
+    job = job_of(fake_run, {})
+    deploy.deploy(job)
+    assert job.removed == [] and (ours / "mine.txt").exists() and (theirs / "mine.txt").exists()
+
+
+def test_an_empty_list_of_parts_removes_nothing_and_the_record_keeps_its_rows(fake_run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    deploy.deploy(job_of(fake_run, {"files": [{"path": str(path), "content": "1"}]}))
+    before = deployed.load()
+    deploy.deploy(job_of(fake_run, {"files": [{"path": str(tmp_path / "b"), "content": "1"}]}, parts=()))
+    after = deployed.load()
+    assert path.exists() and before is not None and after is not None
+    assert [file.path for file in after.state.files] == [str(path), str(tmp_path / "b")]
+    assert (
+        after.checksums
+        == before.checksums
+        == {"thing": deployed.checksum(state_of({"files": [{"path": str(path), "content": "1"}]}))}
+    )
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 1, "state": {"files": [{"name": "x"}]}}'])
+def test_without_a_readable_record_nothing_is_removed_and_a_new_one_is_written(
+    fake_run: Any, tmp_path: Path, text: str
+) -> None:
+    document: dict[str, Any] = {"files": [{"path": str(tmp_path / "a"), "content": "1"}]}
+    deploy.deploy(job_of(fake_run, deepcopy(document)))
+    whole = deployed.record_path().read_text()
+    deployed.record_path().write_text(text)
+    job = job_of(fake_run, deepcopy(document))
+    deploy.deploy(job)
+    assert not job.changed and deployed.record_path().read_text() == whole
+
+
+def test_a_key_is_kept_while_a_generation_names_it(fake_run: Any, tmp_path: Path) -> None:
+    keys = [tmp_path / "needed", tmp_path / "unneeded"]
+    generation = made.state_dir() / "generations/4.json"
+    generation.parent.mkdir(parents=True)
+    generation.write_text(json.dumps({"secrets": {str(keys[0]): {}}}))
+    deploy.deploy(job_of(fake_run, {"files": [{"path": str(key), "content": "k", "secret": True} for key in keys]}))
+    job = job_of(fake_run, {})
+    deploy.deploy(job)
+    record = deployed.load()
+    assert job.removed == [str(keys[1])] and record is not None and record.retired == (str(keys[0]),)
+    # It comes back with its row, and goes with the generation.
+    deploy.deploy(job_of(fake_run, {"files": [{"path": str(keys[0]), "content": "k", "secret": True}]}))
+    record = deployed.load()
+    assert record is not None and record.retired == ()
+    deploy.deploy(job_of(fake_run, {}))
+    generation.unlink()
+    job = job_of(fake_run, {}, parts=["other"])
+    deploy.deploy(job)
+    assert job.removed == [str(keys[0])] and not keys[0].exists()
+
+
+def test_an_account_goes_once_nothing_belongs_to_it(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_run.on("/usr/sbin")
+    user = OWNER["owner"]
+    account = {"name": user, "groups": [], "remove": True}
+    other = {"files": [{"path": str(tmp_path / "a"), "content": "1", "part": "other"}]}
+    deploy.deploy(job_of(fake_run, {"accounts": [account], **other}, parts=["thing", "other"]))
+    monkeypatch.setattr(deploy_accounts, "FIRST_PERSON", 2**32)
+    deploy.deploy(job_of(fake_run, {}))
+    assert fake_run.calls == []
+    monkeypatch.setattr(deploy_accounts, "FIRST_PERSON", 0)
+    deploy.deploy(job_of(fake_run, {}, parts=["thing", "other"]))
+    assert fake_run.calls == []  # a person's
+    monkeypatch.setattr(deploy_accounts, "FIRST_PERSON", 2**32)
+    deploy.deploy(job_of(fake_run, {"accounts": [account]}))
+    job = job_of(fake_run, {})
+    deploy.deploy(job)
+    assert fake_run.calls == [["/usr/sbin/userdel", "--", user]] and job.removed == [f"account {user}"]

@@ -15,9 +15,8 @@ DOCUMENT: dict[str, Any] = {
     "folders": [{"path": "/etc/a", "mode": "0750"}],
     "files": [{"path": "/etc/a/one", "content": "1"}, {"path": "/etc/a/key", "source": "/keys/one", "secret": True}],
     "units": [{"name": "a.service", "enabled": True}],
+    "created": ["/var/lib/a.json"],
     "removed": ["/etc/old"],
-    "purge": [{"folder": "/etc/a"}],
-    "instances": [{"marker": "/etc/a/*.json", "keep": ["x"], "units": ["a-{name}.service"]}],
 }
 
 

@@ -343,9 +343,14 @@ def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
     }
     assert states["spark-ears.service"] == ("triggered", False) and states["spark-ears.socket"] == ("triggered", True)
     assert states["spark-talk.service"] == states["spark-on-demand.service"] == ("started", True)
-    # One that is no longer on demand has its socket removed before it takes the port.
-    assert made["speech"]["ports"][0]["keep"] == ["ears"] and made["services"]["instances"][0]["keep"] == ["ears"]
-    assert files["/etc/dgxspark/speech/ears.port"] == "8765\n" and "/etc/dgxspark/speech/talk.port" not in files
+    # The part of the server itself has its socket: it removes that before the server takes the port.
+    sockets = {
+        name: [unit["name"] for unit in made[name]["units"] if unit["name"].endswith(".socket")] for name in made
+    }
+    assert sockets["speech"] == ["spark-ears.socket"] and "spark-ears.socket" not in sockets["services"]
+    program = next(unit for unit in made["services"]["units"] if unit["name"] == "spark-on-demand.service")
+    assert "/etc/systemd/system/spark-ears.socket" in program["restart_on"]
+    assert "/etc/systemd/system/spark-talk.socket" not in files
 
 
 def test_ports_and_sets_of_speech_servers_are_checked_with_those_of_engines() -> None:
@@ -449,7 +454,6 @@ def test_the_first_rank_wakes_the_others_by_their_sockets() -> None:
     # systemd starts no socket while what it wakes runs, so a new one ends the rank first.
     of_unit = next(unit for unit in made["units"] if unit["name"] == "spark-pair.service")
     assert "/etc/systemd/system/spark-pair.socket" in of_unit["restart_on"]
-    assert made["instances"][0]["keep"] == [each["name"] for each in planned] and made["instances"][1]["keep"] == []
 
 
 def test_a_cluster_that_is_always_there_keeps_its_units() -> None:
@@ -458,7 +462,7 @@ def test_a_cluster_that_is_always_there_keeps_its_units() -> None:
         files, made = files_of(planned[host]["services"])
         assert "/etc/systemd/system/spark-pair.socket" not in files
         assert "Restart=always\n" in files["/etc/systemd/system/spark-pair.service"]
-        assert made["instances"][0]["keep"] == []
+        assert [unit["name"] for unit in made["units"]] == ["spark-pair.service"]
 
 
 def test_each_combination_fits_on_every_host_that_it_spans() -> None:
@@ -605,11 +609,11 @@ def test_what_lies_on_the_host() -> None:
     assert not boots["spark-a.service"] and boots["spark-a.socket"] and boots["spark-on-demand.service"]
 
 
-def test_without_one_all_of_it_goes_before_engines_come() -> None:
-    _files, made = files_of(plan_of(service("a", 8001))["services"])
-    sockets, program = made["instances"][:2]
-    assert (sockets["keep"], program["keep"]) == ([], []) and program["units"] == ["spark-on-demand.service"]
-    assert made["instances"][2]["keep"] == ["a"]
+def test_without_a_service_on_demand_nothing_of_it_is_installed() -> None:
+    files, made = files_of(plan_of(service("a", 8001))["services"])
+    assert [unit["name"] for unit in made["units"]] == ["spark-a.service"]
+    assert not [path for path in files if "on_demand" in path or path.endswith(".socket")]
+    assert made["created"] == ["/var/lib/dgxspark/receipts/a.json", "/var/lib/dgxspark/starts/a.json"]
 
 
 def test_an_ipv6_address_is_one_for_a_socket() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs, planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 
 
 def planned(**variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,26 +44,9 @@ def test_the_document_has_all_that_is_rendered_by_the_part_that_owns_it() -> Non
     assert state.dump() == planned_state.planned_state(*planned(**variables), None, located).dump()
 
 
-def test_parts_that_are_planned_as_absent_are_removed() -> None:
+def test_parts_that_are_planned_as_absent_have_no_rows() -> None:
     plan, addons = planned(spark_watchdog=False, spark_guard=False, spark_host_protection=False)
     addons = {**addons, "ollama": {"state": "absent"}}
     state = planned_state.planned_state(plan, addons, None, located)
-    gone = {unit.name for unit in state.units if unit.state == "absent"}
-    assert gone == {
-        *("spark-ollama.service", "spark-watchdog.service", "spark-guard.service", "spark-gpu-clocks.service")
-    }
-    removed = {row.path for row in state.removed}
-    assert {"/etc/dgxspark/watchdog", "/etc/dgxspark/guard", "/etc/dgxspark/ollama"} <= removed
-    assert "/etc/systemd/system/ssh.service.d/50-dgxspark.conf" in removed
-
-
-def test_only_some_components_can_be_absent() -> None:
-    with pytest.raises(ValueError, match="host: only ollama, watchdog, guard, gpu_clocks, relay can be absent"):
-        planned_state.absent("host")
-
-
-@pytest.mark.parametrize("component", planned_state.ABSENT)
-def test_no_other_part_needs_what_is_removed_of_the_library(component: str) -> None:
-    others = [unit_files.library(name)["files"] for name in host_programs.PROGRAMS if name != component]
-    shared = {file["path"] for files in others for file in files}
-    assert not shared & set(planned_state.absent(component)["removed"])
+    assert state.parts() == {"host", "service"}
+    assert {unit.name for unit in state.units} == {"spark-heavy.service"}

@@ -12,19 +12,44 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import made
-from ansible_collections.dgxspark.vllm.plugins.modules import reset
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, host_lock, made, reset
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, Unit
+from ansible_collections.dgxspark.vllm.plugins.modules import deploy
+
+SHOWN = "Id={}\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n\n"
 
 
 @pytest.fixture
-def call(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostState:
+    """The unit files that the host is found to have."""
+    monkeypatch.setattr(deployed, "find_units", lambda _root=Path("/"): HostState())
+    return HostState()
+
+
+@pytest.fixture
+def call(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, units: HostState) -> Any:
     monkeypatch.setattr(reset, "CACHES", tmp_path / "own-caches")
+    monkeypatch.setattr(reset, "TREES", (str(tmp_path / "etc"),))
+    monkeypatch.setattr(reset, "NFT_TABLE", [str(tmp_path / "nft")])
+    monkeypatch.setattr(reset, "user_exists", lambda _name: False)
+    monkeypatch.setattr(
+        made, "OWN", (*made.OWN, str(tmp_path / "etc"), str(made.state_dir()), str(host_lock.run_dir()))
+    )
+    calls: list[list[str]] = []
+
+    def run(argv: list[str], *_rest: Any) -> tuple[int, str, str]:
+        calls.append(argv)
+        return 0, "".join(SHOWN.format(name) for name in argv[argv.index("--") + 1 :]) if "show" in argv else "", ""
+
+    monkeypatch.setattr(deploy.command, "runner", lambda _module: run)
 
     def call(**args: Any) -> dict[str, Any]:
-        with patch_module_args(args), pytest.raises(SystemExit):
-            reset.main()
+        calls.clear()
+        with patch_module_args({"state": "absent", **args}), pytest.raises(SystemExit):
+            deploy.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return result
+        assert not result.get("failed"), result
+        return {**result, "calls": [argv for argv in calls if "show" not in argv]}
 
     return call
 
@@ -85,6 +110,41 @@ def test_hostile_weights_that_were_there_before_stay_whatever_is_asked(call: Any
     assert tree(host) == ["caches/notes.txt", "hf/hub/models--Org--Theirs/blobs/a", "photos/one.jpg"]
     assert {"path": str(host / "hf"), "why": "not empty: hub"} in result["left"]
     assert tree(made.state_dir()) == ["made", "open-webui/chats.db"]
+
+
+def test_all_recorded_rows_go_except_the_relay_of_the_network(call: Any, tmp_path: Path) -> None:
+    files = [tmp_path / "etc/a", tmp_path / "etc/key", tmp_path / "relay"]
+    (tmp_path / "etc").mkdir()
+    for path in files:
+        path.write_text("x")
+    state = HostState(
+        files=(HostFile(str(files[0]), part="a"), HostFile(str(files[2]), part="fabric")),
+        units=(Unit("a.service", part="a"), Unit("relay.service", restart_on=(), part="fabric")),
+    )
+    deployed.save(deployed.Deployed(state, {"a": "1"}, (str(files[1]),)))
+    check = call(_ansible_check_mode=True)
+    assert check["changed"] and check["stopped"] == ["a.service"] and files[0].exists() and check["calls"] == []
+    result = call()
+    assert result["stopped"] == ["a.service"] and not (tmp_path / "etc").exists() and files[2].exists()
+    assert set(check["removed"]) <= set(result["removed"])
+    record = deployed.load()
+    assert record is not None and record.state == state.of_parts({"fabric"}) and record.retired == ()
+    assert not call()["changed"]
+    assert call(fabric=True)["stopped"] == ["relay.service"] and not files[2].exists()
+    assert not deployed.record_path().exists() and not host_lock.run_dir().exists()
+
+
+def test_a_host_without_a_record_loses_the_units_that_bear_the_mark(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = tmp_path / "spark-a.service"
+    unit.write_text("x")
+    found = HostState(files=(HostFile(str(unit)),), units=(Unit(unit.name),))
+    monkeypatch.setattr(deployed, "find_units", lambda _root=Path("/"): found)
+    (tmp_path / "nft").write_text("")
+    result = call()
+    assert result["stopped"] == ["spark-a.service"] and not unit.exists()
+    assert [str(tmp_path / "nft"), "delete"] in result["calls"] and "table inet dgxspark" in result["removed"]
 
 
 def test_a_host_that_nothing_was_put_on_is_left_alone(call: Any) -> None:

@@ -1,0 +1,292 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of the state document that a host has at present, C(deployed.json), and the rows that a new document leaves out.
+
+The record holds checksums instead of contents, and nothing of secrets but their paths, owners and modes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .._runtime import state_file
+from . import made
+from .host_state import KEYS, ROWS, HostFile, HostState, Unit, merge
+
+SCHEMA = 1
+NAME = "deployed.json"
+RECORDED = tuple(kind for kind in ROWS if kind in KEYS)
+"""Kinds of rows that a record has."""
+DAMAGED = (KeyError, ValueError, TypeError, AttributeError)
+"""Raised for content of another form than that of a record or a generation."""
+SECRETS = "/etc/dgxspark/secrets/"
+ACTIVE = ("active", "reloading", "activating", "refreshing")
+MANAGED = re.compile(r"^# (?:Managed by Ansible|Ansible managed): dgxspark\.vllm", re.MULTILINE)
+"""Line in every unit file of the collection."""
+UNIT_FILES = ("*.service", "*.socket", "*.timer", "*.path", "*.d/50-dgxspark.conf", "*.d/dgxspark.conf")
+# Parts of paths and units that were deployed before there was a record.
+NAMED = "ollama|watchdog|guard|gateway|monitoring|fleet_monitor|clients|exporters"
+OLD_PARTS = (
+    (rf"^/etc/dgxspark/(?:secrets/)?(speech|{NAMED})(?=[./]|$)", r"\1"),
+    (rf"(?:^|/)spark-({NAMED})\.service$", r"\1"),
+    (r"^/etc/dgxspark/(?:services|env|files|on_demand)(?:/|$)|(?:^|/)spark-on-demand\.service$", "service"),
+    (r"^/etc/dgxspark/firewall\.nft$|(?:^|/)spark-firewall\.service$", "firewall"),
+    (r"(?:^|/)spark-gpu-clocks\.service$|/50-dgxspark\.conf$", "guard"),
+    (r"(?:^|/)dgxspark-fabric-relay\.service$", "fabric"),
+    (r"(?:^|/)spark-(?:collector|node-exporter|gpu-exporter)\.service$", "exporters"),
+    (r"(?:^|/)spark-(?:prometheus|alertmanager|grafana)\.service$", "monitoring"),
+    (r"(?:^|/)spark-(?:fleet-monitor|status-page)\.(?:service|timer)$", "fleet_monitor"),
+    (r"(?:^|/)spark-(?:open-webui|hermes)\.service$", "clients"),
+)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """Everything that is deployed on a host.
+
+    state: rows of all parts, without contents. checksums: of the document of each part, as C(checksum) gives them. retired: key files that no
+    row lists any more and a generation still needs.
+    """
+
+    state: HostState = field(default_factory=HostState)
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    retired: tuple[str, ...] = ()
+
+
+def record_path(root: Path = Path("/")) -> Path:
+    """Return the path of the record. root: where the files of the host are."""
+    return (made.state_dir() if root == Path("/") else root / "var/lib/dgxspark") / NAME
+
+
+def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: None) -> Deployed | None:
+    """Return the record of a host. Without one, or if it is damaged, the current generation and the unit files of the host take its place.
+
+    :param root: where the files of the host are
+    :param warn: takes the warning about a damaged record
+    :returns: the record; None if nothing was deployed yet, or nothing about it can be read
+    """
+    path = record_path(root)
+    content = state_file.read(path)
+    try:
+        if content is not None and content.get("schema") == SCHEMA:
+            return _parse(content)
+    except DAMAGED:
+        pass
+    if path.exists():
+        warn(f"{path} cannot be read; the current generation of the host is taken as what is deployed")
+    record = _load_generation(path.parent / "generations")
+    units = find_units(root)
+    if record is None and not units.files:
+        return None
+    record = record or Deployed()
+    return replace(record, state=rows_after(union(record.state, units), HostState(), ()))
+
+
+def find_units(root: Path = Path("/")) -> HostState:
+    """Return rows for the unit files and drop-ins of the collection that a host has, whatever its record says."""
+    folder = root / "etc/systemd/system"
+    settings = [f"/{path.relative_to(root)}" for path in (root / "etc/dgxspark").glob("*/*.json")]
+    part_of = _part_finder(settings)
+    files, units = [], []
+    for path in sorted(path for pattern in UNIT_FILES for path in folder.glob(pattern)):
+        if path.is_symlink() or not path.is_file():
+            continue
+        if not MANAGED.search(path.read_text(encoding="utf-8", errors="replace")):
+            continue
+        files.append(HostFile(f"/{path.relative_to(root)}", part=part_of(str(path))))
+        if path.parent == folder:
+            units.append(Unit(path.name, restart_on=(), part=part_of(path.name)))
+    return HostState(files=tuple(files), units=tuple(units))
+
+
+def save(deployed: Deployed, root: Path = Path("/")) -> bool:
+    """Write the record of a host unless it is on the disk already; an empty one is no file.
+
+    :param deployed: the record
+    :param root: where the files of the host are
+    :returns: whether it was written
+    :raises OSError: the old record is whole then
+    """
+    content = {
+        "schema": SCHEMA,
+        "state": {kind: rows for kind, rows in without_contents(deployed.state).to_dict().items() if rows},
+        "checksums": dict(sorted(deployed.checksums.items())),
+        **({"retired": sorted(deployed.retired)} if deployed.retired else {}),
+    }
+    path = record_path(root)
+    if deployed == Deployed():
+        is_old = path.exists()
+        path.unlink(missing_ok=True)
+        return is_old
+    if state_file.read(path) == content:
+        return False
+    state_file.write(path, content, 0o600)
+    return True
+
+
+def checksum(state: HostState) -> str:
+    """Return the checksum of a document, which the controller and the host compute alike. state: its files have digests."""
+    files = (replace(file, content=None, source=None, bundled=None, data=None) for file in state.files)
+    units = (replace(unit, outdated=False) for unit in state.resolved().units)
+    return hashlib.sha256(replace(state, files=tuple(files), units=tuple(units)).dump().encode()).hexdigest()
+
+
+def checksums(state: HostState, parts: Iterable[str]) -> dict[str, str]:
+    """Return the checksum of the document of each part."""
+    return {part: checksum(state.of_parts([part])) for part in parts}
+
+
+def without_contents(state: HostState) -> HostState:
+    """Return the rows as a record has them: without contents, and without checksums of secrets."""
+    units = tuple(replace(unit, outdated=False) for unit in state.resolved().units)
+    rows = {kind: getattr(state, kind) for kind in RECORDED}
+    return HostState(**{**rows, "files": tuple(map(_recorded_file, state.files)), "units": units})
+
+
+def _recorded_file(file: HostFile) -> HostFile:
+    is_known = not file.secret and not file.generate
+    digest = file.digest if is_known else None
+    return replace(file, content=None, source=None, bundled=None, data=None, digest=digest)
+
+
+def removed_rows(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
+    """Return the rows that have to be removed from a host.
+
+    :param before: rows of all parts that are deployed
+    :param after: rows of all parts that shall be deployed
+    :param parts: parts whose rows may be removed
+    :returns: rows of these parts in C(before) whose path, unit or account no row of C(after) has
+    """
+    rows = {}
+    for kind in RECORDED:
+        left = {key_of(kind, row) for row in getattr(after, kind)}
+        leaving = {key_of(kind, row): row for row in getattr(before, kind) if row.part in parts}
+        rows[kind] = tuple(row for key, row in leaving.items() if key not in left)
+    return HostState(**rows)
+
+
+def union(first: HostState, second: HostState) -> HostState:
+    """Return the rows of two documents, each part with one row for a path, unit or account; those of the first win."""
+    return _union(first, second, lambda kind, row: (row.part, key_of(kind, row)))
+
+
+def rows_after(before: HostState, after: HostState, parts: Collection[str]) -> HostState:
+    """Return the rows of a host once some parts are deployed.
+
+    :param before: rows of all parts that were deployed
+    :param after: rows of the new document
+    :param parts: that it deploys entirely. Rows without a part are replaced by rows of any part with the same path, unit or account
+    :returns: rows of all parts
+    """
+    others = HostState(
+        **{kind: tuple(row for row in getattr(before, kind) if row.part not in parts) for kind in RECORDED}
+    )
+    rows = union(after, others)
+    owned = {(kind, key_of(kind, row)) for kind in RECORDED for row in getattr(rows, kind) if row.part}
+    return HostState(
+        **{
+            kind: tuple(row for row in getattr(rows, kind) if row.part or (kind, key_of(kind, row)) not in owned)
+            for kind in RECORDED
+        }
+    )
+
+
+def key_of(kind: str, row: Any) -> str:
+    """Return what identifies a row among those of its kind."""
+    return str(getattr(row, KEYS[kind]))
+
+
+def _union(first: HostState, second: HostState, identity: Callable[[str, Any], Any]) -> HostState:
+    rows = {}
+    for kind in RECORDED:
+        once: dict[Any, Any] = {}
+        for row in (*getattr(first, kind), *getattr(second, kind)):
+            once.setdefault(identity(kind, row), row)
+        rows[kind] = tuple(once.values())
+    return HostState(**rows)
+
+
+def _parse(content: Mapping[str, Any]) -> Deployed:
+    """Return the record that a file holds. Raises one of C(DAMAGED) for anything else."""
+    written = {str(part): str(value) for part, value in (content.get("checksums") or {}).items()}
+    retired = tuple(str(path) for path in content.get("retired") or ())
+    return Deployed(HostState.from_dict(content["state"]), written, retired)
+
+
+def _load_generation(folder: Path) -> Deployed | None:
+    """Return the current generation of a host as a record, None without one. folder: that generations are in."""
+    number = (state_file.read(folder / "current.json") or {}).get("number")
+    generation = state_file.read(folder / f"{number}.json")
+    if generation is None:
+        return None
+    try:
+        if generation.get("schema") == 1:
+            return Deployed(from_schema_1(generation))
+        return _parse(generation)
+    except DAMAGED:
+        return None
+
+
+def _part_finder(paths: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that returns the part of a path or unit from before there was a record.
+
+    :param paths: of the settings of services and speech servers, among others
+    :returns: the function; it returns "" for a name of an unknown part
+    """
+    servers = {
+        match[2]: "service" if match[1] == "services" else "speech"
+        for match in (re.match(r"/etc/dgxspark/(services|speech)/([^/]+)\.json$", path) for path in paths)
+        if match
+    }
+
+    def part_of(name: str) -> str:
+        for pattern, part in OLD_PARTS:
+            match = re.search(pattern, name)
+            if match:
+                return match.expand(part)
+        match = re.search(r"(?:^|/)spark-([^/]+)\.(?:service|socket)$|^/etc/dgxspark/secrets/([^/]+)", name)
+        return servers.get(match[1] or match[2], "") if match else ""
+
+    return part_of
+
+
+def from_schema_1(generation: Mapping[str, Any]) -> HostState:
+    """Return the rows of a generation of schema 1, which lists files, folders, units and keys without their parts.
+
+    :param generation: content of its file
+    :returns: rows; those of unknown parts have the part ""
+    :raises: one of C(DAMAGED) for content of another form
+    """
+    state, keys = generation["state"], generation.get("secrets") or {}
+    part_of = _part_finder(state["files"])
+
+    def access(entry: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: str(entry[key]) for key in ("owner", "group", "mode") if entry.get(key)}
+
+    files = [
+        HostFile(path, digest=entry.get("sha256"), part=part_of(path), secret=path.startswith(SECRETS), **access(entry))
+        for path, entry in {**state["files"], **{path: {} for path in keys}}.items()
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {
+        "folders": [
+            {"path": path, "part": part_of(path), **access(entry)}
+            for path, entry in (state.get("folders") or {}).items()
+        ],
+        "units": [
+            {
+                "name": name,
+                "enabled": bool(entry.get("enabled")),
+                "state": "started" if entry.get("active") in ACTIVE else "stopped",
+                "restart_on": [],
+                "part": part_of(name),
+            }
+            for name, entry in (state.get("units") or {}).items()
+        ],
+    }
+    return merge([HostState.from_dict(rows), HostState(files=tuple(files))])

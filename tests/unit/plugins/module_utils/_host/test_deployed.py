@@ -1,0 +1,167 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployed import Deployed
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
+
+
+def rows(part: str, *paths: str, **more: Any) -> HostState:
+    return HostState.from_dict({"files": [{"path": path, "digest": "1"} for path in paths], **more}, part)
+
+
+def paths(state: HostState) -> list[tuple[str, str]]:
+    return [(file.path, file.part) for file in state.files]
+
+
+def test_the_record_is_read_back_without_contents_and_without_anything_of_secrets(tmp_path: Path) -> None:
+    state = HostState.from_dict(
+        {
+            "files": [
+                {"path": "/a", "digest": "1", "data": "MQ==", "content": "1"},
+                {"path": "/key", "digest": "2", "data": "Mg==", "secret": True},
+                {"path": "/made", "digest": "3", "generate": 32},
+            ],
+            "units": [{"name": "a.service", "outdated": True}],
+            "created": ["/run/a"],
+            "removed": ["/old"],
+        },
+        "a",
+    )
+    record = Deployed(state, {"a": "sum"}, ("/old/key",))
+    assert deployed.save(record, tmp_path) and not deployed.save(record, tmp_path)
+    path = tmp_path / "var/lib/dgxspark/deployed.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    loaded = deployed.load(tmp_path)
+    assert loaded is not None
+    assert loaded == replace(record, state=deployed.without_contents(state))
+    assert [file.digest for file in loaded.state.files] == ["1", None, None]
+    assert "MQ==" not in path.read_text() and loaded.state.removed == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1}', '{"schema": 1, "state": {"files": 3}}']
+)
+def test_a_damaged_record_is_a_warning_and_nothing_is_known(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "var/lib/dgxspark/deployed.json"
+    warnings: list[str] = []
+    assert deployed.load(tmp_path, warnings.append) is None and warnings == []
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert deployed.load(tmp_path, warnings.append) is None
+    assert warnings == [f"{path} cannot be read; the current generation of the host is taken as what is deployed"]
+
+
+def test_a_checksum_is_one_of_rows_and_digests_alone() -> None:
+    sent = HostState.from_dict({"files": [{"path": "/a", "digest": "1"}], "units": [{"name": "a.service"}]}, "a")
+    again = replace(
+        sent.resolved(),
+        files=(replace(sent.files[0], data="MQ=="),),
+        units=(replace(sent.units[0], outdated=True, restart_on=("/a",)),),
+    )
+    assert deployed.checksum(sent) == deployed.checksum(again)
+    others = [replace(sent.files[0], digest="2"), replace(sent.files[0], mode="0600")]
+    sums = {deployed.checksum(replace(sent, files=(file,))) for file in others} | {deployed.checksum(sent)}
+    assert len(sums) == 3
+    assert set(deployed.checksums(sent, ["a", "b"])) == {"a", "b"}
+
+
+def test_a_row_goes_once_no_part_lists_it() -> None:
+    before = merge([rows("a", "/one", "/both"), rows("b", "/two", "/both")])
+    after = deployed.rows_after(before, HostState(), ["a"])
+    assert paths(after) == [("/two", "b"), ("/both", "b")]
+    assert paths(deployed.removed_rows(before, after, ["a"])) == [("/one", "a")]
+    # Part b does not take rows of a, whatever the new document says.
+    assert paths(deployed.removed_rows(before, HostState(), ["b"])) == [("/two", "b"), ("/both", "b")]
+
+
+def test_every_kind_is_compared_by_what_names_a_row() -> None:
+    more: dict[str, Any] = {"accounts": [{"name": "u"}], "units": [{"name": "u.service"}], "created": ["/c"]}
+    before = rows("a", "/f", folders=[{"path": "/d"}], **more)
+    changed = rows("a", "/f", folders=[{"path": "/d", "mode": "0700"}], **more)
+    assert deployed.removed_rows(before, changed, ["a"]) == HostState()
+    assert deployed.removed_rows(before, HostState(), ["a"]) == before
+
+
+def test_rows_without_a_part_are_those_of_a_part_that_lists_them_now() -> None:
+    before = rows("", "/one", "/two")
+    after = deployed.rows_after(before, rows("a", "/one"), ["a"])
+    assert paths(after) == [("/one", "a"), ("/two", "")]
+
+
+def test_the_union_has_the_rows_of_both_and_each_once_for_a_part() -> None:
+    first, second = rows("a", "/one"), merge([rows("a", "/one", "/two"), rows("b", "/one")])
+    assert paths(deployed.union(first, second)) == [("/one", "a"), ("/two", "a"), ("/one", "b")]
+
+
+GENERATION = {
+    "schema": 1,
+    "number": 3,
+    "state": {
+        "files": {
+            "/etc/dgxspark/services/heavy.json": {"sha256": "1", "owner": "root", "group": "root", "mode": "0644"},
+            "/etc/dgxspark/env/heavy.env": {"sha256": "2", "owner": "dgxspark", "group": "dgxspark", "mode": "0600"},
+            "/etc/systemd/system/spark-heavy.service": {"sha256": "3"},
+            "/etc/systemd/system/spark-watchdog.service": {"sha256": "4"},
+            "/etc/systemd/system/spark-mine.service": {"sha256": "5"},
+            "/usr/local/libexec/dgxspark/spark_unit.py": {"sha256": "6"},
+            "/etc/dgxspark/ollama.json": {"sha256": "7"},
+            "/etc/dgxspark/link": {"link": "/elsewhere"},
+        },
+        "folders": {"/etc/dgxspark/services": {"owner": "root", "group": "root", "mode": "0755"}},
+        "units": {"spark-heavy.service": {"enabled": True, "active": "active"}},
+    },
+    "secrets": {"/etc/dgxspark/secrets/heavy/VLLM_API_KEY": {"mark": "0"}, "/etc/dgxspark/secrets/speech/k": {}},
+}
+
+
+def test_a_generation_of_older_code_is_what_is_deployed_where_there_is_no_record(tmp_path: Path) -> None:
+    folder = tmp_path / "var/lib/dgxspark/generations"
+    folder.mkdir(parents=True)
+    (folder / "current.json").write_text('{"number": 3}')
+    assert deployed.load(tmp_path) is None
+    (folder / "3.json").write_text(json.dumps(GENERATION))
+    loaded = deployed.load(tmp_path)
+    assert loaded is not None
+    parts = dict(paths(loaded.state))
+    assert parts == {
+        "/etc/dgxspark/services/heavy.json": "service",
+        "/etc/dgxspark/env/heavy.env": "service",
+        "/etc/systemd/system/spark-heavy.service": "service",
+        "/etc/systemd/system/spark-watchdog.service": "watchdog",
+        "/etc/systemd/system/spark-mine.service": "",
+        "/usr/local/libexec/dgxspark/spark_unit.py": "",
+        "/etc/dgxspark/ollama.json": "ollama",
+        "/etc/dgxspark/link": "",
+        "/etc/dgxspark/secrets/heavy/VLLM_API_KEY": "service",
+        "/etc/dgxspark/secrets/speech/k": "speech",
+    }
+    files = {file.path: file for file in loaded.state.files}
+    key = "/etc/dgxspark/secrets/heavy/VLLM_API_KEY"
+    assert files[key] == HostFile(key, secret=True, part="service")
+    assert files["/etc/dgxspark/env/heavy.env"].owner == "dgxspark"
+    assert [(unit.name, unit.state, unit.enabled, unit.part) for unit in loaded.state.units] == [
+        ("spark-heavy.service", "started", True, "service")
+    ]
+    (folder / "3.json").write_text('{"schema": 1, "state": []}')
+    assert deployed.load(tmp_path) is None
+
+
+def test_a_generation_with_a_document_is_read_where_the_record_is_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "var/lib/dgxspark/generations"
+    folder.mkdir(parents=True)
+    (folder / "current.json").write_text('{"number": 1}')
+    (folder / "1.json").write_text(
+        json.dumps({"schema": 2, "state": rows("a", "/a").to_dict(), "checksums": {"a": "1"}})
+    )
+    (folder.parent / "deployed.json").write_text("{")
+    assert deployed.load(tmp_path) == Deployed(rows("a", "/a"), {"a": "1"})
