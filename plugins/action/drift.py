@@ -66,9 +66,7 @@ class ActionModule(ActionBase):
             )
             ignored = plain(own[host].get("spark_ignore_rules")) or []
             try:
-                hosts[host], found_here = answers.judged(
-                    _alone, host, planned[host], asked[host], checksums, ranks
-                )
+                hosts[host], found_here = answers.judged(_alone, host, planned[host], asked[host], checksums, ranks)
             except untrusted.Untrusted as error:
                 hosts[host] = {**about({}), "reached": True, "why": str(error)}
                 found_here = [drift.not_asked(WHAT["deployed"], str(error)).to_dict()]
@@ -119,7 +117,9 @@ def about(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judge(planned: dict[str, Any], asked: dict[str, Any], checksums: Mapping[str, str], ranks: bool) -> list[dict[str, Any]]:
+def judge(
+    planned: dict[str, Any], asked: dict[str, Any], checksums: Mapping[str, str], ranks: bool
+) -> list[dict[str, Any]]:
     """Return how one host differs."""
     host = drift.Host.read(planned, checksums, ranks)
     found = drift.check_lock(planned.get("findings") or [], host.services)

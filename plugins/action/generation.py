@@ -39,7 +39,9 @@ class ActionModule(HostAction):
         if "facts" in args:
             args["facts"] = generations.facts_of(spark)
         if args.get("action") == "record" and plan:
-            run, skipped = (plain((task_vars or {}).get(name)) or [] for name in ("ansible_run_tags", "ansible_skip_tags"))
+            run, skipped = (
+                plain((task_vars or {}).get(name)) or [] for name in ("ansible_run_tags", "ansible_skip_tags")
+            )
             whole, _parts = settled_host.applied(run or ["all"], skipped, plain(args.get("proven")))
             args.update(
                 services=service_views.view(plan.get("services") or [], "record"),

@@ -200,9 +200,7 @@ class Host:
     ranks: bool = True
 
     @classmethod
-    def read(
-        cls, planned: Mapping[str, Any], checksums: Mapping[str, str] | None = None, ranks: bool = True
-    ) -> Host:
+    def read(cls, planned: Mapping[str, Any], checksums: Mapping[str, str] | None = None, ranks: bool = True) -> Host:
         """Return a host by its part of the plan, which Ansible has passed on; C(heard) adds what it said."""
         return cls(
             services=[PlannedService.read(service) for service in planned.get("services") or []],
