@@ -11,7 +11,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import applied_parts
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import applies_everything
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import desired_checksum
@@ -42,11 +42,11 @@ class ActionModule(HostAction):
             run, skipped = (
                 plain((task_vars or {}).get(name)) or [] for name in ("ansible_run_tags", "ansible_skip_tags")
             )
-            whole, _parts = applied_parts(run or ["all"], skipped, plain(args.get("proven")))
+            is_whole = applies_everything(run or ["all"], skipped)
             args.update(
                 services=service_views.view(plan.get("services") or [], "record"),
                 settings=plan.get("settings") or {},
-                wanted=desired_checksum(plan, addons, own) if whole else "",
+                wanted=desired_checksum(plan, addons, own) if is_whole else "",
             )
         found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
         result.update(checked_answer(found, untrusted.anything, host, MODULE))

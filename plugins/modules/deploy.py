@@ -410,6 +410,18 @@ restart_due:
   type: list
   elements: str
   sample: []
+enabled:
+  description: Units that were enabled, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+disabled:
+  description: Units that were disabled, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 starting:
   description: Units that were starting already, from the files that are on the disk; whoever wants them has to wait.
   returned: success
@@ -430,8 +442,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     reset,
     staging,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused, Tools
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.module_tools import tools_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
 OWNER = {
@@ -508,17 +521,6 @@ ARGUMENTS: dict[str, Any] = {
     "controller": {"type": "str", "default": ""},
     "units": rows(UNIT),
 }
-
-
-def tools_of(module: AnsibleModule) -> Tools:
-    """Return the tools that the module gives to a deployment."""
-
-    def attributes(path: str, owner: str, group: str, mode: str, difference: dict[str, Any]) -> bool:
-        wanted = {"path": path, "owner": owner, "group": group, "mode": mode}
-        arguments = module.load_file_common_arguments(wanted, path=path)
-        return bool(module.set_fs_attributes_if_different(arguments, False, diff=difference))
-
-    return Tools(command.runner(module), attributes, module.warn, module.check_mode, module.tmpdir)
 
 
 def run(module: AnsibleModule) -> dict[str, Any]:

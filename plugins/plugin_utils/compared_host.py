@@ -70,13 +70,10 @@ def parts_of(tags: Sequence[str], skipped: Sequence[str]) -> frozenset[str] | No
     return frozenset(parts - set(skipped))
 
 
-def applied_parts(tags: Sequence[str], skipped: Sequence[str], proven: Any) -> tuple[bool, frozenset[str]]:
-    """Return whether a run that records a generation was to apply everything, and the roles that it has applied.
-
-    tags, skipped: as C(parts_of) takes them. proven: C(proven) of the module; false is recorded by a run that ended somewhere on its way.
-    """
-    parts = (parts_of([tag for tag in tags if tag != "prove"], skipped) or frozenset()) - {"prove"}
-    return parts >= {*ROLES, *ADD_ONS}, frozenset() if proven is False else parts
+def applies_everything(tags: Sequence[str], skipped: Sequence[str]) -> bool:
+    """Return whether a run applies all roles, so that its plan is what the whole host was to be. tags, skipped: as C(parts_of) takes them."""
+    parts = parts_of([tag for tag in tags if tag != "prove"], skipped)
+    return parts is not None and parts >= {*ROLES, *ADD_ONS}
 
 
 def reasons_to_apply(

@@ -77,7 +77,15 @@ class Host:
         now = self.now()
         if now is not None and not deployed.record_path().exists():
             return deployed.Deployed(now.state, now.checksums)
-        return deployed.load(warn=self.warn) or deployed.Deployed()
+        record = deployed.load(warn=self.warn) or deployed.Deployed()
+        # Unit files from before there was a record have no checksums.
+        files = (
+            replace(file, digest=deployment.digest_of(Path(file.path)))
+            if file.digest is None and not (file.secret or file.generate)
+            else file
+            for file in record.state.files
+        )
+        return replace(record, state=replace(record.state, files=tuple(files)))
 
     @property
     def services(self) -> set[str]:

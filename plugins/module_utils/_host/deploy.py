@@ -72,6 +72,8 @@ def deploy(job: Deployment) -> dict[str, Any]:
         "stopped": [*stopped, *todo.stop],
         "restart_due": todo.due,
         "starting": todo.starting,
+        "enabled": todo.enable,
+        "disabled": todo.disable,
     }
 
 

@@ -226,14 +226,10 @@ def test_every_tag_of_the_playbook_is_known() -> None:
     assert found - {"always"} == set(compared_host.TAGS)
 
 
-def test_a_run_records_what_it_has_applied_and_no_more() -> None:
-    everything = EVERYTHING - {"prove"}
-    assert compared_host.applied_parts(["all"], [], True) == (True, everything)
-    assert compared_host.applied_parts(["all"], ["prove"], None) == (True, everything)
-    # Which of them a run has come to that failed is not known.
-    assert compared_host.applied_parts(["all"], [], False) == (True, frozenset())
-    assert compared_host.applied_parts(["firewall", "prove"], [], True) == (False, {"firewall"})
-    assert compared_host.applied_parts(["all"], ["firewall"], True) == (False, frozenset())
+def test_a_run_of_all_roles_is_known_by_its_tags() -> None:
+    assert compared_host.applies_everything(["all"], []) and compared_host.applies_everything(["all"], ["prove"])
+    assert not compared_host.applies_everything(["firewall", "prove"], [])
+    assert not compared_host.applies_everything(["all"], ["firewall"])
 
 
 @pytest.mark.parametrize("kind", ["images", "models"])
