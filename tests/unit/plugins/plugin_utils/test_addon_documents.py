@@ -61,7 +61,7 @@ def test_equal_input_gives_equal_documents_and_each_row_names_its_part(role: str
     assert document.dump() == addon_document(role, json.loads(json.dumps(planned[role])), {}, read).dump()
     assert document.files and document.units
     assert {row.part for rows in vars(document).values() for row in rows} == {role}
-    assert not document.removed and not document.purge and not document.instances
+    assert not document.removed
     assert HostState.from_dict(document.to_dict()) == document
     document.distinct()
 
