@@ -126,7 +126,11 @@ def save(deployed: Deployed, root: Path = Path("/")) -> bool:
         return is_old
     if state_file.read(path) == content:
         return False
-    state_file.write(path, content, 0o600)
+    try:
+        state_file.write(path, content, 0o600)
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file
+        raise
     return True
 
 

@@ -138,7 +138,9 @@ def user_exists(name: str) -> bool:
 
 
 def group_exists(name: str) -> bool:
-    """Tell whether the host has this group."""
+    """Tell whether the host has this group; a number needs no name there."""
+    if name.isdigit():
+        return True
     try:
         grp.getgrnam(name)
     except KeyError:

@@ -8,19 +8,26 @@ Takes no folder from the inventory, so that a wrong value removes nothing. Whate
 
 from __future__ import annotations
 
-import pwd
 import shutil
 from pathlib import Path
 from typing import Any
 
 from . import deploy_accounts, deploy_removal, deployed, host_lock, made
 from .deployed import Deployed
-from .deployment import Deployment, Tools, user_exists
+from .deployment import Deployment, Tools
 from .host_state import Account, HostState
 
 FABRIC = "fabric"
 """Part of the QSFP network, which stays unless it is asked for."""
-TREES = ("/etc/dgxspark", "/usr/local/lib/dgxspark", "/usr/local/libexec/dgxspark")
+TREES = (
+    "/etc/dgxspark",
+    "/opt/dgxspark",
+    "/usr/local/lib/dgxspark",
+    "/usr/local/libexec/dgxspark",
+    "/etc/grafana/provisioning/datasources/dgxspark.yml",
+    "/etc/grafana/provisioning/dashboards/dgxspark.yml",
+)
+"""Folders and files of settings, keys and programs, also of a host without a record."""
 PARTS = (
     "adopted",
     "alertmanager",
@@ -45,8 +52,8 @@ PARTS = (
 )
 """Names below the state folder; chats and accounts of clients lie beside them and are people's."""
 CACHES = Path("/var/cache/dgxspark")
-ACCOUNT = Account("dgxspark", home="/nonexistent")
-"""Account of the units on a host without a record."""
+ACCOUNTS = ("dgxspark", "spark-gateway", "spark-hermes")
+"""System accounts of units on a host without a record."""
 NFT_TABLE = ["/usr/sbin/nft", "list", "table", "inet", "dgxspark"]
 
 
@@ -103,15 +110,15 @@ class Reset:
             self.job.removed.append(path)
 
     def remove_programs(self) -> None:
-        """Remove the folders of settings, keys and programs, the table of the firewall and the account of the units."""
+        """Remove the folders of settings, keys and programs, the table of the firewall and the accounts of units."""
         for tree in TREES:
             deploy_removal.remove(self.job, Path(tree), "reset")
         if Path(NFT_TABLE[0]).exists() and self.job.run(NFT_TABLE)[0] == 0:
             self.note("table inet dgxspark")
             if not self.check:
                 self.job.run([NFT_TABLE[0], "delete", *NFT_TABLE[2:]])
-        if user_exists(ACCOUNT.name) and pwd.getpwnam(ACCOUNT.name).pw_dir == ACCOUNT.home:
-            deploy_accounts.remove_account(self.job, ACCOUNT)
+        for name in ACCOUNTS:
+            deploy_accounts.remove_account(self.job, Account(name))
 
     def remove_weights(self) -> None:
         """Remove the files of models that the collection downloaded."""
