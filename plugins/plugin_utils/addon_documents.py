@@ -37,8 +37,8 @@ def variables_of(role: str, planned: Mapping[str, Any], role_variables: Mapping[
     :param planned: its part of the plan of add-on services, empty where the role is used without a plan
     :param role_variables: variables of roles that are set for the host
     """
-    own = {name: value for name, value in role_variables.items() if name.startswith(f"{role}_")}
-    return {**defaults(role), **own, **{f"{role}_{key}": value for key, value in planned.items()}}
+    host_values = {name: value for name, value in role_variables.items() if name.startswith(f"{role}_")}
+    return {**defaults(role), **host_values, **{f"{role}_{key}": value for key, value in planned.items()}}
 
 
 def addon_document(
