@@ -21,6 +21,7 @@ from typing import Any
 from .._common.foreign_text import parse_json
 from .._content import snapshots
 from .._host import deployed, deployment, staging, unit_steps
+from .._host.host_state import Created, HostFile
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, says_missing
 from .._vllm.image_catalogue import names_of_image
@@ -136,7 +137,8 @@ class Host:
 
     def added(self) -> list[str]:
         """Return the files below the folders of this collection that nothing has deployed."""
-        known = {str(self.at(row.path)) for row in (*self.record.state.files, *self.record.state.created)}
+        rows: list[HostFile | Created] = [*self.record.state.files, *self.record.state.created]
+        known = {str(self.at(row.path)) for row in rows}
         folders = [self.at(tree) for tree in engine.TREES]
         units = sorted(self.unit_folder().glob(engine.UNIT_PATTERN))
         found = [path for folder in folders for path in files_below(folder)]
