@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     deploy,
     deploy_accounts,
+    deploy_files,
     deploy_removal,
     deploy_units,
     deployed,
@@ -118,6 +119,17 @@ def test_a_file_for_a_device_that_is_missing_goes(fake_run: Any, tmp_path: Path)
     job = job_of(fake_run, document)
     deploy.deploy(job)
     assert not job.changed
+
+
+def test_the_content_on_the_disk_decides_and_a_folder_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "same").write_text("1")
+    (tmp_path / "other").write_text("2")
+    names = ("same", "other", "missing")
+    state = state_of({"files": [{"path": str(tmp_path / name), "content": "1"} for name in names]})
+    assert [Path(file.path).name for file in deploy_files.differing(state)] == ["other", "missing"]
+    (tmp_path / "missing").mkdir()
+    with pytest.raises(Refused, match="missing is a folder, a file belongs there"):
+        deploy_files.differing(state)
 
 
 def test_a_failed_unit_that_leaves_is_forgotten(system: Path, fake_run: Any) -> None:
