@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     deploy,
     deploy_accounts,
+    deploy_files,
     deploy_removal,
     deploy_units,
     deployed,
@@ -120,6 +121,17 @@ def test_a_file_for_a_device_that_is_missing_goes(fake_run: Any, tmp_path: Path)
     assert not job.changed
 
 
+def test_the_content_on_the_disk_decides_and_a_folder_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "same").write_text("1")
+    (tmp_path / "other").write_text("2")
+    names = ("same", "other", "missing")
+    state = state_of({"files": [{"path": str(tmp_path / name), "content": "1"} for name in names]})
+    assert [Path(file.path).name for file in deploy_files.differing(state)] == ["other", "missing"]
+    (tmp_path / "missing").mkdir()
+    with pytest.raises(Refused, match="missing is a folder, a file belongs there"):
+        deploy_files.differing(state)
+
+
 def test_a_failed_unit_that_leaves_is_forgotten(system: Path, fake_run: Any) -> None:
     fake_run.on("systemctl show", SHOWN).on("systemctl")
     path = system / "a.service"
@@ -177,14 +189,27 @@ def test_rows_that_leave_go_in_order_and_before_new_units_start(
     assert verbs == [["stop", "--", *names[::-1]], ["disable", "--", *names], ["daemon-reload"]]
 
 
-def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(system: Path, fake_run: Any) -> None:
+@pytest.mark.parametrize("is_of_the_document", [False, True])
+def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(
+    system: Path, fake_run: Any, is_of_the_document: bool
+) -> None:
     shown = SHOWN.replace("Id=x", "Id=a.socket")
     fake_run.on("systemctl show", shown).on("systemctl")
-    deploy.deploy(job_of(fake_run, {"units": [{"name": "a.socket", "state": "triggered"}]}))
+    socket = {"path": str(system / "a.socket"), "content": "[Socket]"}
+    deploy.deploy(job_of(fake_run, {"files": [socket], "units": [{"name": "a.socket", "state": "triggered"}]}))
     fake_run.on("systemctl show --no-pager --value", "holder.service\n").calls.clear()
-    deploy.deploy(job_of(fake_run, {}))
+    holder = [{"name": "holder.service"}] if is_of_the_document else []
+    job = job_of(fake_run, {"units": holder})
+    assert deploy.deploy(job)["stopped"] == ["a.socket"] and job.removed == [str(system / "a.socket")]
     calls = [call[1:] for call in fake_run.calls if call[1] != "show"]
-    assert calls == [["stop", "--", "a.socket"], ["restart", "--", "holder.service"], ["disable", "--", "a.socket"]]
+    # The unit of the service names the socket and would start it again, so the file goes before the service starts.
+    start = [] if is_of_the_document else [["start", "--", "holder.service"]]
+    assert calls[:-1] == [
+        ["stop", "--", "holder.service", "a.socket"],
+        ["disable", "--", "a.socket"],
+        ["daemon-reload"],
+        *start,
+    ]
 
 
 def test_files_of_others_stay_when_their_folder_leaves(
