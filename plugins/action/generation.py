@@ -15,7 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import settled_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.generation"

@@ -16,7 +16,8 @@ description:
 options:
   _terms:
     description:
-      - The parts, V(host), V(service), V(speech), V(ollama), V(watchdog), V(guard) and V(firewall).
+      - The parts, V(host), V(service), V(speech), V(ollama), V(watchdog), V(guard), V(firewall), V(gateway), V(clients), V(exporters), V(monitoring)
+        and V(fleet_monitor).
     type: list
     elements: str
     required: true
@@ -25,7 +26,9 @@ options:
     type: raw
     default: {}
   addons:
-    description: The host's part of RV(dgxspark.vllm.plan#module:addons).
+    description:
+      - The host's part of RV(dgxspark.vllm.plan#module:addons).
+      - The document of a role that has a key of its own there, such as V(gateway), is made from the variables of the task where it has no such key.
     type: raw
     default: {}
 seealso:
@@ -53,10 +56,12 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import merge
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import addon_documents, host_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-PARTS = ("host", "service", "speech", "ollama", "watchdog", "guard", "firewall")
+PARTS = ("host", "service", "speech", "ollama", "watchdog", "guard", "firewall", *addon_documents.ROLES)
 
 
 class LookupModule(LookupBase):
@@ -74,10 +79,13 @@ class LookupModule(LookupBase):
         unknown = [term for term in terms if term not in PARTS]
         if unknown:
             raise AnsibleLookupError(f"planned_state: {', '.join(unknown)}: known are {', '.join(PARTS)}")
-        role_variables = host_documents.own_variables(variables or {}, self._templar.template)
+        role_variables = own_variables(variables or {}, self._templar.template)
         plan, addons = (plain(self.get_option(name)) or {} for name in ("plan", "addons"))
+        unplanned = [role for role in addon_documents.ROLES if role in terms and role not in addons]
+        read = self._loader.get_text_file_contents if self._loader else addon_documents.read_file
         try:
-            document = host_documents.host_document(plan, addons, role_variables).of_parts(terms)
+            planned = host_documents.host_document(plan, addons, role_variables, read).of_parts(terms)
+            alone = [addon_documents.addon_document(role, {}, role_variables, read) for role in unplanned]
         except ValueError as error:
             raise AnsibleLookupError(f"planned_state: {error}") from error
-        return [{**document.to_dict(), "parts": terms}]
+        return [{**merge([planned, *alone]).to_dict(), "parts": terms}]

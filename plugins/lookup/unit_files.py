@@ -16,19 +16,18 @@ options:
   _terms:
     description:
       - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall), V(relay),
-        V(monitoring), V(keys), the files of keys of a component, V(client_keys), those of clients, or V(library), what its programs import.
+        V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or V(library), what programs of
+        a component import.
     type: list
     elements: str
     required: true
   planned:
     description:
       - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
-        part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component; for V(keys)
-        a list of C(name), that of the file on the host, and C(source), the file on the controller; for V(client_keys) the secrets of the
-        planned clients.
+        part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component.
     type: raw
   user:
-    description: Account that runs the units of V(services), V(speech) and V(ollama), or owns V(keys).
+    description: Account that runs the units of V(services), V(speech) and V(ollama).
     type: str
     default: dgxspark
   hf_home:
@@ -40,14 +39,6 @@ options:
     type: list
     elements: dict
     default: []
-  generated:
-    description: Keys for V(client_keys) that the host generated, by the path of their file.
-    type: dict
-    default: {}
-  folder:
-    description: Folder of the host for V(keys).
-    type: str
-    default: /etc/dgxspark/secrets
 seealso:
   - module: dgxspark.vllm.deploy
 author:
@@ -74,7 +65,7 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import addon_documents, role_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -95,17 +86,14 @@ class LookupModule(LookupBase):
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))
-        generated = plain(self.get_option("generated"))
         makers = {
             "host": lambda: unit_files.host(planned),
             "services": lambda: unit_files.services(planned, user, hf_home, plain(self.get_option("speech"))),
             "speech": lambda: unit_files.speech(planned, user),
             "ollama": lambda: unit_files.ollama(planned, user),
-            "monitoring": lambda: unit_files.monitoring(planned),
             "library": lambda: unit_files.library(str(planned)),
-            "keys": lambda: {"files": unit_files.keys(planned, str(self.get_option("folder")), user)},
-            "client_keys": lambda: {
-                "files": unit_files.client_keys(planned, generated, self._loader.get_text_file_contents)
+            "hermes_packages": lambda: {
+                "files": [addon_documents.hermes_packages(planned, self._loader.get_text_file_contents)]
             },
             "watchdog": lambda: unit_files.watchdog(planned),
             "guard": lambda: unit_files.guard(planned),

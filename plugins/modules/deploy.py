@@ -279,6 +279,12 @@ options:
         description: Reload the unit where it would be restarted.
         type: bool
         default: false
+      reload_on:
+        description:
+          - Files whose change a running unit takes over by a reload. The next run completes a reload that failed or that was interrupted.
+        type: list
+        elements: path
+        default: []
       prints:
         description:
           - A program of the host with its arguments. A running unit is restarted or reloaded if this prints something else than after the
@@ -487,6 +493,7 @@ UNIT = {
     "defer": {"type": "bool", "default": False},
     "wait": {"type": "bool", "default": True},
     "reload": {"type": "bool", "default": False},
+    "reload_on": {"type": "list", "elements": "path", "default": []},
     "prints": {"type": "list", "elements": "str", "default": []},
     "printed": {"type": "path"},
     "clean_up": {"type": "list", "elements": "str", "default": []},

@@ -16,7 +16,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollou
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import COLLECTION, ROLES, defaults, digest
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import COLLECTION, digest
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import ROLES, defaults
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 # Roles outside the document: their files depend on answers of the host, such as the number of an account. By their key in the plan of add-ons.
@@ -174,7 +175,10 @@ def differs(
     """
     users = spark.get("docker_users") or {}
     reasons = []
-    for account in document_of(plan, addons, role_variables).accounts if "host" in parts else ():
+    docker_users = [
+        account for account in document_of(plan, addons, role_variables).accounts if "docker" in account.groups
+    ]
+    for account in docker_users if "host" in parts else ():
         user = users.get(account.name)
         settings = {"home": account.home, "shell": account.shell} if account.shell else {}
         if user is None or any((user or {}).get(key) != value for key, value in settings.items()):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,58 +15,43 @@ from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import ROLES, addon_document, read_file
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import defaults
 
 COLLECTION = Path(__file__).resolve().parents[2]
-ROLES = COLLECTION / "roles"
 ELSEWHERE = {"settings": {"hf_home": "", "cache_dir": ""}}
 """The plan of a host that is no Spark: it has add-on services alone."""
+SPARK_PARTS = {"host", "service"}
+"""Parts that each Spark has, and no other host."""
 RENDERED = ("host", "service", "speech", "ollama")
 """Roles with variables that the engine renders files by, beside the plan."""
 SSH_PORT = 22
 
 
-def defaults(role: str) -> dict[str, Any]:
-    """Return the variables of a role and their defaults."""
-    path = ROLES / role / "defaults" / "main.yml"
-    return dict(_read(path, path.stat().st_mtime_ns))
-
-
-@functools.lru_cache(maxsize=64)
-def _read(path: Path, _changed: int) -> dict[str, Any]:
-    return dict(load_yaml(path.read_text(encoding="utf-8")) or {})
-
-
-def own_variables(variables: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:
-    """Return the variables of roles that are set for a host.
-
-    variables: all variables of the host. resolve: returns the value of a template; without it, values stay unchanged.
-    """
-    roles = [path.parts[-3] for path in ROLES.glob("*/defaults/main.yml")]
-    # The firewall lets Ansible in.
-    names = {"ansible_port", *(name for role in roles for name in defaults(role))}
-    return {
-        name: plain(resolve(variables[name]) if resolve else variables[name])
-        for name in sorted(names)
-        if name in variables
-    }
-
-
 def host_document(
-    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, role_variables: Mapping[str, Any]
+    plan: Mapping[str, Any],
+    addons: Mapping[str, Any] | None,
+    role_variables: Mapping[str, Any],
+    read: Callable[[str], str] = read_file,
 ) -> HostState:
     """Return the state document of a host.
 
     :param plan: its part of the plan, empty for a host that is no Spark
     :param addons: its part of the plan of add-on services
-    :param role_variables: of C(own_variables)
+    :param role_variables: of C(role_variables.own_variables)
+    :param read: see C(addon_document)
     :returns: the document
     :raises ValueError: for a value that no file can hold
     """
     variables = {name: role_variables.get(name, value) for role in RENDERED for name, value in defaults(role).items()}
     variables = {name: value for name, value in variables.items() if name in unit_files.DEFAULTS}
     document = planned_state.planned_state({**ELSEWHERE, **plan}, addons, variables, located)
+    if not plan:
+        document = document.of_parts({row.part for rows in vars(document).values() for row in rows} - SPARK_PARTS)
+    described = [
+        addon_document(role, addons[role], role_variables, read) for role in ROLES if addons and addons.get(role)
+    ]
+    document = merge([document, *described])
     firewall = plan.get("firewall") or {}
     if firewall.get("state") != "present":
         return document

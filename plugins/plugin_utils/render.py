@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from ansible.plugins.filter.core import to_nice_yaml
+from ansible.plugins.filter.core import to_nice_json, to_nice_yaml
 from jinja2 import meta
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import file_syntax
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import containers, host_state
 
 COLLECTION = Path(__file__).resolve().parents[2]
 ROLES = COLLECTION / "roles"
@@ -86,15 +87,26 @@ def _environment(start: str, end: str) -> jinja2.Environment:
         loader=jinja2.FunctionLoader(_load),
     )
     environment.tests["ipv6"] = lambda address: ":" in address
-    environment.filters["to_nice_yaml"] = lambda value, **how: file_syntax.Verbatim(to_nice_yaml(value, **how))
+    environment.filters["to_nice_yaml"] = lambda value, **how: file_syntax.Verbatim(
+        to_nice_yaml(_defined(value), **how)
+    )
+    environment.filters["to_nice_json"] = lambda value: to_nice_json(_defined(value))
+    environment.filters["mark_of"] = host_state.mark_of
+    environment.filters["restricted_container"] = containers.restricted_server
     return environment
 
 
 @jinja2.pass_context
 def _mark(context: jinja2.runtime.Context, value: Any) -> str:
     """Return a mark in the place of a value. With the context, so that Jinja calls this when it renders, for constants, too."""
-    if isinstance(value, jinja2.Undefined):
-        str(value)  # StrictUndefined raises the error with the name
+    _defined(value)
     values: list[Any] = context[VALUES]
     values.append(value)
     return f"\0{len(values) - 1}\0"
+
+
+def _defined(value: Any) -> Any:
+    """Return a value. Raises jinja2.UndefinedError with the name of an undefined one."""
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # StrictUndefined raises the error
+    return value

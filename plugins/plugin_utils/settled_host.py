@@ -24,13 +24,14 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import
     SKIPPED,
     document_of,
 )
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import defaults, with_digests
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_documents import (
     NETWORK_FILE,
     RELAY_FILE,
     network_text,
     relay_text,
 )
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import defaults
 
 ETC = "/etc/dgxspark"
 SYSTEM = "/etc/systemd/system"

@@ -26,12 +26,12 @@ import debian_programs
 import generate_monitoring_doc
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import addon_document
 
 ROOT = Path(__file__).resolve().parents[2]
+MONITORING = "/etc/dgxspark/monitoring"
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 COLLECTOR = ROOT / "roles/exporters/files/spark_collector.py"
 GAUGES = {"vllm:num_requests_running": 2.0, "vllm:num_requests_waiting": 1.0, "vllm:kv_cache_usage_perc": 0.42}
@@ -48,6 +48,13 @@ SwapFree:       16723228 kB
 """
 RAILS = (("enp1s0f0np0", "rocep1s0f0", "0000:01:00.0"), ("enP2p1s0f0np0", "roceP2p1s0f0", "0002:01:00.0"))
 PROGRAM = "#!{python}\nimport sys\nanswers = {answers!r}\nprint(next((t for w, t in answers.items() if w in ' '.join(sys.argv)), ''), end='')\n"
+
+
+def collectors() -> list[str]:
+    """Return the options of node_exporter that choose its collectors, as its unit has them."""
+    files = addon_document("exporters", {"listen": "127.0.0.1"}, {}).files
+    (unit,) = (file.content for file in files if file.path.endswith("spark-node-exporter.service"))
+    return re.findall(r"--collector\.(?!textfile\.)[\w-]+", str(unit).replace("\\\n", " "))
 
 
 def spark(folder: Path) -> list[str]:
@@ -240,14 +247,12 @@ class Lab:
         host = self.folder / "spark"
         argv = [*spark(host), "--interval=1", f"--output={host / 'textfile'}"]
         self.run("collector", argv, environment(host))
-        node_vars = yaml.safe_load((ROOT / "roles/exporters/vars/main.yml").read_text())
         self.run(
             "node",
             [
                 debian_programs.program("prometheus-node-exporter"),
                 f"--web.listen-address=127.0.0.1:{self.node_port}",
-                "--collector.disable-defaults",
-                *(f"--collector.{name}" for name in node_vars["__exporters_collectors"]),
+                *collectors(),
                 f"--collector.textfile.directory={host / 'textfile'}",
             ],
         )
@@ -258,14 +263,14 @@ class Lab:
         for name in ("targets", "rules.d"):
             (config / name).mkdir(parents=True)
         (config / "rules.yml").write_text(yaml.safe_dump(generate_monitoring_doc.rules()))
-        alertmanager = f"127.0.0.1:{outcome['alertmanager_port']}"
-        for file in located(unit_files.monitoring({**outcome, "alertmanager": alertmanager}))["files"]:
-            if "content" in file:
-                text = file["content"].replace(unit_files.MONITORING, str(config))
+        planned = {**outcome, "own_address": "127.0.0.1", "grafana": "none"}
+        for file in addon_document("monitoring", planned, {}).files:
+            if file.content and file.path.startswith(MONITORING) and not file.path.endswith("/rules.yml"):
+                text = file.content.replace(MONITORING, str(config))
                 # systemd hands secrets over in the role; nobody waits half a minute for a message here.
                 text = text.replace("/run/spark-alertmanager/hook.token_file", str(secrets))
                 text = text.replace('group_wait: "30s"', 'group_wait: "1s"')
-                Path(file["path"].replace(unit_files.MONITORING, str(config))).write_text(text)
+                Path(file.path.replace(MONITORING, str(config))).write_text(text)
         checked = [
             ["promtool", "check", "config", str(config / "prometheus.yml")],
             ["amtool", "check-config", str(config / "alertmanager.yml")],

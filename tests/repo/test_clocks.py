@@ -45,7 +45,7 @@ WHY |= {
     "plugins/module_utils/_fleet/compare_contents.py": SAME,
     "plugins/modules/model_folder.py": SAME,
     "plugins/plugin_utils/files.py": SAME,
-    "plugins/plugin_utils/host_documents.py": SAME,
+    "plugins/plugin_utils/role_variables.py": SAME,
     "roles/gateway/files/container/hooks.py": SAME,
 }
 

@@ -50,6 +50,11 @@ def for_port(port: int) -> tuple[str, ...]:
     return ("NET_BIND_SERVICE",) if port < LOW_PORTS else ()
 
 
+def restricted_server(port: int) -> list[str]:
+    """Return the options of docker run for a server that listens on a port of the host."""
+    return restricted(SERVER_PIDS, for_port(int(port)))
+
+
 def mounted(words: Iterable[object]) -> set[str]:
     """Return the targets of the mounts among options of docker run."""
     return {target.rstrip("/") or "/" for _source, target, _readonly in _mounts(_read(words))}

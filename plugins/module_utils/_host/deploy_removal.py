@@ -99,7 +99,11 @@ def remove_rows(job: Deployment, leaving: HostState) -> None:
     rows: list[HostFile | Created] = [*leaving.files, *leaving.created]
     for row in rows:
         remove(job, Path(row.path), row.part)
-    for folder in sorted(leaving.folders, key=lambda row: (-row.path.count("/"), row.path)):
+    listed = {folder.path for folder in (*job.after.state.folders, *leaving.folders)}
+    # Folders of keys that stayed longer than the rows of their folders.
+    parents = {str(Path(file.path).parent): file.part for file in leaving.files if file.secret}
+    orphans = [Folder(path, part=part) for path, part in parents.items() if path not in listed]
+    for folder in sorted([*leaving.folders, *orphans], key=lambda row: (-row.path.count("/"), row.path)):
         remove_folder(job, folder)
 
 
@@ -107,6 +111,8 @@ def remove_folder(job: Deployment, folder: Folder) -> None:
     """Remove a folder of ours that no part lists any more, as C(Folder.remove) says; links are not followed."""
     path = Path(folder.path)
     if folder.remove == "never" or not is_folder(path) or not made.is_own(folder.path):
+        return
+    if any(path in Path(key).parents for key in job.after.retired):
         return
     if folder.remove == "whole":
         remove(job, path, folder.part)

@@ -13,7 +13,7 @@ from pathlib import Path
 from .._runtime import command
 from . import staging
 from .deployment import Deployment, Refused
-from .file_times import stamp_written, written_at
+from .file_times import written_at
 from .host_state import Unit
 from .unit_steps import Seen, Steps, read_units, show_command, steps
 
@@ -79,15 +79,11 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
         rc, out, err = job.run(["systemctl", "daemon-reload"])
         if rc:
             raise Refused(f"systemctl daemon-reload failed: {(err or out).strip()}", job.part_of(names))
-    watched = {path for unit in units for path in unit.restart_on or ()}
+    watched = {path for unit in units for path in (*(unit.restart_on or ()), *unit.reload_on)}
     clocks = time.clock_gettime(time.CLOCK_MONOTONIC), time.time()
     changed = {path: written_at(path, *clocks) for path in watched if Path(path).exists()}
     # In check mode they have not been written.
     changed.update({path: time.time() for path in written})
-    for unit in units:
-        if unit.reload and unit.printed and Path(unit.printed).exists():
-            # systemd does not date a reload; what was printed after it does.
-            seen[unit.name].began = max(seen[unit.name].began or 0.0, written_at(unit.printed, *clocks))
     todo = steps([replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units], seen, changed)
     waiting = {unit.name for unit in units if unit.wait}
     systemctl(job, "stop", todo.stop[::-1])
@@ -124,6 +120,4 @@ def keep_output(job: Deployment, unit: Unit) -> None:
             f"{' '.join(unit.prints)} failed after the start of {unit.name}: {(err or out).strip()}", unit.part
         )
     path = Path(unit.printed)
-    beside = staging.beside(path, out.encode(), 0o644)
-    stamp_written(beside)
-    beside.replace(path)
+    staging.beside(path, out.encode(), 0o644).replace(path)

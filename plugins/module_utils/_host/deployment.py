@@ -127,7 +127,9 @@ def digest_of(path: Path) -> str | None:
 
 
 def user_exists(name: str) -> bool:
-    """Tell whether the host has this account."""
+    """Tell whether the host has this account. The number of an account, such as that of a container's user, needs no name there."""
+    if name.isdigit():
+        return True
     try:
         pwd.getpwnam(name)
     except KeyError:
@@ -136,7 +138,9 @@ def user_exists(name: str) -> bool:
 
 
 def group_exists(name: str) -> bool:
-    """Tell whether the host has this group."""
+    """Tell whether the host has this group; a number needs no name there."""
+    if name.isdigit():
+        return True
     try:
         grp.getgrnam(name)
     except KeyError:

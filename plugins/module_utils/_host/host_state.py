@@ -82,9 +82,9 @@ class Unit:
 
     state: C(started), C(stopped) or C(triggered). restart_on: paths whose change restarts it, None for all files of its part.
     outdated: it is known to run from older files. defer: report a restart that is due instead of doing it. wait: wait for the job.
-    reload: reload it instead of restarting it. prints: a command; the unit is outdated if this prints something else than after the last
-    start, which is kept in the file C(printed). clean_up: a command that runs once the unit was stopped because no part lists it any more; it
-    may fail.
+    reload: reload it instead of restarting it. reload_on: paths whose change reloads it. prints: a command; the unit is outdated if this
+    prints something else than after the last start, which is kept in the file C(printed). clean_up: a command that runs once the unit was
+    stopped because no part lists it any more; it may fail.
     """
 
     name: str
@@ -95,6 +95,7 @@ class Unit:
     defer: bool = False
     wait: bool = True
     reload: bool = False
+    reload_on: tuple[str, ...] = ()
     prints: tuple[str, ...] = ()
     printed: str | None = None
     clean_up: tuple[str, ...] = ()

@@ -3,24 +3,31 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Removes everything that the collection put on a host: all deployed rows, then its own folders, caches, records and, on request, weights.
 
-Takes no folder from the inventory, so that a wrong value removes nothing. Whatever the collection did not make stays and is named.
+Takes no folder from the inventory, so that a wrong value removes nothing. Files of others stay and are named.
 """
 
 from __future__ import annotations
 
-import pwd
 import shutil
 from pathlib import Path
 from typing import Any
 
 from . import deploy_accounts, deploy_removal, deployed, host_lock, made
 from .deployed import Deployed
-from .deployment import Deployment, Tools, user_exists
+from .deployment import Deployment, Tools
 from .host_state import Account, HostState
 
 FABRIC = "fabric"
 """Part of the QSFP network, which stays unless it is asked for."""
-TREES = ("/etc/dgxspark", "/usr/local/lib/dgxspark", "/usr/local/libexec/dgxspark")
+TREES = (
+    "/etc/dgxspark",
+    "/opt/dgxspark",
+    "/usr/local/lib/dgxspark",
+    "/usr/local/libexec/dgxspark",
+    "/etc/grafana/provisioning/datasources/dgxspark.yml",
+    "/etc/grafana/provisioning/dashboards/dgxspark.yml",
+)
+"""Folders and files of settings, keys and programs, also of a host without a record."""
 PARTS = (
     "adopted",
     "alertmanager",
@@ -45,8 +52,8 @@ PARTS = (
 )
 """Names below the state folder; chats and accounts of clients lie beside them and are people's."""
 CACHES = Path("/var/cache/dgxspark")
-ACCOUNT = Account("dgxspark", home="/nonexistent")
-"""Account of the units on a host without a record."""
+ACCOUNTS = ("dgxspark", "spark-gateway", "spark-hermes")
+"""System accounts of units on a host without a record."""
 NFT_TABLE = ["/usr/sbin/nft", "list", "table", "inet", "dgxspark"]
 
 
@@ -70,11 +77,12 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
 
 
 def remove_rest(job: Deployment, weights: bool, fabric: bool) -> dict[str, Any]:
-    """Remove what is left once all rows are removed; returns C(left) and C(freed_bytes) of the module.
+    """Remove programs, folders and records after all rows.
 
     :param job: the deployment of the empty document, which is done
     :param weights: whether downloaded weights are removed
     :param fabric: whether the copies of replaced network files are removed
+    :returns: C(left) and C(freed_bytes) of the module
     """
     reset = Reset(job, weights, fabric)
     reset.remove_programs()
@@ -103,15 +111,15 @@ class Reset:
             self.job.removed.append(path)
 
     def remove_programs(self) -> None:
-        """Remove the folders of settings, keys and programs, the table of the firewall and the account of the units."""
+        """Remove the folders of settings, keys and programs, the table of the firewall and the accounts of units."""
         for tree in TREES:
             deploy_removal.remove(self.job, Path(tree), "reset")
         if Path(NFT_TABLE[0]).exists() and self.job.run(NFT_TABLE)[0] == 0:
             self.note("table inet dgxspark")
             if not self.check:
                 self.job.run([NFT_TABLE[0], "delete", *NFT_TABLE[2:]])
-        if user_exists(ACCOUNT.name) and pwd.getpwnam(ACCOUNT.name).pw_dir == ACCOUNT.home:
-            deploy_accounts.remove_account(self.job, ACCOUNT)
+        for name in ACCOUNTS:
+            deploy_accounts.remove_account(self.job, Account(name))
 
     def remove_weights(self) -> None:
         """Remove the files of models that the collection downloaded."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .._runtime import command
 from .host_state import Unit
@@ -19,6 +19,9 @@ SHOWN = (
     "UnitFileState",
     "NeedDaemonReload",
     "InactiveExitTimestampMonotonic",
+    "ActiveEnterTimestampMonotonic",
+    "StateChangeTimestampMonotonic",
+    "ReloadResult",
 )
 RUNNING = ("active", "reloading", "activating", "refreshing")
 # Units of these states start at boot; "static" and "indirect" ones cannot be enabled, something else pulls them in.
@@ -27,7 +30,10 @@ ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generat
 
 @dataclass
 class Seen:
-    """A unit as systemd shows it. began: seconds of the wall clock at which its run began, or None."""
+    """A unit as systemd shows it.
+
+    began: seconds of the wall clock at which its run began, or None. reloaded: the same of the last reload of this run that succeeded.
+    """
 
     name: str
     known: bool = False
@@ -35,6 +41,7 @@ class Seen:
     enabled: bool = False
     needs_reload: bool = False
     began: float | None = None
+    reloaded: float | None = None
 
 
 @dataclass
@@ -72,21 +79,30 @@ def read_units(names: list[str], text: str, monotonic_now: float, now: float) ->
     :returns: by name
     :raises NoAnswer: where it printed something else, or less: a unit that is not there is described, too
     """
+
+    def date(microseconds: int) -> float | None:
+        return now - (monotonic_now - microseconds / 1e6) if microseconds else None
+
     found = {}
     blocks = text.strip().split("\n\n")
     for name, block in zip(names, blocks):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if "LoadState" not in values or len(blocks) != len(names):
             raise command.unreadable("systemctl", block)
-        since = values.get("InactiveExitTimestampMonotonic", "0")
-        microseconds = int(since) if since.isdigit() else 0
+        times = [
+            values.get(f"{event}TimestampMonotonic", "0") for event in ("InactiveExit", "ActiveEnter", "StateChange")
+        ]
+        began, entered, state_change = (int(text) if text.isdigit() else 0 for text in times)
+        # The state of an active unit changes for a reload alone.
+        is_reloaded = state_change > entered > 0 and values.get("ReloadResult", "success") == "success"
         found[name] = Seen(
             name,
             known=values.get("LoadState") == "loaded",
             active=values.get("ActiveState", "inactive"),
             enabled=values.get("UnitFileState", "") in ENABLED,
             needs_reload=values.get("NeedDaemonReload") == "yes",
-            began=now - (monotonic_now - microseconds / 1e6) if microseconds else None,
+            began=date(began),
+            reloaded=date(state_change) if is_reloaded else None,
         )
     return found
 
@@ -106,7 +122,25 @@ def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -
     # systemd restarts a unit by itself from the definition that it holds.
     if seen.needs_reload:
         return True
-    return seen.began is not None and any(changed.get(path, 0.0) > seen.began for path in watched)
+    return _older(seen.began, changed, watched)
+
+
+def _older(began: float | None, changed: Mapping[str, float], watched: Sequence[str]) -> bool:
+    return began is not None and any(changed.get(path, 0.0) > began for path in watched)
+
+
+def _reload_due(unit: Unit, seen: Seen, changed: Mapping[str, float]) -> bool:
+    """Tell whether a running unit has not read a file of C(reload_on) since it changed.
+
+    :param unit: the row of the document
+    :param seen: the unit as systemd shows it
+    :param changed: see C(outdated)
+    """
+    return seen.active in RUNNING and _older(_last_read(seen), changed, unit.reload_on)
+
+
+def _last_read(seen: Seen) -> float | None:
+    return seen.began if seen.began is None else max(seen.began, seen.reloaded or 0.0)
 
 
 def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str, float]) -> Steps:
@@ -120,18 +154,20 @@ def steps(units: Sequence[Unit], seen: Mapping[str, Seen], changed: Mapping[str,
     todo = Steps()
     for unit in units:
         name, now = unit.name, seen[unit.name]
+        if unit.reload:
+            now = replace(now, began=_last_read(now))
         is_old = unit.outdated or outdated(now, changed, unit.restart_on or ())
         if unit.enabled is not None and unit.enabled != now.enabled:
             (todo.enable if unit.enabled else todo.disable).append(name)
         if unit.state == "started":
-            _start(todo, unit, now, is_old)
+            _start(todo, unit, now, is_old, _reload_due(unit, now, changed))
         # A triggered unit may run or not, but it does not go on from older files.
         elif now.active in (*RUNNING, "deactivating") and (unit.state == "stopped" or is_old):
             todo.stop.append(name)
     return todo
 
 
-def _start(todo: Steps, unit: Unit, now: Seen, is_old: bool) -> None:
+def _start(todo: Steps, unit: Unit, now: Seen, is_old: bool, has_to_reload: bool) -> None:
     """Add the steps for a unit that has to run."""
     if now.active == "failed":
         todo.forget.append(unit.name)
@@ -142,5 +178,7 @@ def _start(todo: Steps, unit: Unit, now: Seen, is_old: bool) -> None:
         # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
         if not unit.defer and not unit.reload:
             todo.forget.append(unit.name)
+    elif has_to_reload and now.active != "activating":
+        todo.reload.append(unit.name)
     elif now.active == "activating":
         todo.starting.append(unit.name)

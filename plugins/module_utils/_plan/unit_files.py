@@ -10,7 +10,7 @@ This file reads nothing from a host and changes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.file_syntax import environment_file, json_file
@@ -85,43 +85,6 @@ def _secrets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"path": entry["path"], "source": entry["source"], "mode": "0600", "secret": True} for entry in entries or []
     ]
-
-
-def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root") -> list[dict[str, Any]]:
-    """Return the files of keys in a folder of the host, for their owner alone.
-
-    :param entries: C(name) of each file on the host, and C(source), the file on the controller
-    :param folder: on the host
-    :param owner: account that may read them
-    :returns: files as the module deploy takes them
-    """
-    access = {"owner": owner, "group": owner, "mode": "0600", "secret": True}
-    return [{"path": f"{folder}/{entry['name']}", "source": entry["source"], **access} for entry in entries]
-
-
-def client_keys(
-    planned: Sequence[Mapping[str, Any]], generated: Mapping[str, str], read: Callable[[str], str]
-) -> list[dict[str, Any]]:
-    """Return the files of keys of clients, whose parts are joined by semicolons.
-
-    :param planned: secrets of all clients of a host, as their plan has them
-    :param generated: keys that the host generated, by the path of their file
-    :param read: returns the text of a file of the controller
-    :returns: files as the module deploy takes them
-    """
-    parts_of = {secret["path"]: secret["parts"] for secret in planned}
-
-    def text_of(path: str, part: Mapping[str, Any]) -> str:
-        if "generated" in part:
-            return generated[path]
-        if "host" in part:  # the key of another client of the same host
-            return key_of(part["host"])
-        return read(part["controller"]).strip() if "controller" in part else str(part["text"])
-
-    def key_of(path: str) -> str:
-        return ";".join(text_of(path, part) for part in parts_of[path])
-
-    return [{"path": path, "mode": "0600", "secret": True, "content": key_of(path)} for path in parts_of]
 
 
 # --- engines ------------------------------------------------------------------------------------------------------------
@@ -648,57 +611,6 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # --- monitoring ---------------------------------------------------------------------------------------------------------
-
-MONITORING = "/etc/dgxspark/monitoring"
-MONITORING_SECRETS = "/etc/dgxspark/secrets/monitoring"
-# Keys of a receiver that name a file.
-RECEIVER_FILES = ("url_file", "token_file", "password_file")
-
-
-def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings, targets and keys of Prometheus and Alertmanager; see C(services).
-
-    planned: C(jobs), C(receivers), C(interval), C(scrape_timeout) and C(alertmanager), the HOST:PORT that Prometheus tells, or empty.
-    C(restart_on) of the answer has the keys that each program reads at its start, C(jobs) and C(receivers), by their names on the host.
-    """
-    jobs, receivers = planned["jobs"], planned["receivers"]
-    of_jobs = [{"name": f"{job['name']}.job", "source": job["token_file"]} for job in jobs if job.get("token_file")]
-    of_receivers = [
-        {"name": f"{receiver['name']}.{key}", "source": receiver[key]}
-        for receiver in receivers
-        for key in RECEIVER_FILES
-        if receiver.get(key)
-    ]
-    names = ("jobs", "interval", "scrape_timeout", "alertmanager")
-    files = [
-        {
-            "path": f"{MONITORING}/prometheus.yml",
-            "template": "monitoring/prometheus.yml.j2",
-            "values": {name: planned[name] for name in names},
-            # Without the files that it names: tokens are only there for the running unit.
-            "validate": "/usr/bin/promtool check config --syntax-only %s",
-        },
-        *(_file(f"{MONITORING}/targets/{job['name']}.json", json_file(job["targets"]).rstrip("\n")) for job in jobs),
-    ]
-    if planned["alertmanager"]:
-        files.append(
-            {
-                "path": f"{MONITORING}/alertmanager.yml",
-                "template": "monitoring/alertmanager.yml.j2",
-                "values": {"receivers": receivers},
-                "validate": "/usr/bin/amtool check-config %s",
-            }
-        )
-    return {
-        "folders": [],
-        "files": [*files, *keys([*of_receivers, *of_jobs], MONITORING_SECRETS)],
-        "units": [],
-        "restart_on": {
-            "jobs": [f"{MONITORING_SECRETS}/{entry['name']}" for entry in of_jobs],
-            "receivers": [f"{MONITORING_SECRETS}/{entry['name']}" for entry in of_receivers],
-        },
-    }
-
 
 # --- a host -------------------------------------------------------------------------------------------------------------
 

@@ -1,20 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What roles with templates put on a host, made by Ansible's own templating of their variables and templates.
-
-Run as a program it answers requests, a line of JSON each: Ansible finds plugins of collections in a process that it has started,
-which the process of the tests is not.
-"""
+"""The files of add-on services: what the documents of their roles have, and what they have to be by the plan."""
 
 from __future__ import annotations
 
 import atexit
 import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from functools import cache
@@ -23,100 +16,23 @@ from typing import Any
 
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import addon_documents
+
 ROOT = Path(__file__).parents[3]
-ROLES = {
-    "gateway": "{{ __gateway_files }}",
-    "clients": "{{ __clients_keys + (__clients_hermes_files if clients_hermes else []) + (__clients_page_files if clients_open_webui else []) }}",
-    "exporters": "{{ [__exporters_settings, __exporters_collector_unit, __exporters_node_unit, __exporters_gpu_unit] }}",
-    "monitoring": "{{ __monitoring_files + (__monitoring_dropin if monitoring_grafana != 'package' else []) }}",
-    "fleet_monitor": "{{ __fleet_monitor_own + (__fleet_monitor_page_files if fleet_monitor_page else []) }}",
-}
-"""Role to the files that the module component is given of it; those of other choices too, where the variables allow them."""
-REGISTERED: dict[str, Any] = {"__gateway_account": {"uid": 990, "group": 989}, "ansible_check_mode": False}
-"""What tasks register before the files are made."""
-
-
-class Renderer:
-    """A process that makes the files."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
-        )
-        atexit.register(self.process.communicate)
-
-    def ask(self, role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the files of a role for its part of the plan; raises AssertionError with Ansible's words where it cannot make them."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps([role, planned]).encode() + b"\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, "the process that renders roles ended"
-        answer = json.loads(line)
-        assert "files" in answer, answer["error"]
-        found: list[dict[str, Any]] = answer["files"]
-        return found
-
-
-@cache
-def _renderer() -> Renderer:
-    return Renderer()
 
 
 @cache
 def _made(role: str, planned: str) -> tuple[dict[str, Any], ...]:
-    return tuple(_renderer().ask(role, json.loads(planned)))
+    return tuple(addon_documents.addon_document(role, json.loads(planned), {}).to_dict()["files"])
 
 
 def files(role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the files that a role is to put on a host.
 
-    :param role: one of C(ROLES)
+    :param role: one of C(addon_documents.ROLES)
     :param planned: what the plan has for it; what was asked for before is not made anew
     """
     return list(_made(role, json.dumps(planned, sort_keys=True)))
-
-
-def serve() -> None:
-    """Answer requests on the standard input until it ends."""
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.plugins.loader import init_plugin_loader
-    from ansible.template import Templar, trust_as_template
-
-    init_plugin_loader()
-    loader = DataLoader()
-
-    def read(path: Path) -> Any:
-        return loader.load_from_file(str(path), trusted_as_template=True)
-
-    called = {
-        task["include_role"]["name"].rpartition(".")[2]: task["vars"]
-        for task in map(_named, read(ROOT / "playbooks/tasks/for_all.yml"))
-        if "include_role" in task
-    }
-    own = {}
-    for role in ROLES:
-        folder = ROOT / "roles" / role
-        own[role] = {**read(folder / "defaults/main.yml"), **called[role], **REGISTERED}
-        if (folder / "vars/main.yml").exists():
-            own[role] |= read(folder / "vars/main.yml")
-        own[role] |= {"role_path": str(folder), "ansible_search_path": [str(folder)], "inventory_hostname": "spark-1"}
-    for task in read(ROOT / "roles/fleet_monitor/tasks/present.yml"):
-        own["fleet_monitor"] |= task.get("vars") or {}
-    output, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        role, planned = json.loads(line)
-        variables = {**own[role], "spark_addons": {role: planned}}
-        try:
-            found = Templar(loader=loader, variables=variables).template(trust_as_template(ROLES[role]))
-            answer = json.dumps({"files": found}, default=str)
-        except Exception as error:  # pylint: disable=broad-except
-            answer = json.dumps({"error": f"{role}: {type(error).__name__}: {error}"})
-        output.write(answer + "\n")
-        output.flush()
 
 
 # --- what they have to be -----------------------------------------------------------------------------------------------
@@ -332,11 +248,17 @@ def _exporters(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None
     assert settings["planned_gib"] == planned["planned_gib"] and settings["rails"] == planned["rails"]
     collector = _words(made, "spark-collector")
     assert collector[2:] == ["--interval", str(planned["interval"]), "--output", planned["textfile_dir"]]
-    node, gpu = _words(made, "spark-node-exporter"), _words(made, "spark-gpu-exporter")
-    assert node[-1] == f"--collector.textfile.directory={planned['textfile_dir']}"
-    for words, port in ((node, "node_port"), (gpu, "gpu_port")):
-        assert re.fullmatch(rf"--web\.listen-address=(\[[0-9a-fA-F:.]+\]|[\w.-]+):{planned[port]}", words[1]), words
-    assert gpu[0] == f"/usr/local/libexec/dgxspark/nvidia_gpu_exporter-{planned['gpu_version']}"
+    assert ("/etc/systemd/system/spark-node-exporter.service" in made) == (planned["node_exporter"] == "managed")
+    assert ("/etc/systemd/system/spark-gpu-exporter.service" in made) == planned["gpu_exporter"]
+    listening = r"--web\.listen-address=(\[[0-9a-fA-F:.]+\]|[\w.-]+):"
+    if planned["node_exporter"] == "managed":
+        node = _words(made, "spark-node-exporter")
+        assert node[-1] == f"--collector.textfile.directory={planned['textfile_dir']}"
+        assert re.fullmatch(f"{listening}{planned['node_port']}", node[1]), node
+    if planned["gpu_exporter"]:
+        gpu = _words(made, "spark-gpu-exporter")
+        assert gpu[0] == f"/usr/local/libexec/dgxspark/nvidia_gpu_exporter-{planned['gpu_version']}"
+        assert re.fullmatch(f"{listening}{planned['gpu_port']}", gpu[1]), gpu
 
 
 def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
@@ -363,9 +285,10 @@ def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> Non
         (source,) = _yaml(made[f"{folder}/grafana/datasources/dgxspark.yml"]["content"])["datasources"]
         assert source["url"].endswith(f":{planned['prometheus_port']}")
         assert _DURATION.fullmatch(source["jsonData"]["timeInterval"])
-    dropin = settings_of(made["/etc/systemd/system/grafana-server.service.d/dgxspark.conf"]["content"])
-    assert {section for section, _key, _value in dropin} == {"Service"}
-    assert f"GF_SERVER_HTTP_ADDR={planned['listen']}" in [value for _section, _key, value in dropin]
+    if planned["grafana"] == "package":
+        dropin = settings_of(made["/etc/systemd/system/grafana-server.service.d/dgxspark.conf"]["content"])
+        assert {section for section, _key, _value in dropin} == {"Service"}
+        assert f"GF_SERVER_HTTP_ADDR={planned['listen']}" in [value for _section, _key, value in dropin]
 
 
 @cache
@@ -402,12 +325,3 @@ CHECKS = {
     "monitoring": _monitoring,
     "fleet_monitor": _fleet_monitor,
 }
-
-
-def _named(task: dict[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix("ansible.builtin."): value for key, value in task.items()}
-
-
-if __name__ == "__main__":
-    sys.path[0] = str(ROOT / "collections")
-    serve()

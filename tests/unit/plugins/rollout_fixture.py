@@ -105,7 +105,7 @@ AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=Tru
 DEPLOY = """
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["part", "documents", "accounts", "folders", "files", "units", "removed", "purge", "instances", "controller"]
+NAMES = ["part", "parts", "documents", "accounts", "folders", "files", "units", "created", "removed", "controller"]
 AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json(joined=[])
 """
 APPLY = """

@@ -22,7 +22,7 @@ from recipes_fixture import RECIPES
 from ansible_collections.dgxspark.vllm.plugins.action import generation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import firewall
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, host_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, role_variables
 
 ROOT = Path(__file__).parents[4]
 # Works out the checksum anew, with the collection's code as it lies there now, for each change: [file, old text, new text].
@@ -39,12 +39,13 @@ for name, old, new in [["galaxy.yml", "", ""], *changes]:
     path.write_text(before.replace(old, new, 1) if old else before + new)
     for module in (
         "module_utils._common.file_syntax", "module_utils._plan.unit_files", "module_utils._plan.planned_state", "module_utils._fleet.rollout",
-        "plugin_utils.render", "lookup.unit_files", "plugin_utils.host_documents", "plugin_utils.desired_state",
+        "plugin_utils.render", "lookup.unit_files", "plugin_utils.role_variables", "plugin_utils.addon_documents",
+        "plugin_utils.host_documents", "plugin_utils.desired_state",
     ):
         package, _, last = f"ansible_collections.dgxspark.vllm.plugins.{module}".rpartition(".")
         if sys.modules.pop(f"{package}.{last}", None):
             delattr(sys.modules[package], last)
-    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, host_documents
+    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, role_variables
     assert str(tree) in desired_state.__file__
     found.append([desired_state.desired_checksum(given["plan"], addons, {}) for addons in (given["addons"], given["gateway"])])
     path.write_text(before)
@@ -79,7 +80,7 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
     given = {
         "plan": plan,
         "addons": addons,
-        "gateway": {**addons, "gateway": {"image": "x"}, "exporters": {"rails": []}},
+        "gateway": {**addons, "gateway": {"config": {}, "settings": {}}, "exporters": {"listen": "127.0.0.1"}},
     }
     # What it is, in the collection, and whom it changes: every host, those with gateway and exporters, nobody.
     changes = [
@@ -153,12 +154,12 @@ def test_the_checksum_follows_the_inventory_and_the_files_that_it_names(tmp_path
 def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: str, value: Any) -> None:
     plan, addons = planned(key)
     usual = desired_state.desired_checksum(plan, addons, {})
-    own = host_documents.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
+    own = role_variables.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
     assert own == {name: value}
     assert desired_state.desired_checksum(plan, addons, own) != usual
     role = name.partition("_")[0]
     # Said as it is anyway, it changes nothing.
-    assert desired_state.desired_checksum(plan, addons, {name: host_documents.defaults(role)[name]}) == usual
+    assert desired_state.desired_checksum(plan, addons, {name: role_variables.defaults(role)[name]}) == usual
 
 
 def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> None:
@@ -166,7 +167,7 @@ def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> No
     marks = {
         (bool(closed), port): desired_state.desired_checksum({**plan, "firewall": closed}, addons, own)
         for closed in (None, {**firewall.ABSENT, "state": "present"})
-        for port, own in ((22, {}), (2222, host_documents.own_variables({"ansible_port": 2222})))
+        for port, own in ((22, {}), (2222, role_variables.own_variables({"ansible_port": 2222})))
     }
     assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]
 

@@ -21,9 +21,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
 TEXT = "😀 \u2028 \\ \" ' %n $HOME {{ 7 * 7 }} {% raw %} #: - !unsafe"
-JOB = {"name": "node", "path": "/metrics", "targets": [{"targets": ["192.0.2.1:9100"], "labels": {"host": TEXT}}]}
-RECEIVER = {"name": "us", "type": "webhook", "severities": ["critical"], "url": "", "url_file": f"/keys/{TEXT}"}
-RECEIVER |= {"token_file": "", "password_file": ""}
 OF_ROLE = {
     "host": {"__host_component": "host"},
     "service": {"__service_component": "services"},
@@ -35,8 +32,6 @@ OF_ROLE = {
         "__guard_protection": "protection",
         "__guard_clocks": "gpu_clocks",
     },
-    "gateway": {"__gateway_keys": ""},
-    "monitoring": {"__monitoring_component": "", "__monitoring_runs": "", "__monitoring_unwanted": ""},
 }
 
 
@@ -72,13 +67,6 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "guard_clocks": addons["guard"]["clocks"],
         "__guard_watchdog": {"stat": {"exists": True}},
         **{f"ollama_{name}": value for name, value in addons["ollama"].items()},
-        "gateway_secrets": [{"name": "master", "source": f"/keys/{TEXT}"}],
-        "monitoring_jobs": [JOB],
-        "monitoring_receivers": [RECEIVER],
-        "monitoring_own_address": "127.0.0.1",
-        "monitoring_listen": "127.0.0.1",
-        "monitoring_alertmanager": True,
-        "monitoring_grafana": "none",
     }
     (tmp_path / "given.json").write_text(json.dumps(given))
     names = [name for role in OF_ROLE.values() for name in role]
@@ -116,11 +104,3 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         for variable, component in role.items():
             if component:
                 assert made[variable] == rendered[component], variable
-    assert [key["source"] for key in made["__gateway_keys"]] == [f"/keys/{TEXT}"]
-    assert made["__gateway_keys"][0]["owner"] == "spark-gateway"
-    assert made["__monitoring_unwanted"] == [{"name": "spark-grafana.service", "state": "absent"}]
-    restart_on = {unit["name"]: unit["restart_on"] for unit in made["__monitoring_runs"]}
-    assert "/etc/dgxspark/secrets/monitoring/us.url_file" in restart_on["spark-alertmanager.service"]
-    files = {file["path"]: file for file in made["__monitoring_component"]["files"]}
-    assert json.loads(files["/etc/dgxspark/monitoring/targets/node.json"]["content"]) == JOB["targets"]
-    assert files["/etc/dgxspark/secrets/monitoring/us.url_file"]["source"] == f"/keys/{TEXT}"

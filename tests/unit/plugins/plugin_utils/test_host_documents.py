@@ -48,8 +48,8 @@ def test_the_lookup_returns_the_rows_of_parts_and_those_alone() -> None:
     whole = HostState.from_dict(look(*PARTS, plan=plan, addons=addons))
     assert whole == host_documents.host_document(plan, addons, {})
     assert whole.of_parts({"watchdog", "guard"}) == state
-    with pytest.raises(AnsibleLookupError, match="planned_state: gateway: known are host, service"):
-        look("gateway", plan=plan)
+    with pytest.raises(AnsibleLookupError, match="planned_state: fabric: known are host, service"):
+        look("fabric", plan=plan)
 
 
 def test_a_host_that_is_no_spark_has_a_document_too() -> None:

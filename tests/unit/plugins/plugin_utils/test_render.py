@@ -86,10 +86,17 @@ UNITS = (".service.j2", ".socket.j2", ".timer.j2", ".conf.j2")
 TOKEN = "Token0Token"
 # Templates that look into a text: a part of it decides between branches or is cut off.
 LOOKS_INTO = {
+    "clients/state.yml.j2": "/",
+    "exporters/spark-gpu-exporter.service.j2": ":",
+    "exporters/spark-node-exporter.service.j2": ":",
     "fabric/revert.sh.j2": "/",
     "firewall/firewall.nft.j2": ":",
     "guard/spark-guard.service.j2": "/",
     "monitoring/alertmanager.yml.j2": "/",
+    "monitoring/datasource.yml.j2": ":",
+    "monitoring/prometheus.yml.j2": ":",
+    "monitoring/spark-alertmanager.service.j2": ":",
+    "monitoring/spark-prometheus.service.j2": ":",
 }
 TEXTS = [text for text in hostile_inventories.TEXTS if text and len(text) < 1000]
 SEED = 20261128

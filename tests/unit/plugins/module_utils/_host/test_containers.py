@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.filter.restricted_container import restricted_container
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.docker_run import (
     DockerRun,
@@ -108,9 +107,9 @@ def test_every_container_of_the_collection_is_restricted() -> None:
     fetch = snapshots.fetch_argv("c", "i", "/srv/hf", {"repo": "a/b"}, None)
     # It alone writes weights, into a folder that may be a person's.
     assert is_restricted(run_of(fetch), containers.OWNERS_FILES)
-    assert is_restricted(read_options(restricted_container(4000))[0])
-    for path in ("roles/gateway/vars/main.yml", "roles/monitoring/vars/main.yml"):
-        assert "dgxspark.vllm.restricted_container" in (ROOT / path).read_text(encoding="utf-8")
+    assert is_restricted(read_options(containers.restricted_server(4000))[0])
+    for path in ("gateway/templates/spark-gateway.service.j2", "monitoring/templates/spark-grafana.service.j2"):
+        assert "_port | restricted_container" in (ROOT / "roles" / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -165,3 +165,31 @@ def test_a_generation_with_a_document_is_read_where_the_record_is_damaged(tmp_pa
     )
     (folder.parent / "deployed.json").write_text("{")
     assert deployed.load(tmp_path) == Deployed(rows("a", "/a"), {"a": "1"})
+
+
+def test_units_of_the_collection_are_known_by_their_first_lines(tmp_path: Path) -> None:
+    system = tmp_path / "etc/systemd/system"
+    (tmp_path / "etc/dgxspark/services").mkdir(parents=True)
+    (tmp_path / "etc/dgxspark/services/heavy.json").write_text("{}")
+    (system / "ssh.service.d").mkdir(parents=True)
+    head = "#\n# Managed by Ansible: dgxspark.vllm\n#\n[Unit]\n"
+    for name in (
+        "spark-heavy.service",
+        "spark-heavy.socket",
+        "spark-watchdog.service",
+        "ssh.service.d/50-dgxspark.conf",
+    ):
+        (system / name).write_text(head)
+    (system / "dgxspark-fabric-relay.service").write_text("# Ansible managed: dgxspark.vllm.fabric\n[Unit]\n")
+    (system / "spark-mine.service").write_text("[Unit]\nDescription=Asks the server of dgxspark.vllm\n")
+    (system / "spark-link.service").symlink_to(system / "spark-heavy.service")
+    loaded = deployed.load(tmp_path)
+    assert loaded is not None
+    assert sorted((unit.name, unit.part) for unit in loaded.state.units) == [
+        ("dgxspark-fabric-relay.service", "fabric"),
+        ("spark-heavy.service", "service"),
+        ("spark-heavy.socket", "service"),
+        ("spark-watchdog.service", "watchdog"),
+    ]
+    assert ("/etc/systemd/system/ssh.service.d/50-dgxspark.conf", "guard") in paths(loaded.state)
+    assert len(loaded.state.files) == 5

@@ -31,7 +31,7 @@ def call(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, units: Ho
     monkeypatch.setattr(reset, "CACHES", tmp_path / "own-caches")
     monkeypatch.setattr(reset, "TREES", (str(tmp_path / "etc"),))
     monkeypatch.setattr(reset, "NFT_TABLE", [str(tmp_path / "nft")])
-    monkeypatch.setattr(reset, "user_exists", lambda _name: False)
+    monkeypatch.setattr(reset, "ACCOUNTS", ())
     monkeypatch.setattr(
         made, "OWN", (*made.OWN, str(tmp_path / "etc"), str(made.state_dir()), str(host_lock.run_dir()))
     )

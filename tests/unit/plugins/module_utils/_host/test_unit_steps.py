@@ -43,6 +43,39 @@ def test_units_are_read_and_dated_by_the_monotonic_clock() -> None:
     assert seen["spark-b.service"] == Seen("spark-b.service")
 
 
+@pytest.mark.parametrize(
+    "active, change, result, reloaded",
+    [(41, 41, "success", None), (41, 60, "success", 4960.0), (41, 60, "exit-code", None), (0, 60, "success", None)],
+)
+def test_a_reload_is_a_later_change_of_an_active_unit(
+    active: int, change: int, result: str, reloaded: float | None
+) -> None:
+    text = (
+        f"LoadState=loaded\nActiveState=active\nInactiveExitTimestampMonotonic=40000000\nReloadResult={result}\n"
+        f"ActiveEnterTimestampMonotonic={active}000000\nStateChangeTimestampMonotonic={change}000000\n"
+    )
+    seen = read_units(["a"], text, monotonic_now=100.0, now=5000.0)["a"]
+    assert (seen.began, seen.reloaded) == (4940.0, reloaded)
+
+
+def test_a_unit_is_reloaded_for_files_that_changed_after_its_last_reload() -> None:
+    def first(seen: Seen, changed: dict[str, float], **more: Any) -> dict[str, list[str]]:
+        todo = steps([unit(reload_on=("/r",), **more)], {"u": seen}, changed)
+        return {key: value for key, value in vars(todo).items() if value}
+
+    runs, reloaded = (Seen("u", True, "active", began=5.0, reloaded=when) for when in (None, 9.0))
+    assert first(runs, {"/r": 7.0}) == {"reload": ["u"]}
+    assert first(runs, {"/r": 4.0}) == first(reloaded, {"/r": 7.0}) == {}
+    assert first(reloaded, {"/r": 9.5}) == {"reload": ["u"]}
+    # A restart reads all files; one that is due keeps its reason, and a unit that starts cannot be reloaded.
+    assert first(runs, {"/r": 7.0, "/f": 7.0}) == {"restart": ["u"], "forget": ["u"]}
+    assert first(reloaded, {"/f": 7.0}) == {"restart": ["u"], "forget": ["u"]}
+    assert first(Seen("u", True, "inactive"), {"/r": 7.0}) == {"start": ["u"]}
+    # reload: files of restart_on count from the last reload too.
+    assert first(reloaded, {"/f": 7.0}, reload=True) == {}
+    assert first(reloaded, {"/f": 9.5}, reload=True) == {"reload": ["u"]}
+
+
 @pytest.mark.parametrize("text", ["", "hello\n", "Id=x\nLoadState=loaded\n\nId=y\nLoadState=loaded\n"])
 def test_an_answer_about_something_else_is_none(text: str) -> None:
     with pytest.raises(NoAnswer, match="systemctl printed"):

@@ -285,62 +285,6 @@ def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
     assert "ExecStop=/usr/bin/nvidia-smi --reset-gpu-clocks\n" in file["content"]
 
 
-def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
-    job = {"name": "node", "targets": []}
-    receiver = {key: "" for key in ("url", "url_file", "token_file", "password_file", "username", "server", "topic")}
-    for text in texts(SEED, 200, HOSTILE):
-        receivers = [
-            {**receiver, "name": "hook", "type": "webhook", "severities": ["critical", "info"], "url": f"http://x/{text}"},
-            {**receiver, "name": "mail", "type": "email", "severities": ["info"], "to": text, "from": text, "smarthost": text,
-             "username": text, "password_file": "/keys/mail"},
-            {**receiver, "name": "phone", "type": "telegram", "severities": ["info"], "chat_id": 7, "token_file": "/keys/bot"},
-            {**receiver, "name": "push", "type": "ntfy", "severities": ["info"], "server": "https://ntfy.sh/", "topic": "sparks",
-             "token_file": "/keys/ntfy"},
-        ]  # fmt: skip
-        planned = {
-            "jobs": [{**job, "path": f"/{text}", "token_file": "/keys/gateway"}],
-            "receivers": receivers,
-            "interval": 15,
-            "scrape_timeout": 10,
-            "alertmanager": "127.0.0.1:9093",
-        }
-        made = located(unit_files.monitoring(planned))
-        files = {file["path"]: file.get("content") for file in made["files"]}
-        assert all(content.isascii() for content in files.values() if content)
-        settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
-        (scrape,) = settings["scrape_configs"]
-        assert scrape["metrics_path"] == f"/{text}"
-        # A target without a cluster is given one while its own metrics are read, so that a label of theirs is renamed.
-        for label in ("host", "cluster"):
-            given = {"source_labels": [label], "regex": "", "target_label": label, "replacement": "-"}
-            assert given in scrape["relabel_configs"]
-            assert {**given, "regex": "-", "replacement": ""} in scrape["metric_relabel_configs"]
-        assert scrape["authorization"] == {"credentials_file": "/run/spark-prometheus/node.job"}
-        told = yaml.safe_load(files["/etc/dgxspark/monitoring/alertmanager.yml"])
-        assert told["route"]["routes"][0]["matchers"] == ['severity=~"critical|info"']
-        by_name = {entry["name"]: entry for entry in told["receivers"]}
-        assert by_name["hook"]["webhook_configs"] == [{"url": f"http://x/{text}", "send_resolved": True}]
-        (mail,) = by_name["mail"]["email_configs"]
-        assert (mail["to"], mail["auth_username"]) == (text, text)
-        assert mail["auth_password_file"] == "/run/spark-alertmanager/mail.password_file"
-        assert by_name["push"]["webhook_configs"][0]["url"] == "https://ntfy.sh/sparks?template=alertmanager"
-        assert by_name["phone"]["telegram_configs"][0]["bot_token_file"] == "/run/spark-alertmanager/phone.token_file"
-        assert made["restart_on"]["jobs"] == ["/etc/dgxspark/secrets/monitoring/node.job"]
-        assert len(made["restart_on"]["receivers"]) == 3
-
-
-def test_keys_of_clients_are_joined_of_their_parts() -> None:
-    planned = [
-        {"path": "/s/both", "parts": [{"host": "/s/own"}, {"controller": "/c/key"}, {"text": "sk-{{ 7 }}"}]},
-        {"path": "/s/own", "parts": [{"generated": True}]},
-    ]
-    both, own = unit_files.client_keys(planned, {"/s/own": "made"}, {"/c/key": " read\n"}.__getitem__)
-    assert both == {"path": "/s/both", "mode": "0600", "secret": True, "content": "made;read;sk-{{ 7 }}"}
-    assert own["content"] == "made"
-    with pytest.raises(KeyError):
-        unit_files.client_keys(planned, {}, {"/c/key": ""}.__getitem__)
-
-
 def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:
     found: dict[str, Any] = {}
     for role in ("host", "service", "speech", "ollama"):
