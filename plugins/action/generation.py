@@ -11,10 +11,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import settled_host
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import applies_everything
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -42,11 +42,11 @@ class ActionModule(HostAction):
             run, skipped = (
                 plain((task_vars or {}).get(name)) or [] for name in ("ansible_run_tags", "ansible_skip_tags")
             )
-            whole, _parts = settled_host.applied(run or ["all"], skipped, plain(args.get("proven")))
+            is_whole = applies_everything(run or ["all"], skipped)
             args.update(
                 services=service_views.view(plan.get("services") or [], "record"),
                 settings=plan.get("settings") or {},
-                wanted=desired_checksum(plan, addons, own) if whole else "",
+                wanted=desired_checksum(plan, addons, own) if is_whole else "",
             )
         found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
         result.update(checked_answer(found, untrusted.anything, host, MODULE))

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import check_r
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import (
@@ -71,6 +73,10 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        made = self._standing_plan(args, task_vars)
+        if made:
+            result.update(made)
+            return result
         hosts, messages = self._read_hosts(args, task_vars)
         others = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
@@ -96,28 +102,101 @@ class ActionModule(ActionBase):
             # What model.path of a recipe is relative to when nothing else is said.
             if not host["vars"].get("spark_model_dir"):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
-        plan = self._make_plan(hosts, others, known_recipes, locked, args, task_vars, messages)
+
+        def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
+            with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
+            plan = self._make_plan(with_facts, others, known_recipes, locked, args, task_vars, list(messages))
+            if args["measurements"]:
+                return JudgedPlan(plan, [], False)
+            if args["whole_clusters"]:
+                cut = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
+                if cut:
+                    raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(cut))
+            asking = questions_of(plan, args["ask"], args["brings"])
+            check_files(plan, args["missing_keys"])
+            return JudgedPlan(plan, engine.plan_findings(plan), asking)
+
+        kept = self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}
+        plan = judged_with(kept, judged)
         if args["measurements"]:
-            return {**result, **self._export(plan, known_recipes, args["measurements"])}
-        if args["whole_clusters"]:
-            messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
-            if messages:
-                raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
-        asking = questions_of(plan, args["ask"], args["brings"])
-        check_files(plan, args["missing_keys"])
-        findings = engine.plan_findings(plan)
-        errors = list_causes(findings)
-        fails = bool(errors) and args["fail_on_error"] and not asking
-        page = None
-        if args["dest"] and not self._task.check_mode and not asking:
-            page = write_plan(Path(args["dest"]), plan, findings)
-        if (args["show"] != "none" and not asking) or fails:
-            show(plan, findings, page, args["show"])
-        how = "looks" if args["answer"] == "none" and asking else args["answer"]
-        result.update(answer(plan, findings, locked, how) if how != "none" else {}, asking=asking)
+            return {**result, **self._export(plan.plan, known_recipes, args["measurements"])}
+        if args["kept_facts"] == "keep" and not self._task.check_mode:
+            self._keep_facts(hosts, task_vars)
+        errors = list_causes(plan.findings)
+        # Kept facts may be old: the refusal is made with new ones.
+        fails = bool(errors) and args["fail_on_error"] and not plan.asking and not plan.facts
+        if plan.asking:
+            args["show"] = "none"
+        self._present(args, plan.plan, plan.findings, fails, plan.asking)
+        how = "looks" if args["answer"] == "none" and plan.asking else args["answer"]
+        result.update(
+            answer(plan.plan, plan.findings, locked, how) if how != "none" else {}, asking=plan.asking, settled=False
+        )
+        if args["kept_facts"] == "use":
+            result["facts"] = dict(plan.facts)
+            result["made"] = json.dumps({"schema": plan.plan["schema"], "findings": plan.findings})
         if fails:
             raise AnsibleActionFail(refusal(errors))
         return result
+
+    def _present(
+        self,
+        args: Mapping[str, Any],
+        plan: Mapping[str, Any],
+        findings: list[dict[str, Any]],
+        fails: bool = False,
+        asking: bool = False,
+    ) -> None:
+        """Write and show a plan. fails: whether the run stops because of it. asking: whether images are asked first."""
+        page = None
+        if args["dest"] and not self._task.check_mode and not asking:
+            page = write_plan(Path(args["dest"]), plan, findings)
+        if args["show"] != "none" or fails:
+            show(plan, findings, page, args["show"])
+
+    @staticmethod
+    def _kept_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return what hosts of this play said in the last run, without those that are not to be asked."""
+        kept, play = KeptFacts(task_vars), set(task_vars.get("ansible_play_hosts_all") or [])
+        names = [name for name in hosts if name in play and hosts[name]["vars"].get("spark_plan_facts") != "never"]
+        return {name: facts for name in names if (facts := kept.of_host(name))}
+
+    @staticmethod
+    def _keep_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> None:
+        """Keep what hosts said for the next run; what cannot be written costs that run a plan, and is a warning."""
+        kept = KeptFacts(task_vars)
+        try:
+            for name, host in hosts.items():
+                kept.keep(name, host["measured"], host["images"])
+        except OSError as error:
+            display.warning(f"facts of hosts are not kept for the next run, {kept.folder} cannot be written: {error}")
+
+    def _standing_plan(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of C(made_from) once its plan was written and shown, empty if the hosts' answers ask for another plan."""
+        made = task_vars.get(args["made_from"]) if args["made_from"] else None
+        if not made or "made" not in made:
+            return {}
+        play = set(task_vars.get("ansible_play_hosts_all") or []) & set(task_vars["groups"].get(args["group"]) or [])
+        if made["asking"] or made["errors"] or set(made["facts"]) != play:
+            return {}
+        if self._upstream(args["upstream_from"], play, task_vars):
+            return {}
+        said = {name: task_vars["hostvars"][name].get(args["measured_from"]) or {} for name in sorted(play)}
+        if not all(is_settled(answer, made["facts"][name]) for name, answer in said.items()):
+            return {}
+        messages: list[str] = []
+        args["dest"] = dest_path(args["dest"], task_vars, messages)
+        messages += check_dest(args["dest"])
+        if messages:
+            return {}  # the plan that is made then says so
+        about = json.loads(made["made"])
+        bodies = {part: {host: json.loads(text) for host, text in made[part].items()} for part in ("hosts", "addons")}
+        plan = {"schema": about["schema"], "clusters": plain(made["clusters"]), **bodies}
+        self._present(args, plan, about["findings"])
+        # Without a proof, as in check mode, nothing has to be proved.
+        proved = not any(answer.get("unproved") for answer in said.values())
+        again = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
+        return {**again, "changed": False, "settled": proved, "_ansible_verbose_override": True}
 
     def _make_plan(
         self,
@@ -256,7 +335,7 @@ class ActionModule(ActionBase):
         return plans
 
     @staticmethod
-    def _upstream(name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> dict[str, Any] | None:
+    def _upstream(name: str, hosts: Iterable[str], task_vars: dict[str, Any]) -> dict[str, Any] | None:
         """Return what one of the hosts was told by registries and hub; all of them have the same."""
         said = [received(plain(task_vars["hostvars"][host].get(name))) for host in hosts] if name else []
         return next((each for each in said if each and "unknown" in each), None)
@@ -266,6 +345,49 @@ class ActionModule(ActionBase):
         """Return where a host of the inventory is reached, or the name itself."""
         known = task_vars.get("groups", {}).get("all") or []
         return address_of(name, task_vars["hostvars"][name]) if name in known else name
+
+
+@dataclass(frozen=True)
+class JudgedPlan:
+    """A plan with its findings. asking: images are asked next. facts: checksums of the kept facts that it was made with, by host."""
+
+    plan: dict[str, Any]
+    findings: list[dict[str, Any]]
+    asking: bool
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def judged_with(
+    kept: Mapping[str, Mapping[str, Any]], judged: Callable[[Mapping[str, Mapping[str, Any]]], JudgedPlan]
+) -> JudgedPlan:
+    """Return the plan from kept facts; a plan from the inventory alone if kept facts do not allow one.
+
+    An error that the inventory alone explains stops the run before any host is contacted: its plan is returned then.
+
+    :param kept: C({measured, images}) of hosts that have kept facts
+    :param judged: makes a plan with such facts
+    :returns: the plan
+    """
+    if not kept:
+        return judged({})
+    try:
+        found = replace(judged(kept), facts={name: checksum_of(facts) for name, facts in kept.items()})
+    except AnsibleActionFail:
+        return judged({})
+    if not found.asking and list_causes(found.findings):
+        bare = judged({})
+        if not bare.asking and list_causes(bare.findings):
+            return bare
+    return found
+
+
+def is_settled(answer: Mapping[str, Any], checksum: str) -> bool:
+    """Tell whether a host is up to date, and says what a plan was made with.
+
+    answer: of M(dgxspark.vllm.compare). checksum: of the facts that the plan was made with.
+    """
+    facts = {"measured": answer.get("spark"), "images": answer.get("images")}
+    return bool(answer.get("up_to_date")) and checksum_of(plain(facts)) == checksum
 
 
 # Add-on services that are about other hosts too: they are applied in every run.

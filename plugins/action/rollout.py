@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress impo
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 from ansible_collections.dgxspark.vllm.plugins.modules.rollout import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import desired_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain

@@ -17,6 +17,33 @@ description:
   - Nothing is changed, except for checksums of weights, which are kept after they were read, and receipts of O(proof).
   - Files are named; their contents are not returned.
 options:
+  plan:
+    description:
+      - The host's part of RV(dgxspark.vllm.plan#module:hosts), as a mapping or as a text in JSON. The action plugin makes O(document), O(parts), O(models),
+        O(bundled), O(images), O(network), O(servers), O(settings), O(hf_home) and O(proof) of it, for the tags of the run; all of these options
+        stay on the controller.
+      - With O(gather) and without O(facts_checksum), the host is only asked for its facts, and RV(up_to_date) is V(false).
+    type: raw
+  addons:
+    description: With O(plan), the host's part of RV(dgxspark.vllm.plan#module:addons).
+    type: raw
+  clusters:
+    description: With O(plan), RV(dgxspark.vllm.plan#module:clusters), for the network of the host's cluster.
+    type: dict
+  lacking:
+    description:
+      - With O(plan), RV(dgxspark.vllm.plan#module:lacking). A host that has what others of the run lack may have to hand it on, so that no host is up
+        to date then.
+    type: dict
+  prove:
+    description: With O(plan), prove the services of a host that is up to date, unless the tags of the run leave out the proof.
+    type: bool
+    default: false
+  earlier:
+    description:
+      - With O(plan), the result of an earlier task of this run. If it was about the same document, or shows that nothing was recorded on the
+        host yet, it is returned again, and the host is not asked.
+    type: dict
   document:
     description:
       - The state document, with the SHA-256 of each file. Rows with C(fill) have their content, since the host fills in its values.
@@ -111,6 +138,15 @@ author:
 """
 
 EXAMPLES = r"""
+- name: Compare the host with its plan
+  dgxspark.vllm.compare:
+    plan: "{{ spark_planned.hosts[inventory_hostname] }}"
+    addons: "{{ spark_planned.addons[inventory_hostname] }}"
+    clusters: "{{ spark_planned.clusters }}"
+    prove: true
+  become: true
+  register: spark_compared
+
 - name: Compare the host with what was deployed
   dgxspark.vllm.compare:
     models: "{{ spark_planned.hosts[inventory_hostname].models }}"
@@ -183,6 +219,10 @@ unproved:
   returned: with O(proof), when RV(up_to_date) and not RV(proved)
   type: str
   sample: "heavy at http://127.0.0.1:8001 is not ready"
+compared_with:
+  description: Checksum of what the host was compared with, by which O(earlier) is judged; empty if the facts of the host ask for another plan.
+  returned: with O(plan)
+  type: str
 answers:
   description: As RV(dgxspark.vllm.service_proof#module:answers).
   returned: when RV(proved)
@@ -226,6 +266,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_p
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
 ARGUMENTS: dict[str, Any] = {
+    # Read by the action plugin.
+    "plan": {"type": "raw"},
+    "addons": {"type": "raw"},
+    "clusters": {"type": "dict"},
+    "lacking": {"type": "dict"},
+    "prove": {"type": "bool", "default": False},
+    "earlier": {"type": "dict"},
     "document": {"type": "dict"},
     "parts": {"type": "list", "elements": "str"},
     "models": {"type": "list", "elements": "dict", "default": []},

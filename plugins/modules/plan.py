@@ -31,6 +31,22 @@ options:
       - Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(images) on the hosts.
     type: str
     default: ''
+  kept_facts:
+    description:
+      - Facts of hosts, of which the last run keeps a file for each host in C(.spark/facts) of the inventory folder of the first Spark.
+      - With V(use), hosts of this play that have such a file are planned with it. Errors of this plan do not fail, unless the inventory alone
+        gives errors, too.
+      - With V(keep), the facts of O(measured_from) and O(images_from) are kept for the next run. Not in check mode.
+    type: str
+    choices: [none, use, keep]
+    default: none
+  made_from:
+    description:
+      - Name of a variable with a result of this module, with O(kept_facts=use) and O(answer=texts). Its plan is shown, written and returned
+        again if all hosts of the play are up to date by O(measured_from), a result of M(dgxspark.vllm.compare), with facts that would give
+        the same plan. Otherwise hosts are planned anew.
+    type: str
+    default: ''
   models_from:
     description:
       - Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.model_snapshot) in a loop, of models that came after
@@ -184,6 +200,19 @@ asking:
   description: Whether hosts are to be asked first, those whose C(image_questions) have the C(state) V(ask).
   returned: when O(models) is not set
   type: bool
+settled:
+  description: Whether the plan of O(made_from) stands, and no host has anything to apply or to prove.
+  returned: when O(models) is not set
+  type: bool
+facts:
+  description: Checksums of the kept facts that hosts were planned with, by host; what varies by itself does not change them.
+  returned: with O(kept_facts=use)
+  type: dict
+  sample: {spark-1: 0f343b0931126a20f133d67c2b018a3b5e1d2f8cb1c6f3a8c0b9c5c4d7a1e2f3}
+made:
+  description: What O(made_from) needs beside RV(hosts), RV(clusters) and RV(addons), as a text in JSON.
+  returned: with O(kept_facts=use)
+  type: str
 hosts:
   description: The plan of each host, by host name.
   returned: success

@@ -1016,15 +1016,15 @@ spark:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report, host_sections
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, Unknown
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec=host_report.ARGUMENTS, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=host_sections.ARGUMENTS, supports_check_mode=True)
     try:
-        report = host_report.report_host(module, module.params)
+        report = host_report.report_host(module, module.params, host_sections.SECTIONS)
     except (BadRequest, Unknown) as error:
         module.fail_json(msg=str(error))
     message = {"msg": "; ".join(report["unknown"].values())} if report["unknown"] else {}

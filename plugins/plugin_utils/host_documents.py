@@ -11,7 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
+
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import planned_state, unit_files
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
@@ -62,9 +66,36 @@ def host_document(
 
 
 def with_digests(document: HostState) -> HostState:
-    """Return the document with checksums in place of contents, and of the names of files on the controller."""
-    files = (replace(file, content=None, source=None, bundled=None, digest=_digest_of(file)) for file in document.files)
-    return replace(document, files=tuple(files))
+    """Return the document with checksums in place of contents, and of the names of files on the controller.
+
+    Contents that the host fills in stay: it compares the file with the text that its own values give.
+    """
+    return replace(document, files=tuple(map(_with_digest, document.files)))
+
+
+def desired_checksum(
+    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, role_variables: Mapping[str, Any]
+) -> str:
+    """Return the checksum of the desired state of a host: its document, and the models and images that it needs.
+
+    plan, addons, role_variables: as C(host_document) takes them. Raises AnsibleActionFail for a value that no file can hold.
+    """
+    try:
+        document = with_digests(host_document(plan, addons, role_variables))
+    except ValueError as error:
+        raise AnsibleActionFail(f"the plan cannot be written to a host: {error}") from error
+    models = [
+        [model.get("repo"), model.get("locked") or model.get("revision"), model.get("path")]
+        for model in plan.get("models") or []
+    ]
+    return generations.checksum([deployed.checksum(document), models, plan.get("images") or []])
+
+
+def _with_digest(file: HostFile) -> HostFile:
+    is_made_there = file.generate and file.content is None and file.source is None
+    content = file.content if file.fill else None
+    checksum = None if is_made_there else _digest_of(file)
+    return replace(file, content=content, source=None, bundled=None, digest=checksum)
 
 
 def _digest_of(file: HostFile) -> str:

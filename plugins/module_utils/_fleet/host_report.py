@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sections of M(dgxspark.vllm.spark_info): which exist, and one report of those that a task asks for.
+"""One report of the sections of M(dgxspark.vllm.spark_info) that a task asks for; here are those that a plan needs: facts and images.
 
 A section is a function of a view of the host and of what the task asks. It is imported when it is asked for: a host compiles what it
 imports at each run.
@@ -15,7 +15,6 @@ from typing import Any
 
 from .._host import host_facts, host_lock, machine, made
 from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
-from .._proof import service_arguments
 from .._runtime.command import ADVICE, QUERY_SECONDS, NoAnswer, reader
 
 
@@ -40,54 +39,6 @@ def _images(view: HostView, request: Request) -> dict[str, Any]:
     return image_looks.section(view, request)
 
 
-def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
-    from .._content import model_files
-
-    return model_files.section(view, request)
-
-
-def _ray(view: HostView, request: Request) -> dict[str, Any]:
-    from .._cluster import ray_cluster
-
-    return ray_cluster.section(view, request)
-
-
-def _adoption(view: HostView, request: Request) -> dict[str, Any]:
-    from . import launches
-
-    return launches.section(view, request)
-
-
-def _services(view: HostView, request: Request) -> list[dict[str, Any]]:
-    from .._proof import service_status
-
-    return service_status.services(view, request)
-
-
-def _starts(view: HostView, request: Request) -> dict[str, Any]:
-    from .._proof import service_status
-
-    return service_status.starts(view, request)
-
-
-def _engines(view: HostView, request: Request) -> dict[str, Any]:
-    from .._proof import engines
-
-    return engines.section(view, request)
-
-
-def _health(view: HostView, request: Request) -> dict[str, Any]:
-    from . import host_health
-
-    return host_health.section(view, request)
-
-
-def _distribution(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import distribution
-
-    return distribution.section(view, request)
-
-
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -95,18 +46,11 @@ ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, 
 """Facts that depend on what the task asks, each with what stands for it where it is unknown."""
 FACTS = (*host_facts.FACTS, *ASKED)
 """Sections that are parts of C(spark)."""
+Sections = Mapping[str, Callable[[HostView, Request], Any]]
 SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "images": _images,
-    "model_files": _model_files,
-    "ray": _ray,
-    "adoption": _adoption,
-    "services": _services,
-    "starts": _starts,
-    "engines": _engines,
-    "health": _health,
-    "distribution": _distribution,
 }
-"""Sections that are results of their own."""
+"""Sections that are results of their own; C(host_sections) has the others."""
 DEFAULT = (*FACTS, "images")
 HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
 """Units beside those of services whose state V(health) reports."""
@@ -125,49 +69,20 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "probe_images": {"type": "bool", "default": False},
     "probe_timeout": {"type": "int", "default": 120},
     "brought_images": {"type": "list", "elements": "str", "default": []},
-    "models": {"type": "list", "elements": "dict", "default": []},
-    "verify": {"type": "bool", "default": False},
     "state_dir": {"type": "path", "default": "/var/lib/dgxspark"},
-    "ray": {
-        "type": "dict",
-        "options": {
-            "container": {"type": "str", "required": True},
-            "address": {"type": "str", "required": True},
-        },
-    },
-    "adopting": {"type": "list", "elements": "dict", "default": []},
-    "services": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
-    },
-    "timeout": {"type": "float", "default": 10},
     "query_timeout": {"type": "float", "default": QUERY_SECONDS},
     "settings_dir": {"type": "path", "default": "/etc/dgxspark"},
-    "run_dir": {"type": "path", "default": "/run/dgxspark"},
-    "os_reserve_gib": {"type": "float"},
-    "log_lines": {"type": "int", "default": 500},
-    "ask_services": {"type": "bool", "default": True},
-    "answer_timeout": {"type": "float", "default": 30},
-    "distribution": {
-        "type": "dict",
-        "options": {
-            "locked": {"type": "dict", "default": {}},
-            "address": {"type": "str", "default": ""},
-            "fabric": {"type": "str", "default": ""},
-        },
-    },
 }
-"""Arguments of M(dgxspark.vllm.spark_info), as Ansible has them."""
+"""Arguments that these sections read, as Ansible has them."""
 
 
-def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[str, Any]:
+def report(view: HostView, request: Request, sections: Iterable[str], known: Sections | None = None) -> dict[str, Any]:
     """Return the sections that are asked for.
 
     :param view: of the host
     :param request: what the task asks
-    :param sections: names, of C(FACTS) and C(SECTIONS)
+    :param sections: names, of C(FACTS) and C(known)
+    :param known: sections that are results of their own, C(SECTIONS) by default
     :returns: C(spark) with the facts, where any are asked for; each other section by its name, None for one without an answer; and
         C(unknown), the reasons of those, by section
     :raises BadRequest: for a malformed parameter
@@ -181,9 +96,11 @@ def report(view: HostView, request: Request, sections: Iterable[str]) -> dict[st
     facts |= {name: (_bound(read, request), missing) for name, (read, missing) in ASKED.items() if name in wanted}
     if facts:
         result["spark"] = host_facts.collect(view, facts)
-    for name in (name for name in SECTIONS if name in wanted):
+    for name, section in (SECTIONS if known is None else known).items():
+        if name not in wanted:
+            continue
         try:
-            result[name] = SECTIONS[name](view, request)
+            result[name] = section(view, request)
             if name == "images":
                 result["host_architecture"] = machine.docker_architecture()
         except BadRequest:
@@ -206,11 +123,12 @@ def _bound(
     return lambda view: read(view, request)
 
 
-def report_host(module: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+def report_host(module: Any, params: Mapping[str, Any], known: Sections | None = None) -> dict[str, Any]:
     """Return the report of M(dgxspark.vllm.spark_info) for the host that this runs on.
 
     :param module: the AnsibleModule, which gets the warnings
     :param params: of C(ARGUMENTS)
+    :param known: as C(report) takes it
     :returns: of C(report)
     :raises BadRequest, Unknown: as C(report) does
     """
@@ -218,7 +136,7 @@ def report_host(module: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     ask = reader(params["query_timeout"], 2 * params["query_timeout"])
     others = HELPERS if "health" in params["gather"] else ()
     view = HostView(ask, params["root"], settings=params["settings_dir"], other_units=others)
-    result = report(view, request, params["gather"])
+    result = report(view, request, params["gather"], known)
     _note_brought(module, params["brought_images"], result.get("images") or {})
     for warning in request.warnings:
         module.warn(warning)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What site.yml costs on hosts that are what they are to be: tasks, workers of the controller, plans, size of what is registered.
+"""What site.yml costs on hosts without changes: tasks, workers of the controller, plans, size of what is registered.
 
 The playbook, the plan and the action plugins are the real ones. Modules that reach a host are played, and so are roles.
 """
@@ -22,6 +22,7 @@ from planned_fixture import MEASURED
 from playbook_runs import ansible_playbook, python
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts
 
 pytestmark = pytest.mark.slow
 
@@ -32,22 +33,33 @@ import json
 import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import stable_facts
 
 NAMES = {options}
-ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall", "bundled", "parts"]
+ASKED = ["models", "document", "images", "network", "servers", "bundled", "parts", "facts_checksum", "gather"]
 module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_check_mode=True)
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:
     parts = {{row["part"] for kind in ("files", "units") for row in module.params.get(kind) or [] if "part" in row}}
     of = module.params.get("action") or module.params.get("name") or " ".join(sorted(parts))
-    log.write("{name} " + of + "\\n")
-if module.params.get("action") == "up_to_date":
-    asked = {{name: module.params[name] for name in ASKED}}
-    (folder / "asked.json").write_text(json.dumps({{**asked, **(module.params["proof"] or {{}})}}))
-if module.params.get("proof"):
-    (folder / "proof.json").write_text((folder / "asked.json").read_text())
+    what = [word for word in ("document", "gather", "proof") if "{name}" == "compare" and module.params[word]]
+    log.write(" ".join(["{name}", *what, *([of] if of else [])]) + "\\n")
 probes = module.params.get("probe_images") in (True, "True")
 answer = json.loads((folder / ("{name} probing.json" if probes else "{name}.json")).read_text())
+if "{name}" == "compare":
+    asked = {{name: module.params[name] for name in ASKED}}
+    (folder / "asked.json").write_text(json.dumps({{**asked, **(module.params["proof"] or {{}})}}))
+    if module.params["gather"]:
+        facts = json.loads((folder / "spark_info.json").read_text())
+        answer = {{**answer, **facts}}
+        checksum = stable_facts.stable_checksum(facts["spark"], facts["images"])
+        if module.params["facts_checksum"] not in ("", checksum):
+            answer.update(up_to_date=False, proved=False, why=["facts of the host are others than those of the plan"])
+    if not module.params["proof"]:
+        answer.update(proved=False)
+    elif answer["up_to_date"]:
+        (folder / "proof.json").write_text((folder / "asked.json").read_text())
+        answer.update({{}} if answer["proved"] else {{"unproved": "tiny does not answer"}})
 module.exit_json(**answer)
 """
 # As the image that is played; with the account that the role host makes.
@@ -105,7 +117,7 @@ def with_played(folder: Path, modules: Iterable[str]) -> Path:
     for name in modules:
         path = own / "plugins" / "modules" / f"{name}.py"
         path.unlink()
-        path.write_text(PLAYED.format(name=name, options=options_of(name)))
+        path.write_text(PLAYED.format(name=name, options=[*options_of(name), "created"]))
     return own
 
 
@@ -113,7 +125,7 @@ def with_played(folder: Path, modules: Iterable[str]) -> Path:
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The collection, in which what reaches hosts is played."""
     folder = tmp_path_factory.mktemp("collections")
-    own = with_played(folder, ["spark_info", "generation", "deploy"])
+    own = with_played(folder, ["spark_info", "generation", "deploy", "compare"])
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():
         (own / "roles" / path.name / "tasks").mkdir(parents=True)
@@ -138,6 +150,7 @@ class Fleet:
         **variables: Any,
     ) -> None:
         self.folder, self.collections, self.cluster = folder, collections, cluster
+        self.said = ""
         self.names = [f"spark-{number:02}" for number in range(1, count + 1)]
         for name in self.names:
             (folder / name).mkdir()
@@ -188,8 +201,10 @@ class Fleet:
         said: dict[str, dict[str, Any]] = {
             "deploy": {"changed": True, "joined": []},
             "spark_info": {"spark": HERE, "images": {IMAGE: image}},
-            "generation": {
-                **{"up_to_date": up_to_date, "proved": up_to_date and proved, "changed": False, "why": []},
+            "generation": {"changed": False},
+            "compare": {
+                **{"up_to_date": up_to_date, "proved": up_to_date and proved, "changed": False},
+                **{"why": [] if up_to_date else ["a file differs"], "recorded": {"number": 1, "proven": True}},
                 **({"receipts": {"tiny": {"receipt": {"service": "tiny"}}}} if up_to_date and proved else {}),
             },
         }
@@ -198,6 +213,15 @@ class Fleet:
             said["spark_info"]["spark"] = {**HERE, **own} if number <= self.cluster else HERE
             for module, answer in said.items() if name in (names or self.names) else ():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
+
+    def know(self, *names: str) -> None:
+        """Keep on the controller what hosts (all) say, as a run does that plans with it."""
+        kept = KeptFacts(
+            {"groups": {"sparks": self.names}, "hostvars": {self.names[0]: {"inventory_dir": str(self.folder)}}}
+        )
+        for name in names or self.names:
+            facts = json.loads((self.folder / name / "spark_info.json").read_text())
+            assert kept.keep(name, facts["spark"], facts["images"])
 
     def ring(self) -> None:
         """Have all hosts say that they are a ring that passes on packets, as the role fabric sets it up."""
@@ -230,7 +254,8 @@ class Fleet:
                 "DGXSPARK_PROGRESS_FILE": str(events),
             },
         )  # fmt: skip
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        self.said = ran.stdout + ran.stderr
+        assert ran.returncode == 0, self.said
         return [json.loads(line) for line in events.read_text().splitlines()]
 
     def log(self, name: str) -> list[str]:
@@ -241,29 +266,35 @@ class Fleet:
         return [line.strip() for line in lines]
 
 
-def test_a_host_that_is_what_it_is_to_be_takes_two_round_trips_and_three_workers_and_two_plans(
-    tmp_path: Path, collections: Path
-) -> None:
+SETTLED = ["compare document gather proof"]
+"""What reaches a host without changes."""
+
+
+def plans_of(events: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many tasks of a run planned, or showed a plan again."""
+    names = ("Plan from the inventory", "Plan with the facts of the hosts")
+    return sum(event["event"] == "begin" and event["task"] in names for event in events)
+
+
+def test_a_host_without_changes_takes_one_task_and_one_plan(tmp_path: Path, collections: Path) -> None:
     fleet = Fleet(tmp_path, collections, 3)
     fleet.are(False)
-    fleet.site()
+    events = fleet.site()
     applied = ["deploy host", "applied", "proved", "deploy guard watchdog", "generation record"]
-    assert fleet.log("spark-02") == ["spark_info", "generation up_to_date", *applied]
+    # Nobody knows the hosts yet: their facts come first.
+    assert fleet.log("spark-02") == ["compare gather", "compare document gather proof", *applied]
+    assert plans_of(events) == 2
     for name in fleet.names:
         fleet.log(name)
     fleet.are(True)
     events = fleet.site()
-    assert all(fleet.log(name) == ["spark_info", "generation up_to_date"] for name in fleet.names)
-    begun = [event for event in events if event["event"] == "begin"]
-    assert Counter(event["task"] for event in begun if event["task"].startswith("Plan"))["Plan from the inventory"] == 1
-    plans = [
-        event for event in begun if event["task"] in ("Plan from the inventory", "Plan with the facts of the hosts")
-    ]
-    assert len(plans) == 2  # one for bad input, one for what counts, however many hosts there are
+    assert all(fleet.log(name) == SETTLED for name in fleet.names)
+    # The second task begins, and shows the first plan again.
+    assert plans_of(events) == 2 and "planned from the host itself" in fleet.said
+    workers = Counter(event["host"] for event in events if event["event"] == "begin")
     # Every task that begins on a host is a process of the controller, also one that only skips.
-    workers = Counter(event["host"] for event in begun)
-    assert workers["spark-02"] == workers["spark-03"] == 3, [
-        event["task"] for event in begun if event["host"] == "spark-02"
+    assert workers["spark-02"] == workers["spark-03"] == 1, [
+        event["task"] for event in events if event["event"] == "begin"
     ]
     proof = json.loads((tmp_path / "spark-02" / "proof.json").read_text())
     assert [(service["name"], service["unit"]) for service in proof["services"]] == [("tiny", "spark-tiny.service")]
@@ -277,58 +308,65 @@ def test_a_host_that_is_what_it_is_to_be_takes_two_round_trips_and_three_workers
 def test_a_host_that_is_not_proved_by_the_look_is_proved_as_a_whole(tmp_path: Path, collections: Path) -> None:
     fleet = Fleet(tmp_path, collections, 1)
     fleet.are(True, proved=False)
+    fleet.know()
     fleet.site()
-    assert fleet.log("spark-01") == ["spark_info", "generation up_to_date", "proved"]
+    assert fleet.log("spark-01") == [*SETTLED, "proved"]
 
 
 @pytest.mark.parametrize(
     ("options", "reached"),
     [
-        (("--check",), ["spark_info", "generation up_to_date"]),
+        (("--check",), ["compare document gather"]),
         pytest.param(
-            ("--tags", "fabric,service"), ["spark_info", "applied", "generation record"], marks=pytest.mark.nightly
+            ("--tags", "fabric,service"), ["compare gather", "applied", "generation record"], marks=pytest.mark.nightly
         ),
         pytest.param(
             ("--skip-tags", "firewall"),
-            ["spark_info", "applied", "proved", "deploy guard watchdog", "generation record"],
+            ["compare gather", "applied", "proved", "deploy guard watchdog", "generation record"],
             marks=pytest.mark.nightly,
         ),
         pytest.param(
             ("-e", "spark_apply_all=true"),
-            ["spark_info", "deploy host", "applied", "proved", "deploy guard watchdog", "generation record"],
+            ["compare gather", "deploy host", "applied", "proved", "deploy guard watchdog", "generation record"],
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            ("-e", "spark_plan_facts=never"),
+            ["compare gather", "deploy host", "applied", "proved", "deploy guard watchdog", "generation record"],
             marks=pytest.mark.nightly,
         ),
     ],
 )
-def test_only_a_whole_run_that_may_change_something_proves_by_a_look(
+def test_only_a_whole_run_that_may_change_something_proves_at_once(
     tmp_path: Path, collections: Path, options: tuple[str, ...], reached: list[str]
 ) -> None:
     fleet = Fleet(tmp_path, collections, 1)
     fleet.are(True, proved="--check" not in options)
+    fleet.know()
+    if "spark_plan_facts=never" in options:
+        known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+        fleet.say({"spark_info": {**known, "spark": None}})
     fleet.site(*options)
     assert fleet.log("spark-01") == reached
     assert not (tmp_path / "spark-01" / "proof.json").exists()
 
 
-SETTLED = ["spark_info", "generation up_to_date"]
 CHANGED = [
-    *(*SETTLED, "deploy host", "deploy firewall", "applied"),
+    *("deploy host", "deploy firewall", "applied"),
     *("proved", "deploy guard watchdog", "generation record"),
 ]
-"""Of a host of a cluster; one by itself gets host and firewall by one task."""
+"""What reaches a host of a cluster that is deployed; one by itself gets host and firewall by one task."""
 
 
-def test_hosts_of_a_cluster_that_are_what_they_are_to_be_take_two_round_trips_too(
-    tmp_path: Path, collections: Path
-) -> None:
+def test_hosts_of_a_cluster_without_changes_take_one_task_too(tmp_path: Path, collections: Path) -> None:
     fleet = Fleet(tmp_path, collections, 4, cluster=2)
     fleet.are(True)
+    fleet.know()
     events = fleet.site()
     assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 4
-    begun = [event for event in events if event["event"] == "begin"]
-    assert sum(event["task"] in ("Plan from the inventory", "Plan with the facts of the hosts") for event in begun) == 2
-    workers = Counter(event["host"] for event in begun)
-    assert (workers["spark-02"], workers["spark-04"]) == (5, 5), begun
+    assert plans_of(events) == 2
+    workers = Counter(event["host"] for event in events if event["event"] == "begin")
+    assert (workers["spark-02"], workers["spark-04"]) == (1, 1), events
     # Each host proves its own unit, and the head alone the API.
     head, other = (fleet.asked(name) for name in ("spark-01", "spark-02"))
     assert [(service["unit"], service["rank"], bool(service["url"])) for service in head["services"]] == [
@@ -338,7 +376,7 @@ def test_hosts_of_a_cluster_that_are_what_they_are_to_be_take_two_round_trips_to
         ("spark-wide.service", 1, False)
     ]
     for number, asked in enumerate((head, other)):
-        assert asked["differs"] == [] and asked["firewall"] == "present"
+        assert "spark-firewall.service" in [unit["name"] for unit in asked["document"]["units"]]
         assert asked["network"]["file"]["path"] == "/etc/netplan/40-cx7.yaml"
         assert asked["network"]["ufw"]["netdevs"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
         assert [ping["target"] for ping in asked["network"]["pings"]] == [
@@ -349,7 +387,7 @@ def test_hosts_of_a_cluster_that_are_what_they_are_to_be_take_two_round_trips_to
 
 @pytest.mark.parametrize(
     ("up_to_date", "reached"),
-    [pytest.param(False, CHANGED, marks=pytest.mark.nightly), (True, [*SETTLED, "proved"])],
+    [pytest.param(False, CHANGED, marks=pytest.mark.nightly), (True, ["proved"])],
     ids=["changed", "unproved"],
 )
 def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
@@ -358,8 +396,10 @@ def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
     fleet = Fleet(tmp_path, collections, 3, cluster=2)
     fleet.are(True)
     fleet.are(up_to_date, False, "spark-02")
+    fleet.know()
     fleet.site()
-    assert [fleet.log(name) for name in fleet.names] == [reached, reached, SETTLED]
+    applied = [*SETTLED, *reached]
+    assert [fleet.log(name) for name in fleet.names] == [applied, applied, SETTLED]
 
 
 @pytest.mark.nightly
@@ -367,49 +407,53 @@ def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
     ("tags", "parts"),
     [
         ("service", ["service"]),
-        ("host,watchdog,gateway", ["host", "watchdog"]),
+        ("host,watchdog,gateway", ["gateway", "host", "watchdog"]),
         ("service,prove", ["prove", "service"]),
     ],
 )
-def test_with_tags_a_host_is_asked_about_what_these_apply_in_two_round_trips_too(
+def test_with_tags_a_host_is_compared_in_one_task_with_what_these_apply(
     tmp_path: Path, collections: Path, tags: str, parts: list[str]
 ) -> None:
     fleet = Fleet(tmp_path, collections, 2)
     fleet.are(True, proved="prove" in tags)
+    fleet.know()
     events = fleet.site("--tags", tags)
-    assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 2
+    compared = SETTLED if "prove" in tags else ["compare document gather"]
+    assert [fleet.log(name) for name in fleet.names] == [compared] * 2
     asked = fleet.asked("spark-02")
-    assert list(asked["parts"]) == parts and asked["differs"] == asked["models"] == [] == asked["images"]
+    assert asked["parts"] == parts and asked["models"] == [] == asked["images"]
+    assert {row["part"] for kind in ("files", "units") for row in asked["document"][kind]} <= set(parts)
     assert (tmp_path / "spark-02" / "proof.json").exists() is ("prove" in tags)
-    begun = [event for event in events if event["event"] == "begin"]
-    assert sum(event["task"] in ("Plan from the inventory", "Plan with the facts of the hosts") for event in begun) == 2
-    count = Counter(event["host"] for event in begun)["spark-02"]
-    assert count == 3, [event["task"] for event in begun if event["host"] == "spark-02"]
+    assert plans_of(events) == 2
+    begun = [event["task"] for event in events if event["event"] == "begin" and event["host"] == "spark-02"]
+    assert len(begun) == 1, begun
     fleet.are(False)
     fleet.site("--tags", tags)
     applied = ["applied"] if "service" in tags else []
     applied += [f"deploy {part}" for part in ("host", "watchdog") if part in tags]
     proved = ["proved"] if "prove" in tags else []
-    assert fleet.log("spark-02") == [*SETTLED, *applied, *proved, "generation record"]
+    assert fleet.log("spark-02") == [*compared, *applied, *proved, "generation record"]
 
 
 @pytest.mark.nightly
-def test_a_ring_that_is_what_it_is_to_be_takes_two_round_trips_and_another_one_all_roles(
-    tmp_path: Path, collections: Path
-) -> None:
+def test_a_ring_without_changes_takes_one_task_and_another_one_all_roles(tmp_path: Path, collections: Path) -> None:
     fleet = Fleet(tmp_path, collections, 4, cluster=4, spark_cluster_more={"fabric": {"relay": True}})
     fleet.are(True)
     fleet.ring()
+    fleet.know()
     fleet.site()
     assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 4
-    network = fleet.asked("spark-01")["network"]
-    assert len(network["routes"]) == 4 and len(network["relay"]) == 4 and fleet.asked("spark-01")["differs"] == []
-    assert {ping["target_host"] for ping in network["pings"]} == set(fleet.names[1:])
-    # Its look finds a route gone on one of them: all of them go through the roles together.
+    asked = fleet.asked("spark-01")
+    assert len(asked["network"]["routes"]) == 4 and len(asked["network"]["relay"]) == 4
+    assert [unit["name"] for unit in asked["document"]["units"] if unit["part"] == "fabric"] == [
+        "dgxspark-fabric-relay.service"
+    ]
+    assert {ping["target_host"] for ping in asked["network"]["pings"]} == set(fleet.names[1:])
+    # A route is gone on one of them: all of them go through the roles together.
     fleet.are(False, True, "spark-03")
     fleet.ring()
     fleet.site()
-    assert [fleet.log(name) for name in fleet.names] == [CHANGED] * 4
+    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *CHANGED]] * 4
 
 
 @pytest.mark.nightly
@@ -418,6 +462,7 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
 ) -> None:
     fleet = Fleet(tmp_path, collections, 2, cluster=2, demand=("wide", "late"))
     fleet.are(False)
+    fleet.know()
     events = fleet.site()
     proofs = ["proved", "proved wide", "proved late", "deploy guard watchdog", "generation record"]
     applied = ["deploy host", "deploy firewall", "applied"]
@@ -436,13 +481,14 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
     ]
 
 
-def test_speech_servers_and_ollama_are_asked_by_the_look(tmp_path: Path, collections: Path) -> None:
+def test_speech_servers_and_ollama_are_asked_by_the_comparison(tmp_path: Path, collections: Path) -> None:
     variables = {
         "spark_speech": [{"name": "hear", "kind": "asr", "port": 8020}],
         "spark_ollama": {"models": ["qwen3:8b"]},
     }
     fleet = Fleet(tmp_path, collections, 1, **variables)
     fleet.are(True)
+    fleet.know()
     fleet.site()
     assert fleet.log("spark-01") == SETTLED
     asked = fleet.asked("spark-01")
@@ -450,13 +496,12 @@ def test_speech_servers_and_ollama_are_asked_by_the_look(tmp_path: Path, collect
         ("hear", "/etc/dgxspark/speech/hear.json"),
         ("ollama", "/etc/dgxspark/ollama/ollama.json"),
     ]
-    assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in asked["folders"]}
-    assert asked["differs"] == [] and asked["firewall"] == ""
+    assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in asked["document"]["folders"]}
 
 
 @pytest.mark.nightly
 def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Path) -> None:
-    own = with_played(tmp_path / "collections", ["spark_info", "generation", *ROLES_PLAYED])
+    own = with_played(tmp_path / "collections", ["spark_info", "generation", "compare", *ROLES_PLAYED])
     (own / "roles").symlink_to(ROOT / "roles")
     fleet = Fleet(tmp_path, tmp_path / "collections", 1, spark_watchdog=True)
     fleet.are(False)
@@ -464,11 +509,12 @@ def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Pat
     probed = {"spark_info probing": {"images": known["images"], "host_architecture": "x86_64"}}
     # The image is there, and nobody has asked it yet.
     unknown = {IMAGE: {**known["images"][IMAGE], "probe_from": "none", "probe": None}}
-    fleet.say({**ROLES_PLAYED, **probed, "spark_info": {**known, "images": unknown}})
+    fresh = {"compare": {"up_to_date": False, "proved": False, "why": ["it was never deployed"], "recorded": None}}
+    fleet.say({**ROLES_PLAYED, **probed, **fresh, "spark_info": {**known, "images": unknown}})
     fleet.site()
-    # With an account that is made, an image that is pulled, and a model that a hub grants and sends, four more: fewer than 15.
+    # With an image that is pulled, and a model that a hub grants and sends, three more.
     assert fleet.log("spark-01") == [
-        "spark_info",
+        "compare gather",
         "deploy host",
         "spark_info",
         "model_folder",

@@ -10,7 +10,7 @@ from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report, host_sections
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
@@ -189,7 +189,7 @@ def test_a_section_without_an_answer_fails_the_task_where_that_is_asked_for(
 def test_the_default_is_what_the_documentation_says() -> None:
     options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
     assert options["gather"]["default"] == list(host_report.DEFAULT)
-    assert options["gather"]["choices"] == [*host_report.FACTS, *host_report.SECTIONS]
+    assert options["gather"]["choices"] == [*host_report.FACTS, *host_sections.SECTIONS]
 
 
 def test_an_engine_that_is_down_is_a_fact_of_the_host(
@@ -215,7 +215,7 @@ def test_options_have_the_types_and_defaults_that_the_documentation_names() -> N
             check(argument.get("options", {}), option.get("suboptions", {}))
 
     options = yaml.safe_load(spark_info.DOCUMENTATION)["options"]
-    check(host_report.ARGUMENTS, options)
+    check(host_sections.ARGUMENTS, options)
     assert set(service_arguments.SERVICE) < set(options["services"]["suboptions"])
 
 
@@ -224,7 +224,7 @@ def test_every_section_is_a_documented_result(
 ) -> None:
     fake_run.on("systemctl show", "Id=docker.service\nLoadState=loaded\nActiveState=active\n")
     fake_run.on("ip", "[]").on("timedatectl", "yes").on("journalctl", "").on("dpkg-query", "")
-    sections = [*host_report.FACTS, *host_report.SECTIONS]
+    sections = [*host_report.FACTS, *host_sections.SECTIONS]
     ray = {"container": "spark-x-ray", "address": "127.0.0.1:6379"}
     result = run_module(
         monkeypatch, capsys, fake_run, root=str(spark), gather=sections, ray=ray, state_dir=str(tmp_path)

@@ -91,43 +91,6 @@ def test_who_runs_what_is_wanted_is_proved_unchanged_and_up(change: dict[str, An
     assert rollout.runs_it(None, "m") is False
 
 
-def service(**more: Any) -> dict[str, Any]:
-    return {"name": "heavy", "argv": ["docker", "run", "a"], "settings": {}, "memory": {"x": 1}, "stale": False, **more}
-
-
-def test_the_mark_follows_what_is_deployed_and_not_what_the_host_measures() -> None:
-    plan: dict[str, Any] = {"services": [service()], "settings": {}, "firewall": None}
-    mark = rollout.desired_checksum(plan, {"watchdog": {}, "findings": []}, "c", {})
-    assert (
-        rollout.desired_checksum(
-            {**plan, "services": [service(memory={"x": 2}, stale=True)]}, {"watchdog": {}, "findings": [1]}, "c", {}
-        )
-        == mark
-    )
-    for other in (
-        rollout.desired_checksum(
-            {**plan, "services": [service(argv=["docker", "run", "b"])]}, {"watchdog": {}}, "c", {}
-        ),
-        rollout.desired_checksum(plan, {"watchdog": {"a": 1}}, "c", {}),
-        rollout.desired_checksum(plan, {"watchdog": {}}, "d", {}),
-    ):
-        assert other != mark
-    key = {"secrets": [{"source": "/key", "path": "/p"}]}
-    copied = [rollout.desired_checksum(plan, {}, key, {"/key": text}) for text in ("one", "two")]
-    elsewhere = {"secrets": [{"source": "/other", "path": "/p"}]}
-    assert copied[0] != copied[1] and rollout.desired_checksum(plan, {}, elsewhere, {"/other": "one"}) == copied[0]
-    locks = [
-        {"key": "spark-1/heavy", "image": "a"},
-        {"key": "spark-2/heavy", "image": "a"},
-        {"key": "spark-1/heavy", "image": "b"},
-    ]
-    one, renamed, moved = (
-        rollout.desired_checksum({**plan, "services": [service(lock=lock)]}, {}, "c", {}) for lock in locks
-    )
-    assert one == renamed != moved
-    assert rollout.sources_of([{"secrets": [{"source": "/k", "path": "/p"}]}, {"source": None}]) == {"/k"}
-
-
 def test_more_failures_than_allowed_take_the_batch_back() -> None:
     batch = ["spark-1", "spark-2", "spark-5"]
     good = rollout.judge(batch, PAIRS, batch, {}, batch, 0)

@@ -11,18 +11,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
-from ansible.plugins.action import ActionBase
 from recipes_fixture import RECIPES
 
-from ansible_collections.dgxspark.vllm.plugins.action import generation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import firewall
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, role_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents, role_variables
 
 ROOT = Path(__file__).parents[4]
 # Works out the checksum anew, with the collection's code as it lies there now, for each change: [file, old text, new text].
@@ -38,16 +34,16 @@ for name, old, new in [["galaxy.yml", "", ""], *changes]:
     assert old in before, (name, old)
     path.write_text(before.replace(old, new, 1) if old else before + new)
     for module in (
-        "module_utils._common.file_syntax", "module_utils._plan.unit_files", "module_utils._plan.planned_state", "module_utils._fleet.rollout",
+        "module_utils._common.file_syntax", "module_utils._plan.unit_files", "module_utils._plan.planned_state",
         "plugin_utils.render", "lookup.unit_files", "plugin_utils.role_variables", "plugin_utils.addon_documents",
-        "plugin_utils.host_documents", "plugin_utils.desired_state",
+        "plugin_utils.host_documents",
     ):
         package, _, last = f"ansible_collections.dgxspark.vllm.plugins.{module}".rpartition(".")
         if sys.modules.pop(f"{package}.{last}", None):
             delattr(sys.modules[package], last)
-    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, role_variables
-    assert str(tree) in desired_state.__file__
-    found.append([desired_state.desired_checksum(given["plan"], addons, {}) for addons in (given["addons"], given["gateway"])])
+    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents, role_variables
+    assert str(tree) in host_documents.__file__
+    found.append([host_documents.desired_checksum(given["plan"], addons, {}) for addons in (given["addons"], given["gateway"])])
     path.write_text(before)
 print(json.dumps(found))
 """
@@ -95,12 +91,12 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
         ("gateway", "roles/gateway/templates/spark-gateway.service.j2", "", "# in the unit\n"),
         ("gateway", "roles/gateway/files/container/hooks.py", "", "# copied\n"),
         ("gateway", "roles/gateway/defaults/main.yml", "gateway_start_timeout:", "gateway_start_timeout: 1 #"),
-        ("gateway", "plugins/plugin_utils/render.py", "", "\n# it writes the gateway's unit\n"),
+        ("nobody", "plugins/plugin_utils/render.py", "", "\n# it writes the gateway's unit\n"),
         ("gateway", "plugins/module_utils/_host/machine.py", "", "\n# copied for the collector\n"),
         ("nobody", "plugins/module_utils/_plan/plan_page.py", "", "\n# a comment\n"),
-        ("gateway", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
+        ("nobody", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
         ("nobody", "plugins/module_utils/_fleet/doctor.py", "", "\n# a comment\n"),
-        ("nobody", "plugins/plugin_utils/desired_state.py", "", "\n# a comment\n"),
+        ("nobody", "plugins/plugin_utils/host_documents.py", "", "\n# a comment\n"),
         ("nobody", "roles/service/tasks/restart.yml", "", "\n# a comment\n"),
         ("nobody", "roles/monitoring/templates/rules.yml.j2", "", "\n# for hosts with the monitoring\n"),
         ("nobody", "roles/service/defaults/main.yml", "service_log_lines: 25", "service_log_lines: 26"),
@@ -124,21 +120,21 @@ def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_p
 
 def test_the_checksum_follows_the_inventory_and_the_files_that_it_names(tmp_path: Path, key: Path) -> None:
     plan, addons = planned(key)
-    mark = desired_state.desired_checksum(plan, addons, {})
-    assert desired_state.desired_checksum(*planned(key), {}) == mark
+    mark = host_documents.desired_checksum(plan, addons, {})
+    assert host_documents.desired_checksum(*planned(key), {}) == mark
     for change in (
         {"spark_cache_dir": "/var/cache/other"},
         {"spark_hf_home": "/srv/other"},
         {"spark_watchdog": {"interval_seconds": 40}},
         {"spark_listen": "127.0.0.2"},
     ):
-        assert desired_state.desired_checksum(*planned(key, **change), {}) != mark, change
+        assert host_documents.desired_checksum(*planned(key, **change), {}) != mark, change
     # The same key in another place of the controller is the same key, another one in the same place is not.
     moved = tmp_path / "moved"
     shutil.copy(key, moved)
-    assert desired_state.desired_checksum(*planned(moved), {}) == mark
+    assert host_documents.desired_checksum(*planned(moved), {}) == mark
     key.write_text("sk-two\n")
-    assert desired_state.desired_checksum(plan, addons, {}) != mark
+    assert host_documents.desired_checksum(plan, addons, {}) != mark
 
 
 @pytest.mark.parametrize(
@@ -153,102 +149,20 @@ def test_the_checksum_follows_the_inventory_and_the_files_that_it_names(tmp_path
 )
 def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: str, value: Any) -> None:
     plan, addons = planned(key)
-    usual = desired_state.desired_checksum(plan, addons, {})
+    usual = host_documents.desired_checksum(plan, addons, {})
     own = role_variables.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
     assert own == {name: value}
-    assert desired_state.desired_checksum(plan, addons, own) != usual
+    assert host_documents.desired_checksum(plan, addons, own) != usual
     role = name.partition("_")[0]
     # Said as it is anyway, it changes nothing.
-    assert desired_state.desired_checksum(plan, addons, {name: role_variables.defaults(role)[name]}) == usual
+    assert host_documents.desired_checksum(plan, addons, {name: role_variables.defaults(role)[name]}) == usual
 
 
 def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> None:
     plan, addons = planned(key)
     marks = {
-        (bool(closed), port): desired_state.desired_checksum({**plan, "firewall": closed}, addons, own)
+        (bool(closed), port): host_documents.desired_checksum({**plan, "firewall": closed}, addons, own)
         for closed in (None, {**firewall.ABSENT, "state": "present"})
         for port, own in ((22, {}), (2222, role_variables.own_variables({"ansible_port": 2222})))
     }
     assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]
-
-
-@pytest.mark.parametrize(("key", "role"), [("cluster", "fabric"), ("ray_images", "ray")])
-def test_files_by_templates_go_by_what_renders_them(key: str, role: str) -> None:
-    (made,) = desired_state.by_templates({key: {"x": 1}}, {}, {}).values()
-    files = {
-        "plugins/lookup/rendered.py",
-        "plugins/plugin_utils/render.py",
-        "plugins/module_utils/_common/file_syntax.py",
-    }
-    assert files <= set(made["files"]) and any(name.startswith(f"roles/{role}/templates/") for name in made["files"])
-
-
-def test_an_account_that_is_missing_or_another_is_something_to_apply(key: Path) -> None:
-    plan, addons = planned(key)
-    account = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
-    users = {"docker_users": {"dgxspark": account, "me": {"home": "/home/me", "shell": "/bin/sh"}}}
-    assert desired_state.differs(plan, addons, {}, users) == []
-    assert desired_state.differs(plan, addons, {"host_docker_users": ["me"]}, users) == []
-    for own, spark, named in (
-        ({}, {}, "dgxspark"),
-        ({}, {"docker_users": {"dgxspark": {**account, "shell": "/bin/sh"}}}, "dgxspark"),
-        ({"host_user": "serving"}, users, "serving"),
-        ({"host_docker_users": ["you"]}, users, "you"),
-    ):
-        (why,) = desired_state.differs(plan, addons, own, spark)
-        assert why.startswith(f"{named} is no account"), why
-
-
-def test_what_is_set_in_the_place_of_the_plan_is_something_to_apply(key: Path) -> None:
-    plan, addons = planned(key)
-    users = {"docker_users": {"dgxspark": {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}}}
-    assert desired_state.differs(plan, addons, {"service_hf_home": "/srv/huggingface"}, users) == []
-    assert desired_state.differs(plan, addons, {"service_hf_home": "/data"}, users) == [
-        "service_hf_home is set, which is the plan's to say"
-    ]
-
-
-def test_the_variables_that_playbooks_give_to_skipped_roles_are_known() -> None:
-    given: set[str] = set()
-    for name in ("bring", "serve", "addons"):
-        for task in yaml.safe_load((ROOT / "playbooks" / "tasks" / f"{name}.yml").read_text(encoding="utf-8")):
-            roles = [task[key]["name"] for key in task if key.endswith(("import_role", "include_role"))]
-            if roles and roles[0].rpartition(".")[2] in desired_state.SKIPPED:
-                given |= set(task.get("vars") or {})
-    assert given == desired_state.FROM_PLAN
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-    """What the action plugin asks the module on the host, whose templates are worked out by a word in front."""
-    sent: dict[str, Any] = {}
-    monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
-    plugin = generation.ActionModule.__new__(generation.ActionModule)
-    plugin._task = SimpleNamespace(args=args, _uuid="0")
-    plugin._templar = SimpleNamespace(template=lambda text: variables["templates"].get(text, text))
-    plugin._execute_module = lambda **more: sent.update(more["module_args"]) or {}
-    plugin.run(task_vars=variables)
-    return sent
-
-
-def test_a_run_asks_for_what_the_run_before_it_recorded(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, addons = planned(key)
-    account = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
-    facts = {"kernel": "6.17", "docker_users": {"serving": account}}
-    looked = {ref: {"probe_from": "image"} for ref in plan["images"]}
-    given = {"plan": plan, "addons": addons, "facts": facts, "looked": looked}
-    own = {"service_user": "{{ who }}", "host_user": "{{ who }}", "templates": {"{{ who }}": "serving"}}
-    recorded = asked(monkeypatch, {"action": "record", **given}, own)
-    up_to_date = asked(monkeypatch, {"action": "up_to_date", **given}, own)
-    assert (
-        up_to_date["wanted"]
-        == recorded["wanted"]
-        == desired_state.desired_checksum(plan, addons, dict.fromkeys(("service_user", "host_user"), "serving"))
-    )
-    assert (up_to_date["differs"], up_to_date["facts"]) == ([], {"kernel": "6.17"})
-    # It goes by what the variable says now, not by its template.
-    other = asked(monkeypatch, {"action": "up_to_date", **given}, {**own, "templates": {"{{ who }}": "somebody"}})
-    assert other["wanted"] != recorded["wanted"] and other["differs"][0].startswith("somebody is no account")
-    key.write_text("sk-two\n")
-    assert asked(monkeypatch, {"action": "up_to_date", **given}, own)["wanted"] != recorded["wanted"]
-    # What is known without a look costs none.
-    assert plan["images"] and asked(monkeypatch, {"action": "up_to_date", **given, "looked": {}}, own) == {}

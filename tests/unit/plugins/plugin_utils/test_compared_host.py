@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host that is believed up to date is asked beside its files, and what of its cluster speaks against it already."""
+"""Arguments of the module compare for a host, and reasons that need no answer of it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from cluster_fixture import bare, fabric_facts, network, settled_ring
 from planned_fixture import MEASURED, RECIPES
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, relay
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
-    desired_state,
+    compared_host,
+    host_documents,
     playbook_tags,
     role_documents,
-    settled_host,
 )
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
 
 ROOT = Path(__file__).parents[4]
+EVERYTHING = frozenset({*compared_host.ROLES, *compared_host.ADD_ONS, "prove"})
 PLAN = {"cluster": {"name": "pair", "fabric": {"firewall": True}}}
 
 
@@ -35,15 +38,19 @@ def pair(**changes: Any) -> dict[str, Any]:
     return fabric.plan(facts)
 
 
+def network_of(plan: dict[str, Any], network_now: Any, host: str) -> tuple[dict[str, Any], list[str]]:
+    return compared_host.network_of(PlannedParts(host, plan, {}, network_now or {}, {}))
+
+
 def test_a_network_that_is_right_is_compared_asked_and_pinged() -> None:
-    asked, why = settled_host.network_of(PLAN, pair(), "s1")
+    asked, why = network_of(PLAN, pair(), "s1")
     assert why == [] and [ping["target"] for ping in asked["pings"]] == ["192.168.100.12", "192.168.101.12"]
     assert asked["ufw"] == {"netdevs": ["enP2p1s0f0np0", "enp1s0f0np0"], "peers": []}
     text = role_documents.network_text(pair()["hosts"]["s1"]["netplan"])
     assert asked["file"] == {"path": role_documents.NETWORK_FILE, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     closed = {"cluster": {"name": "pair", "fabric": {"firewall": False}}}
-    assert settled_host.network_of(closed, pair(), "s1")[0]["ufw"] == {}
-    assert settled_host.network_of({"cluster": None}, None, "s1") == ({}, [])
+    assert network_of(closed, pair(), "s1")[0]["ufw"] == {}
+    assert network_of({"cluster": None}, None, "s1") == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_a_network_that_is_right_is_compared_asked_and_pinged() -> None:
 )
 def test_a_network_that_is_not_known_to_be_right_is_for_the_role(given: Any, why: str) -> None:
     for host in ("s1", "s2"):
-        assert why in " ".join(settled_host.network_of(PLAN, given, host)[1])
+        assert why in " ".join(network_of(PLAN, given, host)[1])
 
 
 RELAY = fabric.Settings(relay=True)
@@ -78,8 +85,8 @@ def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
     now = fabric.plan(entries, settings)
     assert now["topology"] == "ring"
     for name in names:
-        asked, why = settled_host.network_of(PLAN, now, name)
-        assert why == [] and settled_host.network_of(PLAN, listened, name) == (asked, [])
+        asked, why = network_of(PLAN, now, name)
+        assert why == [] and network_of(PLAN, listened, name) == (asked, [])
         # Two interfaces of each of two cables, with a relay what lies beyond them, and all others by the network over which engines meet.
         by = {"cable": 0, "management": 0}
         for ping in asked["pings"]:
@@ -88,9 +95,11 @@ def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
         assert by["cable"] >= 4 and by["management"] == count - 1
         assert bool(asked["routes"]) is bool(asked["relay"]) is settings.relay
         assert len(asked["relay"]) == (4 if settings.relay else 0)
-        (unit,) = asked["units"]
-        assert (unit["path"], bool(unit["sha256"])) == (f"/etc/systemd/system/{relay.UNIT}", settings.relay)
-    sent = settled_host.network_of(PLAN, now, "s1")[0]["pings"]
+        # The unit of the relay is a row of the document.
+        planned = PlannedParts(name, {"settings": {"hf_home": "/hf", "cache_dir": "/c"}}, {}, now, {})
+        units = [unit.name for unit in compared_host.document_of(planned, {"fabric"}).units]
+        assert units == (["dgxspark-fabric-relay.service"] if settings.relay else [])
+    sent = network_of(PLAN, now, "s1")[0]["pings"]
     beyond = {ping["target_host"] for ping in sent if ping["rail"] != "management"}
     assert beyond == (set(names) - {"s1"} if settings.relay or count == 3 else {"s2", f"s{count}"})
 
@@ -104,30 +113,36 @@ def test_a_ring_that_lacks_an_address_or_its_mtu_is_for_the_role(changed: dict[s
     entries = settled_ring(["s1", "s2", "s3", "s4"], RELAY)
     entries["s2"]["fabric"]["ports"][1]["netdevs"][0].update(changed)
     for name in entries:
-        assert settled_host.network_of(PLAN, fabric.plan(entries, RELAY), name)[1]
+        assert network_of(PLAN, fabric.plan(entries, RELAY), name)[1]
 
 
 def test_hosts_of_a_line_are_for_the_role() -> None:
     line = {**network("ring", ["s1", "s2", "s3"]), "topology": "line", "ready": True}
-    why = settled_host.network_of(PLAN, line, "s1")[1]
+    why = network_of(PLAN, line, "s1")[1]
     assert why[0] == "the hosts of pair are a line, and have to listen how it is cabled"
+
+
+def servers_of(addons: dict[str, Any], role_variables: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    return compared_host.servers_of(PlannedParts("s1", {}, addons, {}, role_variables or {}), EVERYTHING)
 
 
 def test_servers_are_asked_as_their_roles_would() -> None:
     addons = {"speech": {"services": [{"name": "hear"}]}, "ollama": {"state": "present"}}
-    assert [server["name"] for server in settled_host.servers_of(addons, {})] == ["hear", "ollama"]
-    assert settled_host.servers_of(addons, {"speech_prove_seconds": 7})[0]["seconds"] == 7
-    assert [server["name"] for server in settled_host.servers_of(addons, {"speech_prove": False})] == ["ollama"]
-    assert settled_host.servers_of({"ollama": {"state": "absent"}}, {}) == [] == settled_host.servers_of(None, {})
+    assert [server["name"] for server in servers_of(addons)] == ["hear", "ollama"]
+    assert servers_of(addons, {"speech_prove_seconds": 7})[0]["seconds"] == 7
+    assert [server["name"] for server in servers_of(addons, {"speech_prove": False})] == ["ollama"]
+    assert servers_of({"ollama": {"state": "absent"}}) == [] == servers_of({})
 
 
 def test_images_that_are_made_on_the_host() -> None:
     plan = {"built_images": [{"tag": "dgxspark/built:1"}], "ray_images": [{"tag": "dgxspark/ray:1"}]}
-    assert settled_host.images_of(plan) == [["dgxspark/built:1"], ["dgxspark/ray:1"]]
+    assert compared_host.images_of(plan, EVERYTHING) == [["dgxspark/built:1"], ["dgxspark/ray:1"]]
     beside = {"images_beside": ["proxy@sha256:3"], "images_locked": {"proxy@sha256:3": {"ids": ["sha256:4"]}}}
-    assert settled_host.images_of(beside) == []
-    assert settled_host.images_of({**beside, "settings": {"bundle_dir": "/b"}}) == [["proxy@sha256:3", "sha256:4"]]
-    assert settled_host.images_of({}) == []
+    assert compared_host.images_of(beside, EVERYTHING) == []
+    assert compared_host.images_of({**beside, "settings": {"bundle_dir": "/b"}}, EVERYTHING) == [
+        ["proxy@sha256:3", "sha256:4"]
+    ]
+    assert compared_host.images_of({}, EVERYTHING) == []
 
 
 @pytest.mark.parametrize("executor", ["mp", "ray"])
@@ -159,9 +174,9 @@ def test_a_pair_is_wanted_alike_before_and_after_its_hosts_have_listened(executo
     for given in (hosts, listened):
         plan = engine.make_plan(given, RECIPES, lambda _path: "0" * 64, {"pair": list(given), "sparks": list(given)})
         own = plan["hosts"]
-        marks.append([desired_state.desired_checksum(own[host], plan["addons"][host], {}) for host in given])
+        marks.append([host_documents.desired_checksum(own[host], plan["addons"][host], {}) for host in given])
         network_now = plan["clusters"]["pair"]["fabric"]
-        assert [settled_host.network_of(own[host], network_now, host)[1] for host in given] == [[], []]
+        assert [network_of(own[host], network_now, host)[1] for host in given] == [[], []]
     assert marks[0] == marks[1] and marks[0][0] != marks[0][1]
 
 
@@ -175,27 +190,27 @@ def test_models_are_compared_with_a_bundle(tmp_path: Path) -> None:
     plan: dict[str, Any] = {
         "models": [{"repo": "Org/M", "revision": "main", "files": {}}, {"path": "/own", "source": "/own"}]
     }
-    assert settled_host.bundled_of(plan, {}) == ([], [])
+    assert compared_host.bundled_of(plan, {}) == ([], [])
     plan["settings"] = {"bundle_dir": str(tmp_path)}
-    (nothing, (why,)) = settled_host.bundled_of(plan, {})
+    (nothing, (why,)) = compared_host.bundled_of(plan, {})
     assert nothing == [] and "holds no" in why
     (tmp_path / bundle.MANIFEST).write_text(json.dumps(bundle.make_manifest([], [entry])))
-    assert settled_host.bundled_of(plan, {}) == ([{**entry, "revisions": ["main"]}], [])
+    assert compared_host.bundled_of(plan, {}) == ([{**entry, "revisions": ["main"]}], [])
     plan["models"][0]["revision"] = "v2"
-    assert "has no Org/M@v2" in settled_host.bundled_of(plan, {})[1][0]
+    assert "has no Org/M@v2" in compared_host.bundled_of(plan, {})[1][0]
     plan["models"][0].update(revision="v1", files={"config.json": {"size": 2, "sha256": "b" * 64}})
-    assert "has not the files of Org/M@v1 that the lock file has" in settled_host.bundled_of(plan, {})[1][0]
+    assert "has not the files of Org/M@v1 that the lock file has" in compared_host.bundled_of(plan, {})[1][0]
 
 
 @pytest.mark.parametrize(
     ("run", "skipped", "parts"),
     [
-        (["all"], [], {*desired_state.SKIPPED, "prove"}),
-        (["all"], ["prove"], set(desired_state.SKIPPED)),
+        (["all"], [], EVERYTHING),
+        (["all"], ["prove"], EVERYTHING - {"prove"}),
         (["service"], [], {"service"}),
         (["spread", "guard"], [], {"images", "models", "guard"}),
         (["prove"], [], {"prove", "service"}),
-        (["gateway", "monitoring"], [], set()),
+        (["gateway", "monitoring"], [], {"gateway", "monitoring"}),
         (["service", "mine"], [], None),
         (["always"], [], None),
         (["tagged"], [], None),
@@ -203,79 +218,78 @@ def test_models_are_compared_with_a_bundle(tmp_path: Path) -> None:
     ],
 )
 def test_what_tags_apply(run: list[str], skipped: list[str], parts: set[str] | None) -> None:
-    assert settled_host.parts_of(run, skipped) == parts
+    assert compared_host.parts_of(run, skipped) == parts
 
 
 def test_every_tag_of_the_playbook_is_known() -> None:
     found = playbook_tags.playbook_tags(ROOT / "playbooks" / "site.yml")
-    assert found - {"always"} == set(settled_host.TAGS)
+    assert found - {"always"} == set(compared_host.TAGS)
 
 
-def test_what_a_run_has_applied_is_recorded_and_no_more() -> None:
-    everything = frozenset(desired_state.SKIPPED)
-    assert settled_host.applied(["all"], [], True) == (True, everything)
-    assert settled_host.applied(["all"], ["prove"], None) == (True, everything)
-    # Which of them a run has come to that failed is not known.
-    assert settled_host.applied(["all"], [], False) == (True, frozenset())
-    assert settled_host.applied(["firewall", "prove"], [], True) == (False, {"firewall"})
-    assert settled_host.applied(["all"], ["firewall"], True) == (False, frozenset())
+def test_a_run_of_all_roles_is_known_by_its_tags() -> None:
+    assert compared_host.applies_everything(["all"], []) and compared_host.applies_everything(["all"], ["prove"])
+    assert not compared_host.applies_everything(["firewall", "prove"], [])
+    assert not compared_host.applies_everything(["all"], ["firewall"])
 
 
-KNOWN: dict[str, Any] = {"run": ["all"], "facts": {}, "looked": {}, "lacking": {}, "play": ["s1", "s2"]}
+@pytest.mark.parametrize("kind", ["images", "models"])
+def test_a_host_that_may_have_to_hand_on_images_or_models_is_not_up_to_date(kind: str) -> None:
+    lacking, play = {kind: ["s2"]}, ["s1", "s2"]
+    for parts, tags in ((EVERYTHING, ["all"]), (frozenset({kind}), [kind])):
+        assert compared_host.reasons_to_apply(tags, parts, lacking, play) == [
+            f"{kind} are missing on hosts of this run"
+        ]
+    assert compared_host.reasons_to_apply(["x"], EVERYTHING - {kind}, lacking, play) == []
+    assert compared_host.reasons_to_apply(["all"], EVERYTHING, lacking, ["s1"]) == []
 
 
-@pytest.mark.parametrize(
-    ("part", "plan", "addons", "known"),
-    [
-        ("fabric", {"cluster": None}, {}, {"facts": {"fabric": {"relay": True}}}),
-        ("ollama", {}, {"ollama": {"state": "absent"}}, {}),
-        ("service", {"services": [{"name": "heavy", "stale": True}]}, {}, {}),
-        ("images", {"images": ["a:1"]}, {}, {}),
-        ("images", {"images": ["a:1"]}, {}, {"looked": {"a:1": {"probe_from": "none"}}}),
-        ("images", {}, {}, {"lacking": {"images": ["s2"]}}),
-        ("models", {}, {}, {"lacking": {"models": ["s2"]}}),
-    ],
-)
-def test_what_the_controller_knows_to_speak_against_it_counts_for_its_tags_alone(
-    part: str, plan: dict[str, Any], addons: dict[str, Any], known: dict[str, Any]
-) -> None:
-    everything = frozenset({*desired_state.SKIPPED, "prove"})
-    assert len(settled_host.unjudged(everything, plan, addons, {**KNOWN, **known})) == 1
-    assert len(settled_host.unjudged(frozenset({part}), plan, addons, {**KNOWN, "run": [part], **known})) == 1
-    assert settled_host.unjudged(everything - {part}, plan, addons, {**KNOWN, "run": ["x"], **known}) == []
-    assert settled_host.unjudged(everything, {}, {}, KNOWN) == []
+def test_tags_that_are_always_applied_cost_no_comparison() -> None:
+    for parts, tags in ((None, ["mine"]), (frozenset({"fabric"}), ["fabric"])):
+        (why,) = compared_host.reasons_to_apply(tags, parts, {}, ["s1"])
+        assert "always applied" in why
 
 
-def test_tags_that_no_look_judges_cost_none() -> None:
-    for parts, run in ((None, ["mine"]), (frozenset({"fabric"}), ["fabric"])):
-        why = settled_host.unjudged(parts, {}, {}, {**KNOWN, "run": run})
-        assert why == ["what these tags apply is not judged by a look"]
+def test_images_whose_contents_nobody_knows_have_to_be_asked() -> None:
+    plan = {"images": ["a:1"]}
+    for images in ({}, {"a:1": {"present": True, "probe_from": "none"}}):
+        assert compared_host.unknown_images(plan, images, EVERYTHING) == ["the contents of a:1 are not known"]
+        assert compared_host.unknown_images(plan, images, {"service"}) == []
+    assert compared_host.unknown_images(plan, {"a:1": {"probe_from": "cache"}}, EVERYTHING) == []
 
 
-def test_a_look_is_not_about_files_of_other_tags_and_is_about_those_outside_of_generations() -> None:
+def planned_host(**variables: Any) -> PlannedParts:
+    """Return what is planned for a host with one service."""
     service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
-    variables = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67}
-    given = {"s1": {"vars": variables, "address": "192.0.2.1"}}
-    made = engine.make_plan(given, RECIPES, lambda _path: "0" * 64)
-    plan, addons = made["hosts"]["s1"], made["addons"]["s1"]
-    others = settled_host.others_of({"service"}, plan, addons, {})
-    assert "/etc/systemd/system/spark-heavy.service" not in others
-    assert {"/etc/systemd/system/spark-watchdog.service", "/etc/dgxspark/firewall.nft"} <= set(others)
-    others = settled_host.others_of({"watchdog", "firewall"}, plan, addons, {})
-    assert "/etc/systemd/system/spark-heavy.service" in others and "/etc/dgxspark/firewall.nft" not in others
-    # What several roles put there is of each of them.
-    watched = {file.path for file in desired_state.document_of(plan, addons, {}).of_parts({"watchdog"}).files}
-    assert watched and not watched & set(others)
-    addons["guard"] = {"state": "absent", "protection": {"ssh_mib": 64}}
-    board = {"guard": {"state": "absent", "protection": {"hardware_watchdog_seconds": 60}}}
-    by_board = [file["path"] for file in settled_host.files_of({"guard"}, plan, board, {}) if file.get("device")]
-    assert by_board == ["/etc/systemd/system.conf.d/50-dgxspark.conf"]
-    beside = {file["path"]: file["sha256"] for file in settled_host.files_of({"guard"}, plan, addons, {})}
-    drop_in = "/etc/systemd/system/ssh.service.d/50-dgxspark.conf"
-    (text,) = [file.content for file in desired_state.document_of(plan, addons, {}).files if file.path == drop_in]
-    assert beside[drop_in] == settled_host.sha256_of(str(text))
-    assert beside["/etc/systemd/system.conf.d/50-dgxspark.conf"] == "", "what is not asked for has to be gone"
-    assert settled_host.files_of({"service"}, plan, addons, {}) == []
-    sums = desired_state.part_checksums(plan, addons, {})
-    changed = desired_state.part_checksums({**plan, "firewall": {"state": "absent"}}, addons, {})
-    assert {name for name, value in sums.items() if changed[name] != value} == {"firewall"}
+    own = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables}
+    made = engine.make_plan({"s1": {"vars": own, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
+    return PlannedParts("s1", made["hosts"]["s1"], made["addons"]["s1"], {}, {})
+
+
+def test_a_host_is_asked_about_the_parts_of_the_run_alone() -> None:
+    planned = planned_host()
+    whole, why = compared_host.arguments_of(planned, EVERYTHING, {})
+    assert why == [] and whole["parts"] is None and [model["repo"] for model in whole["models"]]
+    assert {"host", "service", "watchdog"} <= {row["part"] for row in whole["document"]["files"]}
+    assert all(len(file["digest"]) == 64 and "content" not in file for file in whole["document"]["files"])
+    few, _why = compared_host.arguments_of(planned, frozenset({"service", "prove"}), {})
+    assert few["parts"] == ["prove", "service"] and few["models"] == []
+    assert {row["part"] for row in few["document"]["files"]} == {"service"}
+    # A run without the proof does not ask about the facts of the last proof.
+    unproved, _why = compared_host.arguments_of(planned, EVERYTHING - {"prove"}, {})
+    assert unproved["parts"] == sorted(EVERYTHING - {"prove"})
+
+
+def test_a_plan_that_no_file_can_hold_is_refused() -> None:
+    planned = planned_host()
+    planned.plan["services"][0]["name"] = "line\nbreak"
+    with pytest.raises(AnsibleActionFail, match="the plan cannot be written to s1"):
+        compared_host.arguments_of(planned, EVERYTHING, {})
+
+
+def test_the_proof_is_asked_for_services_that_run() -> None:
+    planned = planned_host()
+    proof = compared_host.proof_of(planned)
+    assert [service["unit"] for service in proof["services"]] == ["spark-heavy.service"]
+    assert (proof["timeout"], proof["receipts_dir"]) == (120, "/var/lib/dgxspark/receipts")
+    planned.plan["services"][0]["state"] = "stopped"
+    assert compared_host.proof_of(planned)["services"] == []

@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Send the host its document of a plan, and gather its facts in the same round trip; documented in plugins/modules/compare.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import compared_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+MODULE = "dgxspark.vllm.compare"
+OF_CONTROLLER = ("plan", "addons", "clusters", "lacking", "prove", "earlier")
+"""Options that stay on the controller."""
+VERDICT = ("up_to_date", "why", "proved", "unproved", "answers", "recorded", "differences", "compared_with")
+"""Results that a second task of a run takes over from the first."""
+FEW_FACTS = {"gather": ["host", "gpu"]}
+"""Facts that a proof goes by, where the task asks for none."""
+
+
+class ActionModule(HostAction):
+    """One round trip, or none where an earlier answer holds."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's answer; without a plan, the facts of the host, and that it is not up to date."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self.variables = task_vars or {}
+        args = dict(self._task.args)
+        own = {name: _loaded(args.pop(name, None)) for name in OF_CONTROLLER}
+        if not own["plan"] and "plan" not in self._task.args:  # a comparison with what is recorded
+            return {**result, **self._ask(args)}
+        planned = self._planned(own)
+        gather = {**(plain(args.pop("gather", None)) or {})}
+        if gather and planned.plan:
+            gather.setdefault("images", planned.plan.get("image_candidates") or [])
+        parts = compared_host.parts_of(*(self._tags(name) for name in ("run", "skip")))
+        play, earlier = self.variables.get("ansible_play_hosts") or [], own["earlier"] or {}
+        why = compared_host.reasons_to_apply(self._tags("run"), parts, own["lacking"] or {}, play)
+        if earlier:
+            why = why + compared_host.unknown_images(planned.plan, earlier.get("images") or {}, parts or ())
+        compares = bool(planned.plan) and not why and (args.get("facts_checksum") or not gather)
+        if compares:
+            asked, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
+            args.update(asked, controller=run_name(str(self._task._uuid)))
+            if "prove" in (parts or ()) and boolean(own["prove"] or False) and not self._task.check_mode and not why:
+                args["proof"] = compared_host.proof_of(planned)
+        mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
+        if earlier and not gather:
+            taken = taken_over(earlier, mark, why)
+            if taken:
+                return {**result, "changed": False, **taken}
+            gather = dict(FEW_FACTS)
+        answer = self._ask({**args, "gather": gather})
+        if answer.get("failed") or answer.get("unreachable"):
+            return {**result, **answer}
+        if not compares:
+            why = why or ["the host was not asked in an earlier run"]
+        if not earlier:
+            why = why + compared_host.unknown_images(planned.plan, answer.get("images") or {}, parts or ())
+        if why:
+            answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [] if compares else [])])
+        alike = not args.get("facts_checksum") or checksum_of_facts(answer) == args["facts_checksum"]
+        result.update(answer, compared_with=mark if compares and alike else "")
+        return result
+
+    def _planned(self, own: Mapping[str, Any]) -> PlannedParts:
+        """Return what is planned for the host. own: the options that stay on the controller."""
+        plan = own["plan"] or {}
+        cluster = (plan.get("cluster") or {}).get("name")
+        network = ((own["clusters"] or {}).get(cluster) or {}).get("fabric") or {}
+        role_variables = own_variables(self.variables, self._templar.template) if plan else {}
+        host = str(self.variables.get("inventory_hostname", ""))
+        return PlannedParts(host, plan, own["addons"] or {}, network, role_variables)
+
+    def _tags(self, kind: str) -> list[str]:
+        """Return the tags of this run. kind: C(run) or C(skip)."""
+        return plain(self.variables.get(f"ansible_{kind}_tags")) or (["all"] if kind == "run" else [])
+
+    def _ask(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Run the module; keep what a proof measured."""
+        host = str(self.variables.get("inventory_hostname", ""))
+        variables = {**self.variables, "ansible_no_target_syslog": True}
+        raw = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        if raw.get("failed") or raw.get("unreachable"):
+            return raw
+        answer: dict[str, Any] = dict(checked_answer(raw, untrusted.anything, host, MODULE))
+        if answer.get("proved"):
+            take_over(raw, host, self.variables, MODULE)
+            # They lie on the host; a registered result is walked through several times a run.
+            answer.pop("receipts", None)
+        answer.pop("invocation", None)
+        return answer
+
+
+def taken_over(earlier: Mapping[str, Any], mark: str, why: list[str]) -> dict[str, Any]:
+    """Return the answer of an earlier task of this run if it holds for the present plan, empty if the host has to be asked.
+
+    :param earlier: the result of that task
+    :param mark: of what the host would be compared with now
+    :param why: reasons to apply the roles that need no answer
+    """
+    recorded = earlier.get("recorded")
+    if not why and not recorded and "recorded" in earlier:
+        why = ["nothing was recorded yet"]
+    if why:
+        return {"up_to_date": False, "proved": False, "why": why}
+    if earlier.get("compared_with") == mark and (earlier.get("up_to_date") or earlier.get("why")):
+        return {name: earlier[name] for name in VERDICT if name in earlier}
+    return {}
+
+
+def checksum_of_facts(answer: Mapping[str, Any]) -> str:
+    """Return the checksum of what a plan makes of the facts of an answer."""
+    return stable_checksum(answer.get("spark"), answer.get("images"))
+
+
+def checksum_of(args: Mapping[str, Any]) -> str:
+    """Return a checksum of arguments of the module."""
+    return hashlib.sha256(json.dumps(plain(args), sort_keys=True).encode()).hexdigest()
+
+
+def _loaded(value: Any) -> Any:
+    """Return a value of a task, of which a plan may be a text in JSON."""
+    return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else plain(value)

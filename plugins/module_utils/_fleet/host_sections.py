@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sections of M(dgxspark.vllm.spark_info) that no plan needs; a module that reports facts alone does not send their code to hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._host.host_view import HostView, Request
+from .._proof import service_arguments
+from . import host_report
+
+
+def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
+    from .._content import model_files
+
+    return model_files.section(view, request)
+
+
+def _ray(view: HostView, request: Request) -> dict[str, Any]:
+    from .._cluster import ray_cluster
+
+    return ray_cluster.section(view, request)
+
+
+def _adoption(view: HostView, request: Request) -> dict[str, Any]:
+    from . import launches
+
+    return launches.section(view, request)
+
+
+def _services(view: HostView, request: Request) -> list[dict[str, Any]]:
+    from .._proof import service_status
+
+    return service_status.services(view, request)
+
+
+def _starts(view: HostView, request: Request) -> dict[str, Any]:
+    from .._proof import service_status
+
+    return service_status.starts(view, request)
+
+
+def _engines(view: HostView, request: Request) -> dict[str, Any]:
+    from .._proof import engines
+
+    return engines.section(view, request)
+
+
+def _health(view: HostView, request: Request) -> dict[str, Any]:
+    from . import host_health
+
+    return host_health.section(view, request)
+
+
+def _distribution(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import distribution
+
+    return distribution.section(view, request)
+
+
+SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
+    **host_report.SECTIONS,
+    "model_files": _model_files,
+    "ray": _ray,
+    "adoption": _adoption,
+    "services": _services,
+    "starts": _starts,
+    "engines": _engines,
+    "health": _health,
+    "distribution": _distribution,
+}
+"""Sections that are results of their own."""
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    **host_report.ARGUMENTS,
+    "gather": {**host_report.ARGUMENTS["gather"], "choices": [*host_report.FACTS, *SECTIONS]},
+    "models": {"type": "list", "elements": "dict", "default": []},
+    "verify": {"type": "bool", "default": False},
+    "ray": {
+        "type": "dict",
+        "options": {
+            "container": {"type": "str", "required": True},
+            "address": {"type": "str", "required": True},
+        },
+    },
+    "adopting": {"type": "list", "elements": "dict", "default": []},
+    "services": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {**service_arguments.SERVICE, "cache_dir": {"type": "path"}},
+    },
+    "timeout": {"type": "float", "default": 10},
+    "run_dir": {"type": "path", "default": "/run/dgxspark"},
+    "os_reserve_gib": {"type": "float"},
+    "log_lines": {"type": "int", "default": 500},
+    "ask_services": {"type": "bool", "default": True},
+    "answer_timeout": {"type": "float", "default": 30},
+    "distribution": {
+        "type": "dict",
+        "options": {
+            "locked": {"type": "dict", "default": {}},
+            "address": {"type": "str", "default": ""},
+            "fabric": {"type": "str", "default": ""},
+        },
+    },
+}
+"""Arguments of M(dgxspark.vllm.spark_info), as Ansible has them."""
