@@ -75,7 +75,7 @@ class Host:
 
     def read_record(self) -> deployed.Deployed:
         """Return the record of what is deployed. Before the first one it is the current generation."""
-        now = self.now()
+        now = self.generation()
         if now is not None and not deployed.record_path().exists():
             return deployed.Deployed(now.state, now.checksums)
         record = deployed.load(warn=self.warn) or deployed.Deployed()
@@ -315,13 +315,13 @@ class Host:
         except (OSError, ValueError):
             return engine.Current(max(self.manifests, default=None))
 
-    def now(self) -> engine.Generation | None:
+    def generation(self) -> engine.Generation | None:
         """Return the current generation."""
         return self.manifests.get(self.current.number or 0)
 
     def same(self) -> bool:
         """Tell whether the host is what its generation says."""
-        current = self.now()
+        current = self.generation()
         if current is None or self.differences.has_content():
             return False
         # The same services at the same place, which may have another commit by now.
@@ -347,7 +347,7 @@ class Host:
 
     def answer(self, **more: Any) -> dict[str, Any]:
         """Return what every action says."""
-        current = self.now()
+        current = self.generation()
         return {
             "current": engine.summary(current) if current else None,
             "same": self.same(),

@@ -24,7 +24,7 @@ from .generation_host import Host
 
 def look(host: Host) -> dict[str, Any]:
     """Return what a rollback would bring back and change."""
-    same, current = host.same(), host.now()
+    same, current = host.same(), host.generation()
     number, why = engine.target(host.manifests, host.current, same, host.params["generation"])
     manifest = host.manifests.get(number or 0)
     todo = differences_to(host, manifest) if manifest else document_check.Differences()

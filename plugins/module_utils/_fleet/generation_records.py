@@ -140,7 +140,7 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
     services = host.params["services"]
     services = host.services_of_receipts() if services is None else services
     plan = {"services": service_views.view(services, "record"), "settings": host.params["settings"]}
-    current = host.now()
+    current = host.generation()
     manifest = engine.Generation(
         number=max(host.manifests, default=0) + 1,
         parent=host.current.number if current is not None else None,
@@ -203,7 +203,7 @@ def confirm(host: Host) -> bool:
 
     Never makes one proven: services that were stopped, or failed when it was recorded, may not have been tried.
     """
-    current, facts = host.now(), host.params["facts"]
+    current, facts = host.generation(), host.params["facts"]
     if current is None or not current.proven or not facts or facts == current.facts or not host.same():
         return False
     note(host, replace(current, facts=facts))
