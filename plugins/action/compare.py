@@ -65,7 +65,7 @@ class ActionModule(HostAction):
             taken = taken_over(earlier, mark, why)
             if taken:
                 return {**result, "changed": False, **taken}
-            gather = dict(FEW_FACTS)
+            gather = {**FEW_FACTS, "root": (planned.plan.get("settings") or {}).get("sysroot") or "/"}
         answer = self._ask({**args, "gather": gather})
         if answer.get("failed") or answer.get("unreachable"):
             return {**result, **answer}

@@ -15,6 +15,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import desired_checksum
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -48,6 +49,11 @@ class ActionModule(HostAction):
                 settings=plan.get("settings") or {},
                 wanted=desired_checksum(plan, addons, own) if is_whole else "",
             )
-        found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
-        result.update(checked_answer(found, untrusted.anything, host, MODULE))
+        if args.get("gather") and plan:
+            args["gather"] = {"images": plan.get("image_candidates") or [], **plain(args["gather"])}
+        answer = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
+        result.update(checked_answer(answer, untrusted.anything, host, MODULE))
+        facts = {name: result.pop(name, None) for name in ("spark", "images", "unknown", "host_architecture")}
+        if not self._task.check_mode and not result.get("failed"):
+            KeptFacts(task_vars or {}).keep(host, facts["spark"], facts["images"])
         return result

@@ -290,20 +290,6 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def validated(module: AnsibleModule, option: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of another module that one of ours holds; fails for a wrong one.
-
-    :param module: this module
-    :param option: its option
-    :param arguments: of the other module
-    :returns: the options with their defaults
-    """
-    checked = ArgumentSpecValidator(arguments).validate(module.params[option])
-    if checked.error_messages:
-        module.fail_json(msg=f"{option}: {'; '.join(checked.error_messages)}")
-    return dict(checked.validated_parameters)
-
-
 def compared(module: AnsibleModule, facts: dict[str, Any]) -> dict[str, Any]:
     """Compare the host with the document, alone on it in a run that may change it; facts: of C(gather), empty without."""
 
@@ -323,14 +309,16 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     """Report, compare, ask and prove the host; each step only where those before it left something to find out."""
     facts: dict[str, Any] = {}
     if module.params["gather"]:
-        facts = host_report.report_host(module, validated(module, "gather", host_report.ARGUMENTS))
+        facts = host_report.report_host(module, host_report.options_of(module, ArgumentSpecValidator, "gather"))
     result = {"changed": False, "proved": False, **facts, **compared(module, facts)}
     if result["up_to_date"]:
         # What no file shows; another run need not wait for these.
         why = compare_programs.failures(command.reader(), Path(module.params["root"]), module.params, module.check_mode)
         result.update(up_to_date=not why, why=why)
     if result["up_to_date"] and module.params["proof"] and not module.check_mode:
-        task = host_proof.Task.read(validated(module, "proof", host_proof.ARGUMENTS))
+        task = host_proof.Task.read(
+            host_report.options_of(module, ArgumentSpecValidator, "proof", host_proof.ARGUMENTS)
+        )
         result.update(host_proof.prove_at_once(module, task))
     return result
 

@@ -52,6 +52,12 @@ options:
       - With O(action=record) and O(action=confirm), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
     type: dict
     default: {}
+  gather:
+    description:
+      - With O(action=record), options of M(dgxspark.vllm.spark_info). The facts are gathered after the record, and kept on the controller, so
+        that the next run plans with them before it asks the host. Left out, none are gathered.
+    type: dict
+    default: {}
   services:
     description:
       - Set by the action plugin; of the planned services what is kept.
@@ -219,6 +225,14 @@ recorded:
   returned: when O(action=record)
   type: bool
   sample: false
+spark:
+  description: With O(gather), as RV(dgxspark.vllm.spark_info#module:spark). The action plugin keeps it and does not return it.
+  returned: never
+  type: dict
+images:
+  description: With O(gather), as RV(dgxspark.vllm.spark_info#module:images). The action plugin keeps it and does not return it.
+  returned: never
+  type: dict
 removed:
   description: Numbers of generations that were removed, and names of images.
   returned: when O(action=record)
@@ -231,15 +245,18 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_looks,
     generation_records,
     generation_restore,
+    host_report,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generation_host import Host, Refused
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, staging
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, Unknown
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.module_tools import tools_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
@@ -251,6 +268,7 @@ ARGUMENTS: dict[str, Any] = {
     "plan": {"type": "dict"},
     "addons": {"type": "dict"},
     "facts": {"type": "dict", "default": {}},
+    "gather": {"type": "dict", "default": {}},
     "services": {"type": "list", "elements": "dict"},
     "settings": {"type": "dict", "default": {}},
     "wanted": {"type": "str", "default": ""},
@@ -312,7 +330,12 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         result = act(module)
-    except Refused as refused:
+        if module.params["gather"]:
+            # Another run need not wait for these.
+            result.update(
+                host_report.report_host(module, host_report.options_of(module, ArgumentSpecValidator, "gather"))
+            )
+    except (BadRequest, Unknown, Refused) as refused:
         module.fail_json(msg=str(refused))
     except PermissionError as error:
         module.fail_json(msg=f"{error.filename}: permission denied; this needs root (become: true)")

@@ -143,6 +143,23 @@ def report_host(module: Any, params: Mapping[str, Any], known: Sections | None =
     return result
 
 
+def options_of(
+    module: Any, validator: Callable[[dict[str, Any]], Any], option: str, arguments: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the options of another module that one option of a module holds; fails for a wrong one.
+
+    :param module: the AnsibleModule
+    :param validator: ArgumentSpecValidator of Ansible
+    :param option: name of the option
+    :param arguments: of the other module, C(ARGUMENTS) by default
+    :returns: the options with their defaults
+    """
+    checked = validator(ARGUMENTS if arguments is None else arguments).validate(module.params[option])
+    if checked.error_messages:
+        module.fail_json(msg=f"{option}: {'; '.join(checked.error_messages)}")
+    return dict(checked.validated_parameters)
+
+
 def _note_brought(module: Any, brought: Iterable[str], images: Mapping[str, Any]) -> None:
     """Note the images that this run brought as the collection's. images: what exists now."""
     ids = {str(images[ref]["id"]) for ref in brought if (images.get(ref) or {}).get("present")}
