@@ -67,7 +67,9 @@ def with_digests(document: HostState) -> HostState:
     return replace(document, files=tuple(files))
 
 
-def _digest_of(file: HostFile) -> str:
+def _digest_of(file: HostFile) -> str | None:
+    if file.generate:
+        return None  # the host alone knows it
     if file.content is not None:
         return hashlib.sha256(str(file.content).encode()).hexdigest()
     return digest(COLLECTION / file.bundled if file.bundled else Path(str(file.source)))

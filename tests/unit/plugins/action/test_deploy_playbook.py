@@ -20,6 +20,7 @@ from playbook_runs import ansible_playbook
 
 # Keeps the state of units in files below $UNITS, and writes down each call that changes something.
 SYSTEMCTL = """#!/bin/sh
+now() { "$INTERPRETER" -c 'import time; print(time.monotonic_ns() // 1000)'; }
 verb=$1; shift
 [ "$verb" = show ] || echo "$verb $*" >> "$UNITS/calls"
 case $verb in
@@ -28,19 +29,24 @@ show)
   for unit; do
     state=$(cat "$UNITS/$unit.state" 2>/dev/null || echo inactive)
     began=$(cat "$UNITS/$unit.began" 2>/dev/null || echo 0)
+    changed=$(cat "$UNITS/$unit.changed" 2>/dev/null || echo "$began")
     enabled=$(cat "$UNITS/$unit.enabled" 2>/dev/null)
     printf 'Id=%s\\nLoadState=loaded\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\n' "$unit" "$state" "$enabled"
-    printf 'NeedDaemonReload=no\\nInactiveExitTimestampMonotonic=%s\\n\\n' "$began"
+    printf 'NeedDaemonReload=no\\nInactiveExitTimestampMonotonic=%s\\n' "$began"
+    printf 'ActiveEnterTimestampMonotonic=%s\\nStateChangeTimestampMonotonic=%s\\n' "$began" "$changed"
+    printf 'ReloadResult=%s\\n\\n' "$(cat "$UNITS/$unit.reloaded" 2>/dev/null || echo success)"
   done ;;
 start|restart)
   for unit; do
     case $unit in
     -*) ;;
     *broken*) echo failed > "$UNITS/$unit.state"; echo "Job for $unit failed." >&2; exit 1 ;;
-    *) echo active > "$UNITS/$unit.state"; "$INTERPRETER" -c 'import time; print(time.monotonic_ns() // 1000)' > "$UNITS/$unit.began" ;;
+    *) rm -f "$UNITS/$unit.changed"; echo active > "$UNITS/$unit.state"; now > "$UNITS/$unit.began" ;;
     esac
   done ;;
-reload) ;; # by which no unit begins anew
+reload) # by which no unit begins anew
+  for unit; do [ "$unit" = -- ] || now > "$UNITS/$unit.changed"; done
+  for unit; do [ ! -e "$UNITS/$unit.reloaded" ] || exit 1; done ;;
 stop) for unit; do echo inactive > "$UNITS/$unit.state"; done ;;
 enable) for unit; do echo enabled > "$UNITS/$unit.enabled"; done ;;
 disable) for unit; do echo disabled > "$UNITS/$unit.enabled"; done ;;
@@ -196,6 +202,29 @@ def test_a_unit_is_reloaded_for_its_files_and_for_what_its_program_prints(host: 
     assert not host.run(V, **arguments)["changed"]
     arguments["files"][0].update(content="close\n", validate="/none/nft -c %s")
     assert "cannot be checked: /none/nft is not installed" in host.run(code=2, **arguments)["msg"]
+
+
+def test_a_unit_is_reloaded_for_some_files_until_that_succeeds(host: Host) -> None:
+    arguments: dict[str, Any] = {
+        "files": [host.file("unit", "1"), host.file("settings", "1")],
+        "units": [{"name": "a.service", "restart_on": [host.path("unit")], "reload_on": [host.path("settings")]}],
+    }
+    assert host.run(V, **arguments)["started"] == ["a.service"] and host.calls() == ["start -- a.service"]
+    assert not host.run(V, **arguments)["changed"]
+    arguments["files"][1]["content"] = "2"
+    assert host.run(V, "--check", **arguments)["reloaded"] == ["a.service"] and host.calls() == []
+    (host.units / "a.service.reloaded").write_text("exit-code\n")
+    assert "systemctl reload a.service failed" in host.run(code=2, **arguments)["msg"]
+    (host.units / "a.service.reloaded").unlink()
+    # A run that was cut off, or a reload that failed, leaves the date of the last start.
+    (host.units / "a.service.changed").unlink()
+    host.calls()
+    assert host.run(V, **arguments)["reloaded"] == ["a.service"] and host.calls() == ["reload -- a.service"]
+    assert not host.run(V, **arguments)["changed"]
+    for file in arguments["files"]:
+        file["content"] = "3"
+    result = host.run(V, **arguments)
+    assert (result["restarted"], result["reloaded"]) == (["a.service"], [])
 
 
 def test_a_run_that_was_cut_off_is_finished(host: Host) -> None:
