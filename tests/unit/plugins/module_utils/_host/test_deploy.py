@@ -189,14 +189,27 @@ def test_rows_that_leave_go_in_order_and_before_new_units_start(
     assert verbs == [["stop", "--", *names[::-1]], ["disable", "--", *names], ["daemon-reload"]]
 
 
-def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(system: Path, fake_run: Any) -> None:
+@pytest.mark.parametrize("is_of_the_document", [False, True])
+def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(
+    system: Path, fake_run: Any, is_of_the_document: bool
+) -> None:
     shown = SHOWN.replace("Id=x", "Id=a.socket")
     fake_run.on("systemctl show", shown).on("systemctl")
-    deploy.deploy(job_of(fake_run, {"units": [{"name": "a.socket", "state": "triggered"}]}))
+    socket = {"path": str(system / "a.socket"), "content": "[Socket]"}
+    deploy.deploy(job_of(fake_run, {"files": [socket], "units": [{"name": "a.socket", "state": "triggered"}]}))
     fake_run.on("systemctl show --no-pager --value", "holder.service\n").calls.clear()
-    deploy.deploy(job_of(fake_run, {}))
+    holder = [{"name": "holder.service"}] if is_of_the_document else []
+    job = job_of(fake_run, {"units": holder})
+    assert deploy.deploy(job)["stopped"] == ["a.socket"] and job.removed == [str(system / "a.socket")]
     calls = [call[1:] for call in fake_run.calls if call[1] != "show"]
-    assert calls == [["stop", "--", "a.socket"], ["restart", "--", "holder.service"], ["disable", "--", "a.socket"]]
+    # The unit of the service names the socket and would start it again, so the file goes before the service starts.
+    start = [] if is_of_the_document else [["start", "--", "holder.service"]]
+    assert calls[:-1] == [
+        ["stop", "--", "holder.service", "a.socket"],
+        ["disable", "--", "a.socket"],
+        ["daemon-reload"],
+        *start,
+    ]
 
 
 def test_files_of_others_stay_when_their_folder_leaves(
