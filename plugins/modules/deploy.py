@@ -242,7 +242,7 @@ options:
   units:
     description:
       - Units of systemd, in the order in which they are started. They are stopped in the opposite order. A unit that leaves the document is
-        stopped and disabled. A service that stays and holds the port of a socket that leaves is restarted.
+        stopped and disabled. A service that stays and holds the port of a socket that leaves is restarted first.
     type: list
     elements: dict
     default: []

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make a host equal to a state document.
 
-In this order: read and check everything; record what will be deployed beside what is; accounts; folders; stage all contents; stop units that
+In this order: read and check everything; record the old and the new rows; accounts; folders; stage all contents; stop units that
 leave; put the contents in place; remove files and folders that leave; reload systemd; stop, disable, enable, start and restart units; remove
-accounts that leave; record what is deployed. Nothing is written before everything was checked, and no file is replaced before all contents are
+accounts that leave; record the new rows. Nothing is written before everything was checked, and no file is replaced before all contents are
 on the disk.
 """
 

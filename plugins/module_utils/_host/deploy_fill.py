@@ -57,7 +57,7 @@ class Values:
             return file
         if path.exists() or path.is_symlink():
             return replace(file, digest=digest_of(path))
-        return with_content(file, "".join(secrets.choice(CHARACTERS) for _each in range(file.generate)).encode())
+        return with_content(file, "".join(secrets.choice(CHARACTERS) for _character in range(file.generate)).encode())
 
     def _fill(self, file: HostFile) -> HostFile:
         if not file.fill or file.data is None:
@@ -109,7 +109,7 @@ def _number(value: str, look_up: Callable[[], int]) -> str:
 
 
 def fill(state: HostState) -> tuple[HostState, Values]:
-    """Return a document with the values of the host, and what was found about them."""
+    """Return a document with the values of the host in its contents, and these values."""
     values = Values(state)
     return replace(state, files=tuple(map(values.fill, state.files))), values
 

@@ -66,9 +66,12 @@ def stop_units(job: Deployment, leaving: HostState) -> list[str]:
         return []
     seen = deploy_units.ask(job, names)
     running = [name for name in reversed(names) if seen[name].active not in ("inactive", "failed")]
-    deploy_units.systemctl(job, "stop", running)
-    _release_ports(job, [name for name in names if name.endswith(".socket")], names)
+    sockets = [name for name in names if name.endswith(".socket")]
+    holders = _port_holders(job, sockets, names)
+    deploy_units.systemctl(job, "stop", [*holders, *running])
     deploy_units.systemctl(job, "disable", [name for name in names if seen[name].enabled])
+    if holders:
+        _start_without(job, holders, leaving, sockets)
     failed = [name for name in names if seen[name].active == "failed"]
     if not job.check:
         if failed:
@@ -79,19 +82,27 @@ def stop_units(job: Deployment, leaving: HostState) -> list[str]:
     return running
 
 
-def _release_ports(job: Deployment, sockets: list[str], leaving: list[str]) -> None:
-    """Stop or restart services that stay and hold the ports of sockets that leave: they got them from systemd at their start."""
+def _port_holders(job: Deployment, sockets: list[str], leaving: list[str]) -> list[str]:
+    """Return running services that stay and hold the ports of sockets that leave: systemd handed these over at their start."""
     if not sockets:
-        return
+        return []
     command = ["systemctl", "show", "--no-pager", "--value", "--property=Triggers", "--", *sockets]
     names = {name for name in job.run(command)[1].split() if name.endswith(".service")} - set(leaving)
-    if not names:
-        return
-    active = [name for name, unit in deploy_units.ask(job, sorted(names)).items() if unit.active == "active"]
-    # Those of this document are started from their new files.
+    seen = deploy_units.ask(job, sorted(names)) if names else {}
+    return [name for name, unit in seen.items() if unit.active == "active"]
+
+
+def _start_without(job: Deployment, holders: list[str], leaving: HostState, sockets: list[str]) -> None:
+    """Start stopped services again without sockets that leave. Their files go first: a service pulls in the sockets that its unit names."""
+    paths = {str(deployment.SYSTEM / "system" / name) for name in sockets}
+    for file in leaving.files:
+        if file.path in paths:
+            remove(job, Path(file.path), file.part)
+    if not job.check:
+        job.run(["systemctl", "daemon-reload"])
+    # Services of this document start later, from their new files.
     started = {unit.name for unit in job.state.units if unit.state == "started"}
-    deploy_units.systemctl(job, "stop", [name for name in active if name in started])
-    deploy_units.systemctl(job, "restart", [name for name in active if name not in started])
+    deploy_units.systemctl(job, "start", [name for name in holders if name not in started])
 
 
 def remove_rows(job: Deployment, leaving: HostState) -> None:
@@ -99,7 +110,11 @@ def remove_rows(job: Deployment, leaving: HostState) -> None:
     rows: list[HostFile | Created] = [*leaving.files, *leaving.created]
     for row in rows:
         remove(job, Path(row.path), row.part)
-    for folder in sorted(leaving.folders, key=lambda row: (-row.path.count("/"), row.path)):
+    listed = {folder.path for folder in (*job.after.state.folders, *leaving.folders)}
+    # Folders of keys that stayed longer than the rows of their folders.
+    parents = {str(Path(file.path).parent): file.part for file in leaving.files if file.secret}
+    orphans = [Folder(path, part=part) for path, part in parents.items() if path not in listed]
+    for folder in sorted([*leaving.folders, *orphans], key=lambda row: (-row.path.count("/"), row.path)):
         remove_folder(job, folder)
 
 
@@ -107,6 +122,8 @@ def remove_folder(job: Deployment, folder: Folder) -> None:
     """Remove a folder of ours that no part lists any more, as C(Folder.remove) says; links are not followed."""
     path = Path(folder.path)
     if folder.remove == "never" or not is_folder(path) or not made.is_own(folder.path):
+        return
+    if any(path in Path(key).parents for key in job.after.retired):
         return
     if folder.remove == "whole":
         remove(job, path, folder.part)

@@ -89,7 +89,7 @@ def load(root: Path = Path("/"), warn: Callable[[str], None] = lambda _text: Non
 
 
 def find_units(root: Path = Path("/")) -> HostState:
-    """Return rows for the unit files and drop-ins of the collection that a host has, whatever its record says."""
+    """Return rows for the unit files and drop-ins of the collection on a host, in its record or not."""
     folder = root / "etc/systemd/system"
     settings = [f"/{path.relative_to(root)}" for path in (root / "etc/dgxspark").glob("*/*.json")]
     part_of = _part_finder(settings)
@@ -126,7 +126,11 @@ def save(deployed: Deployed, root: Path = Path("/")) -> bool:
         return is_old
     if state_file.read(path) == content:
         return False
-    state_file.write(path, content, 0o600)
+    try:
+        state_file.write(path, content, 0o600)
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file
+        raise
     return True
 
 
@@ -165,9 +169,9 @@ def removed_rows(before: HostState, after: HostState, parts: Collection[str]) ->
     """
     rows = {}
     for kind in RECORDED:
-        left = {key_of(kind, row) for row in getattr(after, kind)}
+        keys = {key_of(kind, row) for row in getattr(after, kind)}
         leaving = {key_of(kind, row): row for row in getattr(before, kind) if row.part in parts}
-        rows[kind] = tuple(row for key, row in leaving.items() if key not in left)
+        rows[kind] = tuple(row for key, row in leaving.items() if key not in keys)
     return HostState(**rows)
 
 
@@ -184,10 +188,10 @@ def rows_after(before: HostState, after: HostState, parts: Collection[str]) -> H
     :param parts: that it deploys entirely. Rows without a part are replaced by rows of any part with the same path, unit or account
     :returns: rows of all parts
     """
-    others = HostState(
+    other_parts = HostState(
         **{kind: tuple(row for row in getattr(before, kind) if row.part not in parts) for kind in RECORDED}
     )
-    rows = union(after, others)
+    rows = union(after, other_parts)
     owned = {(kind, key_of(kind, row)) for kind in RECORDED for row in getattr(rows, kind) if row.part}
     return HostState(
         **{

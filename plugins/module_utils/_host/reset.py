@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Removes everything that the collection put on a host: all deployed rows, then its own folders, caches, records and, on request, weights.
 
-Takes no folder from the inventory, so that a wrong value removes nothing. Whatever the collection did not make stays and is named.
+Takes no folder from the inventory, so that a wrong value removes nothing. Files of others stay and are named.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deploymen
 
 
 def remove_rest(job: Deployment, weights: bool, fabric: bool) -> dict[str, Any]:
-    """Remove what is left once all rows are removed; returns C(left) and C(freed_bytes) of the module.
+    """Remove programs, folders and records after all rows.
 
     :param job: the deployment of the empty document, which is done
     :param weights: whether downloaded weights are removed
     :param fabric: whether the copies of replaced network files are removed
+    :returns: C(left) and C(freed_bytes) of the module
     """
     reset = Reset(job, weights, fabric)
     reset.remove_programs()

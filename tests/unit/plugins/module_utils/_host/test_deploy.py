@@ -21,14 +21,17 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     deploy,
     deploy_accounts,
+    deploy_files,
     deploy_removal,
     deploy_units,
     deployed,
     deployment,
     made,
+    staging,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused, Tools
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 
 OWNER = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.getgid()).gr_name}
 SHOWN = "Id=x\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n"
@@ -118,6 +121,17 @@ def test_a_file_for_a_device_that_is_missing_goes(fake_run: Any, tmp_path: Path)
     assert not job.changed
 
 
+def test_the_content_on_the_disk_decides_and_a_folder_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "same").write_text("1")
+    (tmp_path / "other").write_text("2")
+    names = ("same", "other", "missing")
+    state = state_of({"files": [{"path": str(tmp_path / name), "content": "1"} for name in names]})
+    assert [Path(file.path).name for file in deploy_files.differing(state)] == ["other", "missing"]
+    (tmp_path / "missing").mkdir()
+    with pytest.raises(Refused, match="missing is a folder, a file belongs there"):
+        deploy_files.differing(state)
+
+
 def test_a_failed_unit_that_leaves_is_forgotten(system: Path, fake_run: Any) -> None:
     fake_run.on("systemctl show", SHOWN).on("systemctl")
     path = system / "a.service"
@@ -175,14 +189,27 @@ def test_rows_that_leave_go_in_order_and_before_new_units_start(
     assert verbs == [["stop", "--", *names[::-1]], ["disable", "--", *names], ["daemon-reload"]]
 
 
-def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(system: Path, fake_run: Any) -> None:
+@pytest.mark.parametrize("is_of_the_document", [False, True])
+def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(
+    system: Path, fake_run: Any, is_of_the_document: bool
+) -> None:
     shown = SHOWN.replace("Id=x", "Id=a.socket")
     fake_run.on("systemctl show", shown).on("systemctl")
-    deploy.deploy(job_of(fake_run, {"units": [{"name": "a.socket", "state": "triggered"}]}))
+    socket = {"path": str(system / "a.socket"), "content": "[Socket]"}
+    deploy.deploy(job_of(fake_run, {"files": [socket], "units": [{"name": "a.socket", "state": "triggered"}]}))
     fake_run.on("systemctl show --no-pager --value", "holder.service\n").calls.clear()
-    deploy.deploy(job_of(fake_run, {}))
+    holder = [{"name": "holder.service"}] if is_of_the_document else []
+    job = job_of(fake_run, {"units": holder})
+    assert deploy.deploy(job)["stopped"] == ["a.socket"] and job.removed == [str(system / "a.socket")]
     calls = [call[1:] for call in fake_run.calls if call[1] != "show"]
-    assert calls == [["stop", "--", "a.socket"], ["restart", "--", "holder.service"], ["disable", "--", "a.socket"]]
+    # The unit of the service names the socket and would start it again, so the file goes before the service starts.
+    start = [] if is_of_the_document else [["start", "--", "holder.service"]]
+    assert calls[:-1] == [
+        ["stop", "--", "holder.service", "a.socket"],
+        ["disable", "--", "a.socket"],
+        ["daemon-reload"],
+        *start,
+    ]
 
 
 def test_files_of_others_stay_when_their_folder_leaves(
@@ -228,12 +255,18 @@ def test_without_a_readable_record_nothing_is_removed_and_a_new_one_is_written(
     assert not job.changed and deployed.record_path().read_text() == whole
 
 
-def test_a_key_is_kept_while_a_generation_names_it(fake_run: Any, tmp_path: Path) -> None:
-    keys = [tmp_path / "needed", tmp_path / "unneeded"]
+def test_a_key_is_kept_while_a_generation_names_it(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "keys"
+    monkeypatch.setattr(made, "OWN", (*made.OWN, str(folder)))
+    keys = [folder / "needed", folder / "unneeded"]
+    folders = [{"path": str(folder), "remove": "whole", **OWNER}]
     generation = made.state_dir() / "generations/4.json"
     generation.parent.mkdir(parents=True)
     generation.write_text(json.dumps({"secrets": {str(keys[0]): {}}}))
-    deploy.deploy(job_of(fake_run, {"files": [{"path": str(key), "content": "k", "secret": True} for key in keys]}))
+    files = [{"path": str(key), "content": "k", "secret": True} for key in keys]
+    deploy.deploy(job_of(fake_run, {"files": files, "folders": folders}))
     job = job_of(fake_run, {})
     deploy.deploy(job)
     record = deployed.load()
@@ -246,7 +279,30 @@ def test_a_key_is_kept_while_a_generation_names_it(fake_run: Any, tmp_path: Path
     generation.unlink()
     job = job_of(fake_run, {}, parts=["other"])
     deploy.deploy(job)
-    assert job.removed == [str(keys[0])] and not keys[0].exists()
+    assert job.removed == [str(keys[0]), str(folder)] and not folder.exists()
+
+
+def test_a_full_disk_leaves_all_files_and_units(
+    fake_run: Any, system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_run.on("systemctl show", SHOWN).on("systemctl")
+    old, new = tmp_path / "old", {"path": str(tmp_path / "new"), "content": "1"}
+    deploy.deploy(job_of(fake_run, {"files": [{"path": str(old), "content": "1"}], "units": [{"name": "old.service"}]}))
+
+    def full(*_args: Any, **_more: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    for place, error in ((state_file, "write"), (staging, "beside")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, error, full)
+            fake_run.calls.clear()
+            with pytest.raises((Refused, OSError), match="No space left on device"):
+                deploy.deploy(job_of(fake_run, {"files": [deepcopy(new)]}))
+        assert old.exists() and not Path(new["path"]).exists()
+        assert not [call for call in fake_run.calls if call[1] == "stop"]
+    job = job_of(fake_run, {"files": [new]})
+    deploy.deploy(job)
+    assert job.removed == [str(old)] and Path(new["path"]).exists()
 
 
 def test_an_account_goes_once_nothing_belongs_to_it(
