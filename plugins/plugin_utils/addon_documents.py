@@ -31,14 +31,14 @@ def read_file(path: str) -> str:
 
 
 def variables_of(role: str, planned: Mapping[str, Any], role_variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables of a role by name: the keys of its plan with the role's name in front, then what is set for it, then its defaults.
+    """Return the variables of a role: the plan's keys with the role's name in front win over variables of the host, these over defaults.
 
     :param role: one of C(ROLES)
-    :param planned: its part of the plan of add-on services, empty where the role is used without a plan
+    :param planned: its part of the plan of add-on services; empty without a plan
     :param role_variables: variables of roles that are set for the host
     """
-    own = {name: value for name, value in role_variables.items() if name.startswith(f"{role}_")}
-    return {**defaults(role), **own, **{f"{role}_{key}": value for key, value in planned.items()}}
+    host_values = {name: value for name, value in role_variables.items() if name.startswith(f"{role}_")}
+    return {**defaults(role), **host_values, **{f"{role}_{key}": value for key, value in planned.items()}}
 
 
 def addon_document(
@@ -53,8 +53,8 @@ def addon_document(
     :param planned: see C(variables_of)
     :param role_variables: see C(variables_of)
     :param read: returns the text of a file of the controller, for keys that are joined from several files
-    :returns: its rows, with the role as their part; no rows where its variables ask for nothing
-    :raises ValueError: for a variable without a value, and for a value that no file can hold
+    :returns: its rows, with the role as their part; none if its variables plan nothing
+    :raises ValueError: for an undefined variable, and for a value that its file cannot hold
     """
     variables = variables_of(role, planned, role_variables)
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
@@ -94,7 +94,7 @@ def hermes_packages(planned: Mapping[str, Any], read: Callable[[str], str]) -> d
 
 
 def _lenient(read: Callable[[str], str]) -> Callable[[str], str | None]:
-    """Return a function that reads a file, and returns None for one that cannot be read."""
+    """Return a function that returns the text of a readable file, and None for others."""
 
     def attempt(path: str) -> str | None:
         try:

@@ -98,7 +98,9 @@ def _with_digest(file: HostFile) -> HostFile:
     return replace(file, content=content, source=None, bundled=None, digest=checksum)
 
 
-def _digest_of(file: HostFile) -> str:
+def _digest_of(file: HostFile) -> str | None:
+    if file.generate:
+        return None  # the host alone knows it
     if file.content is not None:
         return hashlib.sha256(str(file.content).encode()).hexdigest()
     return digest(COLLECTION / file.bundled if file.bundled else Path(str(file.source)))

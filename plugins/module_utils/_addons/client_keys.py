@@ -18,9 +18,9 @@ def client_keys(secrets: Sequence[Mapping[str, Any]], read: Callable[[str], str 
     """Return the files of keys of clients, whose parts are joined by semicolons.
 
     :param secrets: of all clients of a host, as their plan has them
-    :param read: returns the text of a file of the controller, None for one that cannot be read; its key is left to deploy, which names the file
-    :returns: files as the module deploy takes them; the host generates keys that no file has, and fills in those that others use
-    :raises ValueError: for a part that is the key of a client that this host does not have
+    :param read: returns the text of a file of the controller, None if it is unreadable; deploy then reports the file
+    :returns: files as the module deploy takes them; the host generates keys without a file, and fills them in where other keys contain them
+    :raises ValueError: for a part that names the key of a client of another host
     """
     parts_of = {secret["path"]: secret["parts"] for secret in secrets}
     rows = []
@@ -55,7 +55,7 @@ def is_generated(parts: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _parts_of(path: str, parts_of: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """Return the parts of a key, with those of other clients' keys in place of these, except of generated ones."""
+    """Return the parts of a key; a file of another client is replaced by its parts unless the host generates it."""
     parts: list[Mapping[str, Any]] = []
     for part in parts_of[path]:
         other = part.get("host")

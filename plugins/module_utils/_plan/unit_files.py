@@ -75,8 +75,10 @@ def library(component: str) -> dict[str, list[dict[str, Any]]]:
     """
     names = host_programs.library_files(component)
     packages = sorted({name.partition("/")[0] for name in names})
+    # Python writes __pycache__ into them.
+    folders = [{"path": path, "remove": "whole"} for path in (LIBRARY, *(f"{LIBRARY}/{name}" for name in packages))]
     return {
-        "folders": _folders(LIBEXEC, LIBRARY, *(f"{LIBRARY}/{package}" for package in packages)),
+        "folders": [*_folders(LIBEXEC), *folders],
         "files": [_copy(f"{LIBRARY}/{name}.py", f"plugins/module_utils/{name}.py") for name in names],
     }
 
