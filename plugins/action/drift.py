@@ -20,10 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deploye
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import (
-    host_document,
-    with_digests,
-)
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain

@@ -291,7 +291,13 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def validated(module: AnsibleModule, option: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of another module in one of ours; fails for a wrong one."""
+    """Return the options of another module that one of ours holds; fails for a wrong one.
+
+    :param module: this module
+    :param option: its option
+    :param arguments: of the other module
+    :returns: the options with their defaults
+    """
     checked = ArgumentSpecValidator(arguments).validate(module.params[option])
     if checked.error_messages:
         module.fail_json(msg=f"{option}: {'; '.join(checked.error_messages)}")

@@ -42,7 +42,7 @@ WHY = {
 }
 WHY |= {
     "plugins/module_utils/_host/beneath.py": SAME,
-    "plugins/module_utils/_fleet/generation_looks.py": SAME,
+    "plugins/module_utils/_fleet/compare_contents.py": SAME,
     "plugins/modules/model_folder.py": SAME,
     "plugins/plugin_utils/files.py": SAME,
     "plugins/plugin_utils/role_variables.py": SAME,

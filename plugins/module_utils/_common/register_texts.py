@@ -1121,7 +1121,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "`site.yml`, which proves the host with it",
         ),
         "drift.plan": (
-            "none of the above, but `site.yml` would change something: a template of this collection, a key, a setting",
+            "none of the above, but the planned document of some parts, which are named, differs from the deployed one: a template of this "
+            "collection, a key, a setting",
             "`site.yml`; with `--check --diff` it says what would change",
         ),
         "drift.taken_back": (

@@ -84,7 +84,7 @@ def reasons(
     facts: Mapping[str, Any],
 ) -> list[str]:
     """Return why a run that deploys the document could find something to do, empty when it could not."""
-    params, parts, current = host.params, host.parts, host.now()
+    params, parts, current = host.params, host.parts, host.generation()
     why = [text for text in (host.systemd_silent,) if text] + differences.lines()
     if current is None:
         why.append("nothing was recorded yet")
@@ -122,7 +122,7 @@ def generation_reasons(host: Host, current: engine.Generation, facts: Mapping[st
 
 def key_differences(host: Host, state: HostState) -> tuple[list[str], list[str], list[str], list[str]]:
     """Return the key files of a document that have changed since they were recorded, are gone, are new, and have another owner or mode."""
-    current = host.now()
+    current = host.generation()
     if current is None:
         return [], [], [], []
     paths = {file.path for file in state.files if file.secret}
@@ -133,7 +133,7 @@ def key_differences(host: Host, state: HostState) -> tuple[list[str], list[str],
 
 def recorded(host: Host) -> dict[str, Any] | None:
     """Return what the current generation says beside its files, None without one."""
-    current = host.now()
+    current = host.generation()
     if current is None:
         return None
     deployed_parts = host.record.state.parts()

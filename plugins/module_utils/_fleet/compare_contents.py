@@ -37,7 +37,7 @@ def image_faults(host: Host, wanted: Sequence[Sequence[str]]) -> list[str]:
         return [f"Docker does not say which images run: {host.silent}"]
     there = host.inspect(name for names in wanted for name in names)
     why = [f"the image {names[0]} is not there" for names in wanted if not any(name in there for name in names)]
-    current = host.now()
+    current = host.generation()
     for name, then in (current.images if current else {}).items():
         now = host.image_ids.get(name)
         if now is not None and now["id"] != then.get("id") and now["ref"] == then.get("ref"):
@@ -155,7 +155,7 @@ def copy_faults(host: Host, asked: Mapping[str, Any]) -> list[str]:
 
 def repaired_models(host: Host) -> list[str]:
     """Return the engines that began before a damaged file of their model was replaced."""
-    current = host.now()
+    current = host.generation()
     why = []
     for name, entry in (current.models if current else {}).items():
         unit, repo = f"spark-{name.partition('/')[0]}.service", entry.get("repo")
@@ -171,7 +171,7 @@ def repaired_models(host: Host) -> list[str]:
 def moved_models(host: Host) -> dict[str, dict[str, Any]]:
     """Return the models whose revision stands for another commit than in the current generation, by service."""
     moved = {}
-    current = host.now()
+    current = host.generation()
     for name, entry in (current.models if current else {}).items():
         now = host.model(entry["repo"], entry["revision"], None)["commit"] if entry.get("repo") else None
         if now != entry.get("commit"):

@@ -21,6 +21,7 @@ from typing import Any
 from .._common.foreign_text import parse_json
 from .._content import snapshots
 from .._host import deployed, deployment, staging, unit_steps
+from .._host.host_state import Created, HostFile
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, says_missing
 from .._vllm.image_catalogue import names_of_image
@@ -74,7 +75,7 @@ class Host:
 
     def read_record(self) -> deployed.Deployed:
         """Return the record of what is deployed. Before the first one it is the current generation."""
-        now = self.now()
+        now = self.generation()
         if now is not None and not deployed.record_path().exists():
             return deployed.Deployed(now.state, now.checksums)
         record = deployed.load(warn=self.warn) or deployed.Deployed()
@@ -136,7 +137,8 @@ class Host:
 
     def added(self) -> list[str]:
         """Return the files below the folders of this collection that nothing has deployed."""
-        known = {str(self.at(row.path)) for row in (*self.record.state.files, *self.record.state.created)}
+        rows: list[HostFile | Created] = [*self.record.state.files, *self.record.state.created]
+        known = {str(self.at(row.path)) for row in rows}
         folders = [self.at(tree) for tree in engine.TREES]
         units = sorted(self.unit_folder().glob(engine.UNIT_PATTERN))
         found = [path for folder in folders for path in files_below(folder)]
@@ -313,13 +315,13 @@ class Host:
         except (OSError, ValueError):
             return engine.Current(max(self.manifests, default=None))
 
-    def now(self) -> engine.Generation | None:
+    def generation(self) -> engine.Generation | None:
         """Return the current generation."""
         return self.manifests.get(self.current.number or 0)
 
     def same(self) -> bool:
         """Tell whether the host is what its generation says."""
-        current = self.now()
+        current = self.generation()
         if current is None or self.differences.has_content():
             return False
         # The same services at the same place, which may have another commit by now.
@@ -345,7 +347,7 @@ class Host:
 
     def answer(self, **more: Any) -> dict[str, Any]:
         """Return what every action says."""
-        current = self.now()
+        current = self.generation()
         return {
             "current": engine.summary(current) if current else None,
             "same": self.same(),

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._content import snapshots, vocabularies
-from .._host.host_state import HostFile, HostState, Unit
+from .._host.host_state import Folder, HostFile, HostState, Unit
 from . import document_check
 from . import generations as engine
 from .compare_contents import vocabulary_fault
@@ -24,7 +24,7 @@ from .generation_host import Host
 
 def look(host: Host) -> dict[str, Any]:
     """Return what a rollback would bring back and change."""
-    same, current = host.same(), host.now()
+    same, current = host.same(), host.generation()
     number, why = engine.target(host.manifests, host.current, same, host.params["generation"])
     manifest = host.manifests.get(number or 0)
     todo = differences_to(host, manifest) if manifest else document_check.Differences()
@@ -135,7 +135,7 @@ def missing(host: Host, manifest: engine.Generation) -> list[str]:
     ]
     if os.geteuid() == 0:
         made = {account.name for account in state.accounts}
-        rows = [*state.files, *state.folders]
+        rows: list[HostFile | Folder] = [*state.files, *state.folders]
         for path, owner, group in [(row.path, row.owner, row.group) for row in rows]:
             if not (
                 (owner in made or account(pwd.getpwnam, owner)) and (group in made or account(grp.getgrnam, group))

@@ -140,7 +140,7 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
     services = host.params["services"]
     services = host.services_of_receipts() if services is None else services
     plan = {"services": service_views.view(services, "record"), "settings": host.params["settings"]}
-    current = host.now()
+    current = host.generation()
     manifest = engine.Generation(
         number=max(host.manifests, default=0) + 1,
         parent=host.current.number if current is not None else None,
@@ -169,16 +169,20 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
 
 def record_again(host: Host, current: engine.Generation, manifest: engine.Generation) -> bool:
     """Note in the current generation what was proved of the same state once more; returns whether it is proven by that."""
-    # Another kernel or driver makes no other state; it is noted once the state was proved with it.
-    facts = manifest.facts or current.facts
     changed = manifest.proven and not current.proven
-    # A run with tags has deployed some parts: the mark stays that of a whole run.
-    wanted = manifest.wanted or ("" if changed else current.wanted)
-    news = {"secrets": manifest.secrets, "checksums": manifest.checksums, "facts": facts, "wanted": wanted}
-    moved = any(dict(value) != dict(getattr(current, name)) for name, value in news.items() if name != "wanted")
-    if manifest.proven and (changed or wanted != current.wanted or moved):
-        proved = replace(current, **news, units=manifest.units, receipts=manifest.receipts)
-        note(host, replace(proved, proven=True, reason="", plan=manifest.plan))
+    proved = replace(
+        current,
+        proven=True,
+        reason="",
+        secrets=manifest.secrets,
+        checksums=manifest.checksums,
+        # Another kernel or driver makes no other state; it is noted once the state was proved with it.
+        facts=manifest.facts or current.facts,
+        # A run with tags has deployed some parts: the mark stays that of a whole run.
+        wanted=manifest.wanted or ("" if changed else current.wanted),
+    )
+    if manifest.proven and engine.dump(proved) != engine.dump(current):
+        note(host, replace(proved, units=manifest.units, receipts=manifest.receipts, plan=manifest.plan))
     if not host.check:
         if host.current.restoring is not None:
             set_current(host, replace(host.current, restoring=None))
@@ -199,7 +203,7 @@ def confirm(host: Host) -> bool:
 
     Never makes one proven: services that were stopped, or failed when it was recorded, may not have been tried.
     """
-    current, facts = host.now(), host.params["facts"]
+    current, facts = host.generation(), host.params["facts"]
     if current is None or not current.proven or not facts or facts == current.facts or not host.same():
         return False
     note(host, replace(current, facts=facts))

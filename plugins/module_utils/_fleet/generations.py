@@ -43,14 +43,6 @@ def checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def keeps(path: str) -> bool:
-    """Tell whether a file of a host lies where generations look."""
-    if path.startswith(tuple(f"{tree}/" for tree in TREES)):
-        return True
-    inside = path.removeprefix(f"{SYSTEM}/") if path.startswith(f"{SYSTEM}/") else ""
-    return inside.startswith(UNIT_PATTERN.rstrip("*"))
-
-
 @dataclass(frozen=True)
 class Generation:
     """A numbered state of a host, as its file has it.

@@ -131,9 +131,9 @@ class Spark:
         """Deploy documents as the module deploy does."""
         state = merge(states)
         before = deployed.load() or deployed.Deployed()
-        parts = document_check.parts_of(state, before.state) if parts is None else parts
+        deployed_parts = document_check.parts_of(state, before.state) if parts is None else parts
         tools = Tools(self, chmod, print, False, str(self.root))
-        return deploy.deploy(Deployment(state, tools, parts, before))
+        return deploy.deploy(Deployment(state, tools, deployed_parts, before))
 
     def deploy(self, commit: str = "old", **service: Any) -> dict[str, Any]:
         """Deploy a host with one service, as a whole run does, and prove it."""

@@ -20,6 +20,7 @@ from programs_fixture import play
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import vocabularies
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_host,
+    generation_looks,
     generation_records,
     generation_restore,
 )
@@ -632,3 +633,14 @@ def test_a_step_of_going_back_that_fails_says_what_the_program_said(spark: Spark
     host = generation_host.Host(params, spark, False, print)
     with pytest.raises(generation_host.Refused, match="systemctl daemon-reload failed: daemon-reload does not work"):
         generation_restore.must(host, ["systemctl", "daemon-reload"])
+
+
+def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:
+    host = generation_host.Host({"root": str(spark.root), "hf_home": "/srv/huggingface"}, spark, False, print)
+    entry = {"repo": "Org/M", "revision": "main", "commit": COMMITS["old"]}
+    assert generation_looks.lost_weights(host, entry) == f"its weights Org/M@{'1' * 12} are gone"
+    spark.weights("old")
+    assert generation_looks.lost_weights(host, entry) == ""
+    spark.write("/srv/huggingface/local/config.json", "{}")
+    assert generation_looks.lost_weights(host, {"path": "/srv/huggingface/local"}) == ""
+    assert generation_looks.lost_weights(host, {"path": "/none"}) == "its weights /none are gone"

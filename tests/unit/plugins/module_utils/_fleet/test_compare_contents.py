@@ -27,7 +27,7 @@ def host_of(root: Path, there: Any = (), silent: str = "", **params: Any) -> Any
         owner=Host.owner,
         inspect=lambda refs: {ref: "sha256:1" for ref in refs if ref in there},
         tags=set,
-        now=lambda: None,
+        generation=lambda: None,
         manifests={},
         current=generations.Current(),
         image_ids={},
