@@ -156,9 +156,11 @@ def recorded(host: Host) -> dict[str, Any] | None:
     current = host.generation()
     if current is None:
         return None
+    deployed_parts = host.record.state.parts()
     return {
         **{name: getattr(current, name) for name in ("number", "at", "proven", "wanted", "facts", "units", "images")},
-        "checksums": host.record.checksums,
+        # Of a part that was removed, the record has a checksum and no rows.
+        "checksums": {part: text for part, text in host.record.checksums.items() if part in deployed_parts},
         "from": host.current.came_from,
         "restoring": host.current.restoring,
     }

@@ -41,8 +41,10 @@ module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_c
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:
     parts = {{row["part"] for kind in ("files", "units") for row in module.params.get(kind) or [] if "part" in row}}
-    of = module.params.get("action") or module.params.get("name") or " ".join(sorted(parts))
+    gone = [] if parts else module.params.get("parts") or []
+    of = module.params.get("action") or module.params.get("name") or " ".join([*sorted(parts), *(f"no {{part}}" for part in gone)])
     what = [word for word in ("document", "gather", "proof") if "{name}" == "compare" and module.params[word]]
+    of = "" if "{name}" == "compare" else of
     log.write(" ".join(["{name}", *what, *([of] if of else [])]) + "\\n")
 probes = module.params.get("probe_images") in (True, "True")
 answer = json.loads((folder / ("{name} probing.json" if probes else "{name}.json")).read_text())
@@ -53,7 +55,7 @@ if "{name}" == "compare":
         facts = json.loads((folder / "spark_info.json").read_text())
         answer = {{**answer, **facts}}
         checksum = stable_facts.stable_checksum(facts["spark"], facts["images"])
-        if module.params["facts_checksum"] not in ("", checksum):
+        if module.params["facts_checksum"] not in (None, "", checksum):
             answer.update(up_to_date=False, proved=False, why=["facts of the host are others than those of the plan"])
     if not module.params["proof"]:
         answer.update(proved=False)
@@ -82,6 +84,8 @@ PROVE = """
 """
 
 
+RECORDED = {"number": 1, "proven": True, "checksums": {"host": "1", "service": "2", "guard": "3", "watchdog": "4"}}
+"""What hosts say of their generation."""
 # What reaches a host in a first run. Accounts (ansible.builtin.user), pulls (docker), the hub and its downloads are not played.
 ROLES_PLAYED = {
     "deploy": {
@@ -204,7 +208,7 @@ class Fleet:
             "generation": {"changed": False},
             "compare": {
                 **{"up_to_date": up_to_date, "proved": up_to_date and proved, "changed": False},
-                **{"why": [] if up_to_date else ["a file differs"], "recorded": {"number": 1, "proven": True}},
+                **{"why": [] if up_to_date else ["a file differs"], "recorded": RECORDED},
                 **({"receipts": {"tiny": {"receipt": {"service": "tiny"}}}} if up_to_date and proved else {}),
             },
         }
@@ -213,6 +217,12 @@ class Fleet:
             said["spark_info"]["spark"] = {**HERE, **own} if number <= self.cluster else HERE
             for module, answer in said.items() if name in (names or self.names) else ():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
+
+    def are_not(self, name: str, *why: str) -> None:
+        """Have a host say that it is not up to date for these reasons; without any, that it is."""
+        answer = json.loads((self.folder / name / "compare.json").read_text())
+        answer.update(up_to_date=not why, proved=not why, why=list(why))
+        (self.folder / name / "compare.json").write_text(json.dumps(answer))
 
     def know(self, *names: str) -> None:
         """Keep on the controller what hosts (all) say, as a run does that plans with it."""
@@ -280,7 +290,7 @@ def test_a_host_without_changes_takes_one_task_and_one_plan(tmp_path: Path, coll
     fleet = Fleet(tmp_path, collections, 3)
     fleet.are(False)
     events = fleet.site()
-    applied = ["deploy host", "applied", "proved", "deploy guard watchdog", "generation record"]
+    applied = ["deploy host", "applied", "proved", "deploy guard", "generation record"]
     # Nobody knows the hosts yet: their facts come first.
     assert fleet.log("spark-02") == ["compare gather", "compare document gather proof", *applied]
     assert plans_of(events) == 2
@@ -322,17 +332,17 @@ def test_a_host_that_is_not_proved_by_the_look_is_proved_as_a_whole(tmp_path: Pa
         ),
         pytest.param(
             ("--skip-tags", "firewall"),
-            ["compare gather", "applied", "proved", "deploy guard watchdog", "generation record"],
+            ["compare gather", "applied", "proved", "deploy guard", "generation record"],
             marks=pytest.mark.nightly,
         ),
         pytest.param(
             ("-e", "spark_apply_all=true"),
-            ["compare gather", "deploy host", "applied", "proved", "deploy guard watchdog", "generation record"],
+            ["compare gather", "deploy host", "applied", "proved", "deploy guard", "generation record"],
             marks=pytest.mark.nightly,
         ),
         pytest.param(
             ("-e", "spark_plan_facts=never"),
-            ["compare gather", "deploy host", "applied", "proved", "deploy guard watchdog", "generation record"],
+            ["compare gather", "deploy host", "applied", "proved", "deploy guard", "generation record"],
             marks=pytest.mark.nightly,
         ),
     ],
@@ -353,7 +363,7 @@ def test_only_a_whole_run_that_may_change_something_proves_at_once(
 
 CHANGED = [
     *("deploy host", "deploy firewall", "applied"),
-    *("proved", "deploy guard watchdog", "generation record"),
+    *("proved", "deploy guard", "generation record"),
 ]
 """What reaches a host of a cluster that is deployed; one by itself gets host and firewall by one task."""
 
@@ -464,7 +474,7 @@ def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_thei
     fleet.are(False)
     fleet.know()
     events = fleet.site()
-    proofs = ["proved", "proved wide", "proved late", "deploy guard watchdog", "generation record"]
+    proofs = ["proved", "proved wide", "proved late", "deploy guard", "generation record"]
     applied = ["deploy host", "deploy firewall", "applied"]
     assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *applied, *proofs]] * 2
     # What needs no request first, on all hosts at once; then each service on its head, and after that on its other host.
@@ -497,6 +507,79 @@ def test_speech_servers_and_ollama_are_asked_by_the_comparison(tmp_path: Path, c
         ("ollama", "/etc/dgxspark/ollama/ollama.json"),
     ]
     assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in asked["document"]["folders"]}
+
+
+def test_only_hosts_whose_facts_or_files_changed_are_deployed(tmp_path: Path, collections: Path) -> None:
+    """One of three says other facts, and is up to date with the plan that they give; one has a file that differs."""
+    fleet = Fleet(tmp_path, collections, 3)
+    fleet.are(True)
+    fleet.know()
+    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    newer = {**known, "spark": {**known["spark"], "kernel": "6.18.0-1001-nvidia"}}
+    (tmp_path / "spark-01" / "spark_info.json").write_text(json.dumps(newer))
+    fleet.are_not("spark-03", "a file differs")
+    fleet.site()
+    applied = ["deploy host", "applied", "proved", "deploy guard", "generation record"]
+    again = "compare document gather proof"
+    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, again], SETTLED, [*SETTLED, *applied]]
+    # The next run knows.
+    fleet.are_not("spark-03")
+    fleet.site()
+    assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 3
+
+
+def test_parts_that_are_no_longer_planned_are_removed_before_anything_starts(tmp_path: Path, collections: Path) -> None:
+    fleet = Fleet(tmp_path, collections, 1)
+    fleet.are(False)
+    fleet.know()
+    answer = json.loads((tmp_path / "spark-01" / "compare.json").read_text())
+    more = {**RECORDED["checksums"], "speech": "5", "exporters": "6", "fabric": "7", "": "8"}
+    fleet.say({"compare": {**answer, "recorded": {**RECORDED, "checksums": more}}})
+    fleet.site()
+    gone = "deploy no exporters no fabric no speech"
+    applied = ["deploy host", gone, "applied", "proved", "deploy guard", "generation record"]
+    assert fleet.log("spark-01") == [*SETTLED, *applied]
+
+
+def test_damaged_kept_facts_cost_a_task_and_no_more(tmp_path: Path, collections: Path) -> None:
+    fleet = Fleet(tmp_path, collections, 2)
+    fleet.are(True)
+    fleet.know()
+    (tmp_path / ".spark" / "facts" / "spark-02.json").write_text("{")
+    fleet.site()
+    asked = ["compare gather", "compare document gather proof"]
+    assert [fleet.log(name) for name in fleet.names] == [SETTLED, asked]
+    assert json.loads((tmp_path / ".spark" / "facts" / "spark-02.json").read_text())["host"] == "spark-02"
+
+
+@pytest.mark.nightly
+def test_with_a_limit_only_its_hosts_are_compared_and_planned_with_kept_facts(
+    tmp_path: Path, collections: Path
+) -> None:
+    fleet = Fleet(tmp_path, collections, 2)
+    fleet.are(True)
+    fleet.know()
+    fleet.site("--limit", "spark-02")
+    assert [fleet.log(name) for name in fleet.names] == [[], SETTLED]
+    bases = {name: body["basis"] for name, body in json.loads((tmp_path / "plan.json").read_text())["hosts"].items()}
+    assert bases == {"spark-01": "inventory", "spark-02": "measured"}
+
+
+@pytest.mark.nightly
+def test_errors_of_kept_facts_stop_nothing_before_the_hosts_were_asked(tmp_path: Path, collections: Path) -> None:
+    fleet = Fleet(tmp_path, collections, 1)
+    fleet.are(True)
+    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    full = {**known["spark"], "docker": None}
+    fleet.say({"spark_info": {**known, "spark": full}})
+    fleet.know()
+    fleet.say({"spark_info": known})
+    fleet.site()
+    assert fleet.log("spark-01") == [*SETTLED, *SETTLED]
+    fleet.say({"spark_info": {**known, "spark": full}})
+    with pytest.raises(AssertionError, match="no Docker engine answers on this host"):
+        fleet.site()
+    assert fleet.log("spark-01") == SETTLED
 
 
 @pytest.mark.nightly
