@@ -8,9 +8,13 @@ Nothing is changed, except for checksums of weights, which are kept after they w
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
+from .._host import deploy
+from .._host.deployment import Refused as NotDeployable
 from .._host.host_state import HostState
 from .._runtime.command import Run
 from . import compare_contents, document_check, stable_facts
@@ -40,7 +44,7 @@ def compare(
     if params["document"] is None:
         state, differences = host.state, host.differences
     else:
-        state = HostState.from_dict(params["document"]).distinct()
+        state = read_document(params["document"])
         state = state if parts is None else state.of_parts(parts)
         differences, _seen = document_check.check(state, host.record, host.look, parts)
     moved = compare_contents.moved_models(host) if concerns(parts, "service", "models") else {}
@@ -69,6 +73,22 @@ def compare(
             for name in sorted(host.services)
         },
     }
+
+
+def read_document(document: Mapping[str, Any]) -> HostState:
+    """Return the state document that the controller has sent. Raises ValueError for a file without content and checksum."""
+    state = HostState.from_dict(document).distinct()
+    files = tuple(
+        replace(file, content=None, data=base64.b64encode(file.content.encode()).decode())
+        if file.content is not None
+        else file
+        for file in state.files
+    )
+    try:
+        deploy.check(state)
+    except NotDeployable as refused:
+        raise ValueError(str(refused)) from refused
+    return replace(state, files=files)
 
 
 def concerns(parts: Collection[str] | None, *names: str) -> bool:
