@@ -14,6 +14,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import compared_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.compared_host import PlannedParts
@@ -24,7 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables impor
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.compare"
-OF_CONTROLLER = ("plan", "addons", "clusters", "lacking", "prove", "earlier")
+OF_CONTROLLER = ("plan", "addons", "clusters", "lacking", "earlier")
 """Options that stay on the controller."""
 VERDICT = ("up_to_date", "why", "proved", "unproved", "answers", "recorded", "differences", "compared_with")
 """Results that a second task of a run takes over from the first."""
@@ -42,7 +43,8 @@ class ActionModule(HostAction):
         result: dict[str, Any] = super().run(tmp, task_vars)
         self.variables = task_vars or {}
         args = dict(self._task.args)
-        own = {name: _loaded(args.pop(name, None)) for name in OF_CONTROLLER}
+        prove = boolean(args.pop("prove", False), strict=False)
+        own = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
         if not own["plan"] and "plan" not in self._task.args:  # a comparison with what is recorded
             return {**result, **self._ask(args)}
         planned = self._planned(own)
@@ -58,7 +60,7 @@ class ActionModule(HostAction):
         if compares:
             asked, why = compared_host.arguments_of(planned, parts or frozenset(), self.variables)
             args.update(asked, controller=run_name(str(self._task._uuid)))
-            if "prove" in (parts or ()) and boolean(own["prove"] or False) and not self._task.check_mode and not why:
+            if "prove" in (parts or ()) and prove and not self._task.check_mode and not why:
                 args["proof"] = compared_host.proof_of(planned)
         mark = checksum_of({**args, "facts_checksum": "", "controller": ""})
         if earlier and not gather:
@@ -135,6 +137,6 @@ def checksum_of(args: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain(args), sort_keys=True).encode()).hexdigest()
 
 
-def _loaded(value: Any) -> Any:
+def _load(value: Any) -> Any:
     """Return a value of a task, of which a plan may be a text in JSON."""
-    return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else plain(value)
+    return parse_json(value, "the plan of this run", exact=True) if isinstance(value, str) else plain(value)

@@ -18,7 +18,7 @@ from ansible.utils import color
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import received
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -106,50 +106,38 @@ class ActionModule(ActionBase):
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
             plan = self._make_plan(with_facts, others, known_recipes, locked, args, task_vars, list(messages))
-            if args["measurements"]:
-                return JudgedPlan(plan, [], False)
-            if args["whole_clusters"]:
-                cut = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
-                if cut:
-                    raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(cut))
-            asking = questions_of(plan, args["ask"], args["brings"])
-            check_files(plan, args["missing_keys"])
-            return JudgedPlan(plan, engine.plan_findings(plan), asking)
+            return JudgedPlan(plan, [], False) if args["measurements"] else judge(plan, args, task_vars)
 
-        kept = self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}
-        plan = judged_with(kept, judged)
+        plan = judged_with(self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}, judged)
         if args["measurements"]:
             return {**result, **self._export(plan.plan, known_recipes, args["measurements"])}
         if args["kept_facts"] == "keep" and not self._task.check_mode:
             self._keep_facts(hosts, task_vars)
+        return {**result, **self._conclude(args, plan, locked)}
+
+    def _conclude(self, args: Mapping[str, Any], plan: JudgedPlan, locked: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors."""
         errors = list_causes(plan.findings)
         # Kept facts may be old: the refusal is made with new ones.
         fails = bool(errors) and args["fail_on_error"] and not plan.asking and not plan.facts
-        if plan.asking:
-            args["show"] = "none"
-        self._present(args, plan.plan, plan.findings, fails, plan.asking)
+        if not plan.asking:
+            self._present(args, plan.plan, plan.findings, fails)
+        if fails:
+            raise AnsibleActionFail(refusal(errors))
         how = "looks" if args["answer"] == "none" and plan.asking else args["answer"]
-        result.update(
-            answer(plan.plan, plan.findings, locked, how) if how != "none" else {}, asking=plan.asking, settled=False
-        )
+        result = answer(plan.plan, plan.findings, locked, how) if how != "none" else {}
+        result.update(asking=plan.asking, settled=False)
         if args["kept_facts"] == "use":
             result["facts"] = dict(plan.facts)
             result["made"] = json.dumps({"schema": plan.plan["schema"], "findings": plan.findings})
-        if fails:
-            raise AnsibleActionFail(refusal(errors))
         return result
 
     def _present(
-        self,
-        args: Mapping[str, Any],
-        plan: Mapping[str, Any],
-        findings: list[dict[str, Any]],
-        fails: bool = False,
-        asking: bool = False,
+        self, args: Mapping[str, Any], plan: Mapping[str, Any], findings: list[dict[str, Any]], fails: bool = False
     ) -> None:
-        """Write and show a plan. fails: whether the run stops because of it. asking: whether images are asked first."""
+        """Write and show a plan. fails: whether the run stops because of it."""
         page = None
-        if args["dest"] and not self._task.check_mode and not asking:
+        if args["dest"] and not self._task.check_mode:
             page = write_plan(Path(args["dest"]), plan, findings)
         if args["show"] != "none" or fails:
             show(plan, findings, page, args["show"])
@@ -189,8 +177,11 @@ class ActionModule(ActionBase):
         messages += check_dest(args["dest"])
         if messages:
             return {}  # the plan that is made then says so
-        about = json.loads(made["made"])
-        bodies = {part: {host: json.loads(text) for host, text in made[part].items()} for part in ("hosts", "addons")}
+        about = parse_json(made["made"], "the plan of this run", exact=True)
+        bodies = {
+            part: {host: parse_json(text, host, exact=True) for host, text in made[part].items()}
+            for part in ("hosts", "addons")
+        }
         plan = {"schema": about["schema"], "clusters": plain(made["clusters"]), **bodies}
         self._present(args, plan, about["findings"])
         # Without a proof, as in check mode, nothing has to be proved.
@@ -355,6 +346,20 @@ class JudgedPlan:
     findings: list[dict[str, Any]]
     asking: bool
     facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge(plan: dict[str, Any], args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> JudgedPlan:
+    """Return a plan with its findings. Raises AnsibleActionFail for a play that has some hosts of a cluster and is to have all.
+
+    args, task_vars: of the action.
+    """
+    if args["whole_clusters"]:
+        messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
+        if messages:
+            raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
+    asking = questions_of(plan, args["ask"], args["brings"])
+    check_files(plan, args["missing_keys"])
+    return JudgedPlan(plan, engine.plan_findings(plan), asking)
 
 
 def judged_with(

@@ -35,9 +35,9 @@ def compare(
     :param run: runs a program that only reads; raises NoAnswer on silence
     :param check: whether checksums of weights are not kept either
     :param warn: takes a warning for people
-    :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty where they are not known
+    :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty if unknown
     :returns: results of the module, as far as files, units, images and models show them
-    :raises ValueError: for a document that is none
+    :raises ValueError: for a malformed document
     """
     parts = None if params["parts"] is None else frozenset(params["parts"])
     host = Host(params, run, check, warn, parts)
@@ -128,7 +128,7 @@ def reasons(
 
 
 def generation_reasons(host: Host, current: engine.Generation, facts: Mapping[str, Any]) -> list[str]:
-    """Return why the current generation is no proof of what the host is."""
+    """Return why the current generation does not prove the host."""
     why = []
     if not current.proven or host.current.restoring is not None:
         why.append(f"generation {current.number} is not proven")
@@ -152,7 +152,7 @@ def key_differences(host: Host, state: HostState) -> tuple[list[str], list[str],
 
 
 def recorded(host: Host) -> dict[str, Any] | None:
-    """Return what the current generation says beside its files, None without one."""
+    """Return the fields of the current generation for reports, None without a generation."""
     current = host.generation()
     if current is None:
         return None
