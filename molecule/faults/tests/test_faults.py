@@ -214,7 +214,7 @@ def assert_is(state, hosts=HOSTS, went_back=False):
         recorded = generation(host)
         assert recorded["proven"] is True and recorded["restoring"] is None, host
         image = names_of_image(host, state)[0]
-        assert recorded["state"]["images"][UNIT]["id"] == image, host
+        assert recorded["images"][UNIT]["id"] == image, host
         # By the name that keeps it from being pruned.
         name = f"dgxspark/generation:{image.removeprefix('sha256:')[:24]}"
         assert node(host, "docker", "image", "inspect", "--format", "{{.Id}}", name).strip() == image, host

@@ -8,9 +8,13 @@ Nothing is changed, except for checksums of weights, which are kept after they w
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
+from .._host import deploy
+from .._host.deployment import Refused as NotDeployable
 from .._host.host_state import HostState
 from .._runtime.command import Run
 from . import compare_contents, document_check, stable_facts
@@ -31,16 +35,16 @@ def compare(
     :param run: runs a program that only reads; raises NoAnswer on silence
     :param check: whether checksums of weights are not kept either
     :param warn: takes a warning for people
-    :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty where they are not known
+    :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty if unknown
     :returns: results of the module, as far as files, units, images and models show them
-    :raises ValueError: for a document that is none
+    :raises ValueError: for a malformed document
     """
     parts = None if params["parts"] is None else frozenset(params["parts"])
     host = Host(params, run, check, warn, parts)
     if params["document"] is None:
         state, differences = host.state, host.differences
     else:
-        state = HostState.from_dict(params["document"]).distinct()
+        state = read_document(params["document"])
         state = state if parts is None else state.of_parts(parts)
         differences, _seen = document_check.check(state, host.record, host.look, parts)
     moved = compare_contents.moved_models(host) if concerns(parts, "service", "models") else {}
@@ -69,6 +73,22 @@ def compare(
             for name in sorted(host.services)
         },
     }
+
+
+def read_document(document: Mapping[str, Any]) -> HostState:
+    """Return the state document that the controller has sent. Raises ValueError for a file without content and checksum."""
+    state = HostState.from_dict(document).distinct()
+    files = tuple(
+        replace(file, content=None, data=base64.b64encode(file.content.encode()).decode())
+        if file.content is not None
+        else file
+        for file in state.files
+    )
+    try:
+        deploy.check(state)
+    except NotDeployable as refused:
+        raise ValueError(str(refused)) from refused
+    return replace(state, files=files)
 
 
 def concerns(parts: Collection[str] | None, *names: str) -> bool:
@@ -108,7 +128,7 @@ def reasons(
 
 
 def generation_reasons(host: Host, current: engine.Generation, facts: Mapping[str, Any]) -> list[str]:
-    """Return why the current generation is no proof of what the host is."""
+    """Return why the current generation does not prove the host."""
     why = []
     if not current.proven or host.current.restoring is not None:
         why.append(f"generation {current.number} is not proven")
@@ -132,7 +152,7 @@ def key_differences(host: Host, state: HostState) -> tuple[list[str], list[str],
 
 
 def recorded(host: Host) -> dict[str, Any] | None:
-    """Return what the current generation says beside its files, None without one."""
+    """Return the fields of the current generation for reports, None without a generation."""
     current = host.generation()
     if current is None:
         return None

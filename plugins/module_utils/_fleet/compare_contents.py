@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compares images, models and files outside of the state document with what a host has.
+"""Compares images, models and files outside of the state document with those of a host.
 
 Each function gives reasons why there is something to apply, in plain words.
 """
@@ -35,8 +35,8 @@ def image_faults(host: Host, wanted: Sequence[Sequence[str]]) -> list[str]:
     """
     if host.silent:
         return [f"Docker does not say which images run: {host.silent}"]
-    there = host.inspect(name for names in wanted for name in names)
-    why = [f"the image {names[0]} is not there" for names in wanted if not any(name in there for name in names)]
+    present = host.inspect(name for names in wanted for name in names)
+    why = [f"the image {names[0]} is not there" for names in wanted if not any(name in present for name in names)]
     current = host.generation()
     for name, then in (current.images if current else {}).items():
         now = host.image_ids.get(name)
@@ -53,7 +53,7 @@ def image_faults(host: Host, wanted: Sequence[Sequence[str]]) -> list[str]:
 
 
 def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what the role models would do about the models of a host."""
+    """Return the faults of models that the role models would repair."""
     why = []
     for model in models:
         if model.get("repo"):
@@ -66,13 +66,13 @@ def model_faults(host: Host, models: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def repository_faults(host: Host, asked: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the files of a model of the hub; touched files are hashed."""
+    """Return the faults of a model of the hub; touched files are hashed."""
     hf_home, what = host.at(host.params["hf_home"]), f"{asked['repo']}@{asked['revision']}"
     found = snapshots.look(hf_home, asked["repo"], asked["revision"], list(asked.get("only") or []))
     sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), asked["repo"])
     wrong = snapshots.faults(found, asked, sums, str(host.params["settings"].get("verify") or "changed"))
     keep_sums(host, sums, asked["repo"])
-    why = [f"{what}: {each['file']} {each['why']}" for each in wrong]
+    why = [f"{what}: {fault['file']} {fault['why']}" for fault in wrong]
     if found["path"] and asked.get("files"):
         strays = snapshots.unlisted(Path(found["path"]), asked["files"], list(asked.get("only") or []))
         why += [f"{what}: {name} is not in the lock file" for name in strays]
@@ -98,7 +98,7 @@ def bundle_faults(host: Host, model: Mapping[str, Any]) -> list[str]:
     keep_sums(host, sums, repo)
     named = all(snapshots.commit_of(hf_home, repo, name) == model["commit"] for name in model["revisions"])
     other = [] if named else [f"{repo}: the bundle has another commit"]
-    return [*(f"{repo}: {each['file']} {each['why']}" for each in wrong), *other]
+    return [*(f"{repo}: {fault['file']} {fault['why']}" for fault in wrong), *other]
 
 
 def keep_sums(host: Host, sums: snapshots.Sums, repo: str) -> None:
@@ -146,7 +146,7 @@ def copy_faults(host: Host, asked: Mapping[str, Any]) -> list[str]:
             and stat.S_ISREG(now.st_mode)
             and (now.st_size, int(now.st_mtime)) == (wanted["size"], wanted["mtime"])
         )
-        # Modes of what was brought are mended, of what was there not.
+        # The mode of a file of the owner stays.
         if now is None or not same or (inside in ours and stat.S_IMODE(now.st_mode) != COPIED_MODE):
             wrong.append(name)
     more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
@@ -188,8 +188,8 @@ def model_report(host: Host, asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"repo": None, "path": asked["path"], "revision": None, "commit": None, **vocabulary}
     if not asked.get("repo"):
         place = host.at(asked["path"])
-        there = place.is_file() or (place.is_dir() and any(place.iterdir()))
-        return {"repo": None, "path": asked["path"], "revision": None, "commit": None, "there": there, "wrong": []}
+        exists = place.is_file() or (place.is_dir() and any(place.iterdir()))
+        return {"repo": None, "path": asked["path"], "revision": None, "commit": None, "there": exists, "wrong": []}
     hf_home, only = host.at(host.params["hf_home"]), list(asked.get("only") or [])
     found: dict[str, Any] = {"path": None, "missing": [], "commit": None}
     # As the role models finds it: a bundle brings the locked commit without a name for it.
@@ -200,7 +200,7 @@ def model_report(host: Host, asked: Mapping[str, Any]) -> dict[str, Any]:
     if found["path"] and asked.get("files"):
         sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), asked["repo"])
         listed = snapshots.check(Path(found["path"]), asked["files"], sums, "size")
-        wrong = list(dict.fromkeys([*wrong, *(f"{each['file']} {each['why']}" for each in listed)]))
+        wrong = list(dict.fromkeys([*wrong, *(f"{fault['file']} {fault['why']}" for fault in listed)]))
         strays = snapshots.unlisted(Path(found["path"]), asked["files"], only)
         wrong += [f"{name} is not in the lock file" for name in strays]
     return {
@@ -225,10 +225,10 @@ def network_faults(host: Host, network: Mapping[str, Any]) -> list[str]:
 
 
 def file_faults(host: Host, wanted: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with a file outside of the document.
+    """Return the faults of a file outside of the document.
 
     :param host: the host
-    :param wanted: C({path, sha256}), and C(owner), C(group) and C(mode) unless they are those of root; without a checksum, the file must not exist
+    :param wanted: C({path, sha256}), and C(owner), C(group) and C(mode) unless root owns it with mode 0644; without a checksum, the file must not exist
     """
     path = host.at(wanted["path"])
     if not wanted["sha256"]:

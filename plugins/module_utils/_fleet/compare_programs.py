@@ -74,12 +74,12 @@ def lost_routes(run: Run, wanted: Mapping[str, Any]) -> list[str]:
 
 def lost_packets(run: Run, wanted: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say which hosts of the cluster packets do not get to."""
-    found: list[Finding] = []
-    for each in wanted:
-        found += pings.judge_pings([pings.send(lambda argv: run(argv, ASK_SECONDS), each)])
-        if found:  # the role sends all of them
+    findings: list[Finding] = []
+    for ping in wanted:
+        findings += pings.judge_pings([pings.send(lambda argv: run(argv, ASK_SECONDS), ping)])
+        if findings:  # the role sends all of them
             break
-    return [finding.message for finding in found]
+    return [finding.message for finding in findings]
 
 
 def server_failure(run: Run, server: Mapping[str, Any]) -> list[str]:

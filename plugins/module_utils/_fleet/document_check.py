@@ -65,7 +65,7 @@ class Differences:
     obstacles: list[str] = field(default_factory=list)
 
     def has_content(self) -> bool:
-        """Tell whether files, folders or accounts differ, whatever runs."""
+        """Tell whether files, folders or accounts differ; units do not count."""
         return bool(self.changed or self.missing or self.attributes or self.removed or self.accounts or self.obstacles)
 
     def any(self) -> bool:
@@ -89,7 +89,7 @@ def check(
 ) -> tuple[Differences, dict[str, Seen]]:
     """Compare a host with a document.
 
-    :param state: the document; its files have digests. Those of secret files may be left out, then their content does not matter
+    :param state: the document; its files have digests. Secret files without a digest may have any content
     :param before: the record of the host
     :param run: runs a program that only reads
     :param parts: the parts that are compared, rows that the document no longer has among them; None for all

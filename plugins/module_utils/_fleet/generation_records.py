@@ -54,13 +54,10 @@ def store(host: Host, manifest: engine.Generation) -> None:
         folder.chmod(0o700)
     digests = {file.path: file.digest for file in manifest.state.files if file.digest and not file.secret}
     digests.update({path: entry["sha256"] for path, entry in manifest.receipts.items()})
-    devices = {file.path: file.device for file in manifest.state.files if file.device}
     for path, digest in digests.items():
         if host.kept(digest) is not None:
             continue
         place = host.at(path)
-        if path in devices and not place.exists() and not host.at(devices[path]).exists():
-            continue
         content = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
         if engine.sha256_of(content) != digest:
             raise Refused(

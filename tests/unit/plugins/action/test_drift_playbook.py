@@ -14,6 +14,8 @@ import pytest
 import yaml
 from playbook_runs import LOST_SSH, ansible_playbook, python
 
+from ansible_collections.dgxspark.vllm.plugins.action import drift as drift_action
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
@@ -219,6 +221,19 @@ def test_the_plan_is_ahead(controller: Controller) -> None:
     assert "spark-1/fast: the planned launch differs from the running one: " in text, text.partition("drift]")[2]
     assert "--max-num-seqs" in text
     assert "env VLLM_LOGGING_LEVEL" in text and "hush-hush" not in text
+
+
+def test_parts_that_are_planned_otherwise_are_named(controller: Controller) -> None:
+    service = controller.planned()
+    asked = said(service)["spark_asked"]
+    asked["answers"]["deployed"]["recorded"]["checksums"] = {"host": "older", "service": "1", "gateway": "gone"}
+    planned = {"services": [service]}
+    (finding,) = drift_action.judge(planned, asked, {"host": "newer", "service": "1"}, True)
+    assert finding["rule"] == "drift.plan" and "what was deployed (gateway, host): " in finding["message"]
+    # Programs that did not answer leave nothing to compare.
+    asked["answers"]["deployed"]["unanswered"] = ["Docker does not say which images run: it hangs"]
+    (finding,) = drift_action.judge(planned, asked, {"host": "newer"}, True)
+    assert finding["rule"] == "drift.not_asked" and "it hangs" in finding["message"]
 
 
 def test_lock_and_plan_are_compared_once(controller: Controller) -> None:

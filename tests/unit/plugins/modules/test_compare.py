@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -67,8 +68,9 @@ def sent(state: HostState) -> dict[str, Any]:
     """Return a document as the controller sends it: contents for rows with values of the host alone."""
     document = state.to_dict()
     for row in document["files"]:
-        if not row.get("fill"):
-            row.pop("data", None)
+        data = row.pop("data", None)
+        if row.get("fill"):
+            row["content"] = base64.b64decode(data).decode()
     return document
 
 
@@ -518,6 +520,24 @@ def test_another_state_is_something_to_apply(
     # A run with tags is about what these deploy, and what nothing else does.
     others = up_to_date(document=sent(spark.host()), models=[], parts=["host"])
     assert others["up_to_date"] is of_service, others["why"]
+
+
+def test_a_document_that_is_none_is_refused(up_to_date: Call) -> None:
+    assert "document: /a has neither content nor source" in up_to_date(document={"files": [{"path": "/a"}]})["msg"]
+    assert "document: files: unknown keys pth" in up_to_date(document={"files": [{"pth": "/a"}]})["msg"]
+
+
+def test_a_generated_key_has_to_exist_whatever_it_is(spark: Spark, call: Call, record: Call) -> None:
+    key = spark.document(
+        "gateway", {"/etc/dgxspark/secrets/gateway/master": {"generate": 32, "secret": True, "mode": "0600"}}
+    )
+    document = merge([spark.host(), key])
+    spark.apply(document)
+    record()
+    assert call(document=sent(document))["why"] == [] == call()["why"]
+    path = spark.root / "etc/dgxspark/secrets/gateway/master"
+    path.unlink()
+    assert call(document=sent(document))["differences"]["missing"] == [str(path)] == call()["differences"]["missing"]
 
 
 def test_a_stranger_is_named_and_is_nothing_to_apply(spark: Spark, up_to_date: Call) -> None:
