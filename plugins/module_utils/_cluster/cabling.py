@@ -283,7 +283,7 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling
     """Find how the hosts of a group are joined, and the segments that rails are laid on.
 
     :param hosts: as C(fabric.plan) takes them
-    :param wanted: a word of C(fabric.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
+    :param wanted: a word of C(fabric_layout.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
     :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
     """
     names = list(hosts)

@@ -16,10 +16,10 @@ from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._vllm import launch, versions
-from . import engine_env, fabric
+from . import engine_env, fabric, fabric_layout
 from .engine_env import Place
 
-_FABRIC = fabric.Settings()
+_FABRIC = fabric_layout.Settings()
 FABRIC_KEYS: dict[str, Key] = {
     "network": Key(
         str,
@@ -46,7 +46,7 @@ FABRIC_KEYS: dict[str, Key] = {
         str,
         _FABRIC.topology,
         "what the hosts are cabled to, where it cannot be seen",
-        choices=fabric.TOPOLOGIES,
+        choices=fabric_layout.TOPOLOGIES,
     ),
     "probe_seconds": Key(int, 6, "how long hosts listen for each other", least=1, most=600, unit="seconds"),
     "revert_seconds": Key(
@@ -253,16 +253,16 @@ def _read_fabric(problems: validation.Problems, given: Mapping[str, Any]) -> dic
     """Return the settings of the network that were written; what is wrong goes to C(problems)."""
     settings = schema.read(problems, given, FABRIC_KEYS, "fabric.")
     wrong = plain_data.misfits(settings, FABRIC_FORM, "fabric")
-    wrong = wrong or [f"fabric: {text}" for text in fabric.check_settings(_settings(settings))]
+    wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
     problems.messages += [f"{problems.where}, {text}." for text in wrong]
     return settings
 
 
-def _settings(given: Mapping[str, Any]) -> fabric.Settings:
-    chosen = {each.name: given[each.name] for each in fields(fabric.Settings) if each.name in given}
+def _settings(given: Mapping[str, Any]) -> fabric_layout.Settings:
+    chosen = {each.name: given[each.name] for each in fields(fabric_layout.Settings) if each.name in given}
     if "subnets" in chosen:
         chosen["subnets"] = tuple(chosen["subnets"])
-    return fabric.Settings(**chosen)
+    return fabric_layout.Settings(**chosen)
 
 
 def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:

@@ -18,7 +18,7 @@ from .._common.foreign_text import parse_json
 from .._content import image_probe_program
 from . import collective_program
 from .cabling import join
-from .fabric import DEGRADED, ON_SWITCH
+from .fabric_bandwidth import DEGRADED, ON_SWITCH
 
 CONTAINER = "dgxspark-collective"
 SECONDS = 180

@@ -24,7 +24,7 @@ def send(run: Callable[..., tuple[int, str, str]], wanted: Mapping[str, Any]) ->
     """Send packets that fill the MTU, and small ones where these are lost.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param wanted: an entry of C(fabric.pings)
+    :param wanted: an entry of C(fabric_routes.pings)
     :returns: the entry with C(large) and, where that failed, C(small), both of C(parse_ping)
     """
     _rc, out, err = run(ping_command(wanted, int(wanted["size"])))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._cluster import clustering, collective, fabric
+from .._cluster import clustering, collective, fabric, fabric_layout
 from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
@@ -174,7 +174,7 @@ def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]
     what gets lost.
     """
     actions = {own["action"] for own in ((network or {}).get("hosts") or {}).values()}
-    repairs = bool(actions & set(fabric.WRITES)) and "refuse" not in actions
+    repairs = bool(actions & set(fabric_layout.WRITES)) and "refuse" not in actions
     return [
         {**finding, "severity": "warning"}
         if finding["severity"] == "error"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import parse_json
-from . import endpoint
+from . import http_client
 from .hostmem import GIB
 
 REQUEST_SECONDS = 5.0
@@ -46,7 +46,7 @@ def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, An
     data = None if body is None else json.dumps(body).encode()
     asked = url.rstrip("/") + path
     method = "GET" if data is None else "POST"
-    answer = endpoint.fetch(asked, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
+    answer = http_client.fetch(asked, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
     if answer.status != 200:
         raise OSError(f"HTTP {answer.status} at {path}")
     found = parse_json(answer.body or b"{}", asked)
