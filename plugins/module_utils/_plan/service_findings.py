@@ -13,7 +13,7 @@ from .._common.findings import Finding
 from .._content import bundle
 from .._host import containers
 from .._vllm.versions import parse_version
-from . import lock as lock_file
+from . import lock_findings
 from .container_argv import given_docker_args
 from .planned import PlannedService
 from .service import Host, PlacedService, Sources
@@ -49,14 +49,14 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
 def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
     """Return what is to be said of a service by the lock file."""
     name, described = service.name, service.lock
-    found = lock_file.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
+    found = lock_findings.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}
     refs = {repo: own.get("refs") or {} for repo, own in snapshots.items()}
     # One that no registry knows is an error of its own where the locked one is not there.
     said = {ref: image for ref, image in host.said.items() if not host.images[ref].get("other_id")}
-    found += lock_file.moved(sources.lock, described, said, refs, name, sources.upstream)
+    found += lock_findings.moved(sources.lock, described, said, refs, name, sources.upstream)
     if not service.rank:
-        found += lock_file.findings(sources.lock, described, name, sources.sparks, host.settings)
+        found += lock_findings.findings(sources.lock, described, name, sources.sparks, host.settings)
     return found
 
 
