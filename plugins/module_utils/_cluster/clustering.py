@@ -30,7 +30,9 @@ FABRIC_KEYS: dict[str, Key] = {
     "first_host": Key(
         int, _FABRIC.first_host, "number of the first host of the group in each subnet", least=1, most=65000
     ),
-    "mtu": Key(int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric_layout.LEAST_MTU, most=fabric_layout.MOST_MTU),
+    "mtu": Key(
+        int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric_layout.LEAST_MTU, most=fabric_layout.MOST_MTU
+    ),
     "migrate": Key(
         bool,
         _FABRIC.migrate,

@@ -14,14 +14,8 @@ from .._common.foreign_text import parse_json
 
 PROBE_BYTES = 1 << 30
 """A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
-
-
 PROBE_MESSAGE = 65536
-
-
 PROBE_PORT = 18515
-
-
 BANDWIDTH_TOOLS = ("ib_write_bw", "iperf3")
 """In order of preference: RDMA is what NCCL uses."""
 
@@ -94,8 +88,6 @@ DEGRADED = (
     "About 13 Gb/s at a 200 Gb/s link means that the card came up degraded, with any kernel: shut down, take the power off for one to five "
     "minutes, and start with the cable in."
 )
-
-
 ON_SWITCH = (
     "About 5 Gb/s on a switch is traffic that its chip does not forward: put all ports into one bridge, and where two switches have an uplink "
     "each, see that RSTP does not block the link between them (a path cost for the second uplink). At most 100: take the limit out of the "

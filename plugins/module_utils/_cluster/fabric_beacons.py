@@ -11,8 +11,6 @@ from .._common.foreign_text import parse_json
 
 ETHERTYPE = 0x88B5
 """IEEE 802's number for local experiments; NVIDIA's own discovery script uses it too, with another text."""
-
-
 BEACON = "dgxspark.fabric.1"
 
 

@@ -26,22 +26,12 @@ from .engine_env import PLAYBOOK, REPORTS
 
 NETPLAN_FILE = "/etc/netplan/40-cx7.yaml"
 """The name that NVIDIA's playbook and sparkrun use; netplan adds up the addresses of several files, so it must be the one."""
-
-
 WRITES = ("configure", "migrate")
 """Actions of the plan that change a host."""
-
-
 TOPOLOGIES = ("auto", "direct", "switch", "ring")
-
-
 LEAST_MTU, MOST_MTU = 1280, 9216
-
-
 ETHERNET_MTU = 1500
 """MTU of an interface if the host does not report it."""
-
-
 BELOW_FABRIC = " (with site.yml: without fabric_, below fabric of spark_cluster)"
 """Where users of the playbook find a setting of the role."""
 

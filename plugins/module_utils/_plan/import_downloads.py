@@ -127,3 +127,12 @@ def _of_program(text: str) -> Download | None:
     if not named.get("local_dir") or not _REPO.fullmatch(repo) or named.get("repo_type", "model") != "model":
         return None
     return Download(repo, named["local_dir"], named.get("revision", ""))
+
+
+_SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
+
+
+def hub_snapshot(path: str) -> tuple[str, str]:
+    """Return the repository and the commit of a folder in the hub's cache; empty texts for any other."""
+    match = _SNAPSHOT.fullmatch(path)
+    return (f"{match.group(1)}/{match.group(2)}", match.group(3)) if match else ("", "")

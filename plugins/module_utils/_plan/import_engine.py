@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._common import shell_script
+from . import service_keys
 from .import_draft import OWN_IMAGE
 
 SYSTEMD = "systemd supervises the engines here"
@@ -359,3 +360,27 @@ def starts(word: str) -> bool:
     return bool(re.search(r"\b(?:docker|podman|nerdctl)\b[^\n]*?\brun\b|\bvllm\s+serve\b", word)) and bool(
         re.search(r"\s", word)
     )
+
+
+# Options of pip install that do not change which packages are installed.
+QUIET_PIP = (
+    "-q",
+    "--quiet",
+    "-U",
+    "--upgrade",
+    "--no-cache-dir",
+    "--root-user-action=ignore",
+    "--system",
+    "--no-input",
+)
+
+
+def pip_packages(words: Sequence[str]) -> list[str]:
+    """Return the packages of a C(pip install), empty if it has other arguments than packages by name."""
+    text = " ".join(words)
+    match = re.match(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ", text)
+    if not match:
+        return []
+    arguments = text[match.end() :].split()
+    packages = [word for word in arguments if word not in QUIET_PIP]
+    return packages if all(service_keys.REQUIREMENT.fullmatch(word) for word in packages) else []

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _KEYS = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
-
-
 _SPANS = ("inside_gib", "outside_gib")
 
 

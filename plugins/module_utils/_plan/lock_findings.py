@@ -14,14 +14,10 @@ from .._vllm import image_catalogue
 from .lock import COMMIT, ids, image_on, locked_image, model_key, model_keys
 
 MOVING_REVISIONS = ("main", "master")
-
-
 PIN = (
     "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: what is locked "
     "there holds for all hosts."
 )
-
-
 MOST_NAMES = 6
 """Services that are named with the same moving names; the plan above has all."""
 

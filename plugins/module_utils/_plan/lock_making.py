@@ -356,8 +356,6 @@ def _service_lines(entry: Mapping[str, Any]) -> list[str]:
 
 # Words that YAML reads as a text in any place: no colon, no number, no keyword.
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
-
-
 _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 

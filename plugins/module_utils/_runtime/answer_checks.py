@@ -20,25 +20,15 @@ from .engine_client import (
 
 # An answer counts as one piece over and over from this many pieces on, when they make up most of it.
 REPEATS = 8
-
-
 REPEATED_SHARE = 0.75
-
-
 LONGEST_PIECE = 40
-
-
 # Text that a model without chat may write by the line, as a form to fill in or a rule below a heading.
 FILLERS = frozenset("_-=.*# ")
-
-
 GARBAGE_FIX = (
     "no prompt is at fault, the engine computes wrong: weights in FP4 want other kernels (moe-backend: marlin in args, or an image "
     "that was built for sm_121), weights in another format may have been read with the wrong quantization, and an FP8 KV cache may "
     "not suit the model (try kv-cache-dtype: auto)"
 )
-
-
 # How models write a tool call before a parser has read it: Hermes and Qwen, Qwen3-Coder, Mistral, Gemma, Kimi, DeepSeek, MiniMax,
 # Llama, Harmony (vllm/tool_parsers).
 _CALL_TEXT = re.compile(
@@ -46,11 +36,7 @@ _CALL_TEXT = re.compile(
     r"<\uff5ctool\u2581|<\uff5cDSML|<invoke name=|<minimax:tool_call|<\|python_tag\|>|<start_function_call>|<\|channel\|>|"
     r"<arg_key>"
 )
-
-
 _CALL_FENCE = re.compile(r"```(?:json|tool_code|tool_call)?\s*[\[{].*?\"name\"\s*:\s*\"(\w+)\"", re.DOTALL)
-
-
 MALFORMED_FIX = (
     "the engine did not turn the model's text into a call. If other calls arrive, the tool-call-parser is right and the call itself is "
     "damaged: speculative decoding by MTP with prefix caching does that to hybrid models in some versions of vLLM, so set "

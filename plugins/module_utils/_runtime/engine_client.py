@@ -21,8 +21,6 @@ from .http_client import MAX_BODY_BYTES, Deadline, ResponseTooLarge, begin, conn
 
 APIS = ("chat", "completions", "embeddings", "rerank")
 """Ways to ask a model, in the order in which the paths are tried; pooling models have the last ones alone."""
-
-
 MAX_TEXT = 400
 
 

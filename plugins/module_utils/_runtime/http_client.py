@@ -21,11 +21,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from .._common.foreign_text import decode_text
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-
-
 MOST_REDIRECTS = 5
-
-
 REDIRECTS = (301, 302, 303, 307, 308)
 
 

@@ -112,7 +112,7 @@ def test_what_other_sparks_measured_narrows_and_is_joined() -> None:
     known = {"b": kept(took(first, 0.7)), "c": kept(took(first, 1.0))}
     planned = plan({name: spark() for name in "abc"}, known)
     assert [rests_on(planned[name]) for name in "abc"] == [NARROWED, MEASURED, MEASURED]
-    joined = known_starts.KnownStarts(known).of("a", memory(first)["launch"], DRIVER)
+    joined = known_starts.KnownStarts(known).matching("a", memory(first)["launch"], DRIVER)
     assert [(each["exact"], each["inside_gib"]) for each in joined] == [(False, [0.7, 1.0])]
 
 
