@@ -49,6 +49,7 @@ LOOKS_AT = {
     "image_parts": "docker save, and files in a folder that it is given, through programs that compress and cut",
     "image_stream": "pieces of an archive, and programs that unpack and load it",
     "image_probe_program": "the inside of an image, where it runs",
+    "plan_probe_standins": "the inside of an image, where it runs",
     "plan_probe_program": "the inside of an image, where it runs",
     "collective_program": "the inside of an image, where it runs, and the network that its ranks talk over",
     "key_files": "files of keys, on the controller",

@@ -19,7 +19,7 @@ from .._common import program_text
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import containers
-from . import image_probe, image_probe_program, plan_probe_program
+from . import image_probe, image_probe_program, plan_probe_program, plan_probe_standins
 
 SCHEMA = 1
 """Of the cached answers; one of another schema is asked for again."""
@@ -173,7 +173,7 @@ def cache_name(image_id: str, asked: Mapping[str, Any]) -> str:
 @cache
 def program() -> str:
     """Return the text that runs inside the image: its file is joined to that of the other probe, which it imports."""
-    return program_text.program(plan_probe_program, image_probe_program)
+    return program_text.program(plan_probe_program, image_probe_program, plan_probe_standins)
 
 
 def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB) -> list[str]:

@@ -17,7 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .._common.foreign_text import decode_text, parse_json, printable
-from .http_client import MAX_BODY_BYTES, Deadline, ResponseTooLarge, begin, connect, read_body, read_line
+from . import http_client
+from .http_client import Deadline, ResponseTooLarge, begin, connect, read_body, read_line
 
 APIS = ("chat", "completions", "embeddings", "rerank")
 """Ways to ask a model, in the order in which the paths are tried; pooling models have the last ones alone."""
@@ -131,7 +132,7 @@ class Client:
             )
         if isinstance(error, ResponseTooLarge):
             return Problem(
-                f"the answer of {where}{path} is longer than {MAX_BODY_BYTES} bytes",
+                f"the answer of {where}{path} is longer than {http_client.MAX_BODY_BYTES} bytes",
                 "check that the port belongs to an OpenAI-compatible server",
                 True,
                 "broken",
