@@ -67,7 +67,7 @@ def ranked(known: Mapping[str, Mapping[str, Any]], nodes: int) -> list[Pick]:
             continue
         if (recipe.get("nodes") or 1) != nodes or not model_table.one_stream({**_published(recipe), "nodes": nodes}):
             continue
-        row = model_table.model_row(known, name, None, recipe["images"][0]["ref"], others=False)
+        row = model_table.model_row(known, name, None, recipe["images"][0]["ref"], other_counts=False)
         if row["fits"].get(nodes) == "fits" and row["weights_gib"] is not None:
             jobs = tuple(row["jobs"])
             found.append(Pick(name, nodes, model_table.one_stream(row), float(row["weights_gib"]), jobs))
