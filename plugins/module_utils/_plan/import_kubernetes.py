@@ -112,20 +112,18 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
 
 
 def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
-    """Return the container that runs the engine: of the workload or by the name that C(select) asks for."""
-    asked = [each for each in containers if select is None or select in each.names]
-    serving = [each for each in asked if _role(each) in ("engine", "rank")]
-    leading = [each for each in serving if _role(each) == "engine" and not _of_workers(each)]
-    waiting = [each for each in asked if _unread(each)] if select is None else asked
-    found = leading or serving or waiting
-    if select is not None and not found:
-        raise Unreadable(
-            f"there is no {select!r} among the containers: {', '.join(each.text for each in containers) or 'none'}"
-        )
-    container: _Container = import_scripts.one([(each.text, each) for each in found], None, "containers that run vLLM")[
-        1
-    ]
-    return container
+    """Return the container that runs the engine, of the workload or name C(select)."""
+    candidates = [container for container in containers if select is None or select in container.names]
+    serving = [container for container in candidates if _role(container) in ("engine", "rank")]
+    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
+    waiting = [container for container in candidates if _unread(container)] if select is None else candidates
+    matches = leading or serving or waiting
+    if select is not None and not matches:
+        names = ", ".join(container.text for container in containers)
+        raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
+    rows = [(container.text, container) for container in matches]
+    chosen: _Container = import_scripts.one(rows, None, "containers that run vLLM")[1]
+    return chosen
 
 
 def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:
@@ -149,21 +147,21 @@ def _of_workers(container: _Container) -> bool:
 def _role(container: _Container) -> str:
     words = _words(container, {})
     role = import_scripts.run_role(DockerRun(image=str(container.body.get("image") or ""), command=words))
-    own = not words and "vllm" in str(container.body.get("image"))
-    return "engine" if own else role
+    default_command = not words and "vllm" in str(container.body.get("image"))
+    return "engine" if default_command else role
 
 
-def _words(container: _Container, given: Mapping[str, str]) -> list[str]:
+def _words(container: _Container, placeholders: Mapping[str, str]) -> list[str]:
     """Return the command of a container with its arguments and the scripts of ConfigMaps in place.
 
     :param container: with its ConfigMaps
-    :param given: values of placeholders of a template
+    :param placeholders: values of placeholders of a template
     :returns: words
     """
     body = container.body
     parts: list[Any] = [*_listed(body, "command"), *_listed(body, "args")]
-    known = {str(each.get("name")): each.get("value") for each in _env(container)}
-    words = [_settled(part, known, given) for part in parts]
+    values = {str(entry.get("name")): entry.get("value") for entry in _env(container)}
+    words = [_settled(part, values, placeholders) for part in parts]
     return inline_scripts(words, _scripts(container)[0], str(body.get("workingDir") or "/"))
 
 
@@ -178,19 +176,14 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     missing: dict[str, str] = {}
     for mount in _listed(container.body, "volumeMounts"):
         volume = volumes.get(str(mount.get("name")), {}) if isinstance(mount, Mapping) else {}
-        projected = volume.get("projected")
-        sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
-        for source in sources if isinstance(sources, list) else []:
-            origin = source.get("configMap") if isinstance(source, Mapping) else None
-            if not isinstance(origin, Mapping):
-                continue
+        for origin in _config_maps(volume):
             name, folder = str(origin.get("name")), str(mount.get("mountPath")).rstrip("/")
             data = container.maps.get(name)
             if data is None:
                 missing[folder] = name
                 continue
-            listed = [each for each in origin.get("items") or [] if isinstance(each, Mapping)]
-            paths = {str(each.get("key")): str(each.get("path")) for each in listed} or {key: key for key in data}
+            items = [item for item in origin.get("items") or [] if isinstance(item, Mapping)]
+            paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
             part = str(mount.get("subPath") or "")
             for key, path in paths.items():
                 if not part or path == part:
@@ -198,8 +191,20 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     return files, missing
 
 
+def _config_maps(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the references to ConfigMaps of a volume."""
+    projected = volume.get("projected")
+    sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
+    origins = (
+        [source.get("configMap") for source in sources if isinstance(source, Mapping)]
+        if isinstance(sources, list)
+        else []
+    )
+    return [origin for origin in origins if isinstance(origin, Mapping)]
+
+
 def _unread(container: _Container) -> str:
-    """Say which script of a ConfigMap a container runs whose text is not at hand, empty where there is none."""
+    """Return a message if a container runs a script of a ConfigMap that the file lacks, else an empty text."""
     path = script_path(_words(container, {}))
     name = next((name for folder, name in _scripts(container)[1].items() if path.startswith(folder)), "")
     return (
@@ -210,42 +215,47 @@ def _unread(container: _Container) -> str:
     )
 
 
-def _settled(value: Any, known: Mapping[str, Any], given: Mapping[str, str]) -> str:
-    """Return a text with C($(NAME)) of Kubernetes, and C(${NAME}) of a template, replaced; what is not known waits."""
+def _settled(value: Any, values: Mapping[str, Any], placeholders: Mapping[str, str]) -> str:
+    """Return a text with C($(NAME)) of Kubernetes, and C(${NAME}) of a template, replaced; unknown ones stay."""
 
     def referred(match: re.Match[str]) -> str:
         name = match.group(1)
         if name is None:
             return "$"
-        if known.get(name) is None:
+        if values.get(name) is None:
             return f"${{{name}}}"
-        return str(shell.count_expanded(name, text_of(known[name])))
+        return str(shell.count_expanded(name, text_of(values[name])))
 
     text = _REFERENCE.sub(referred, text_of(value))
-    return _PLACEHOLDER.sub(lambda match: given.get(match.group(1), match.group()), text)
+    return _PLACEHOLDER.sub(lambda match: placeholders.get(match.group(1), match.group()), text)
 
 
 def _env(container: _Container) -> list[Mapping[str, Any]]:
-    """Return the variables of a container; those of ConfigMaps of the file with their values."""
+    """Return the variables of a container; variables from ConfigMaps of the file have their values."""
     entries: list[Mapping[str, Any]] = []
-    for each in _listed(container.body, "envFrom"):
-        origin = each.get("configMapRef") if isinstance(each, Mapping) else None
+    for source in _listed(container.body, "envFrom"):
+        origin = source.get("configMapRef") if isinstance(source, Mapping) else None
         data = container.maps.get(str(origin.get("name"))) if isinstance(origin, Mapping) else None
-        prefix = str(each.get("prefix") or "") if isinstance(each, Mapping) else ""
+        prefix = str(source.get("prefix") or "") if isinstance(source, Mapping) else ""
         entries += [{"name": f"{prefix}{key}", "value": text_of(value)} for key, value in (data or {}).items()]
-    for each in _listed(container.body, "env"):
-        origin = each.get("valueFrom") if isinstance(each, Mapping) else None
-        reference = origin.get("configMapKeyRef") if isinstance(origin, Mapping) else None
-        data = container.maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
-        if isinstance(reference, Mapping) and data is not None and reference.get("key") in data:
-            entries.append({"name": each.get("name"), "value": text_of(data[reference["key"]])})
-        elif isinstance(each, Mapping):
-            entries.append(each)
+    entries += [
+        _resolved(entry, container.maps) for entry in _listed(container.body, "env") if isinstance(entry, Mapping)
+    ]
     return entries
 
 
+def _resolved(entry: Mapping[str, Any], maps: _ConfigMaps) -> Mapping[str, Any]:
+    """Return a variable with its value if it refers to a ConfigMap of the file."""
+    origin = entry.get("valueFrom")
+    reference = origin.get("configMapKeyRef") if isinstance(origin, Mapping) else None
+    data = maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
+    if isinstance(reference, Mapping) and data is not None and reference.get("key") in data:
+        return {"name": entry.get("name"), "value": text_of(data[reference["key"]])}
+    return entry
+
+
 def _by_name(body: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
-    return {str(each.get("name")): each for each in _listed(body, key) if isinstance(each, Mapping)}
+    return {str(entry.get("name")): entry for entry in _listed(body, key) if isinstance(entry, Mapping)}
 
 
 def _listed(body: Mapping[str, Any], key: str) -> list[Any]:
@@ -280,19 +290,16 @@ def _take(draft: Draft, container: _Container) -> None:
         words = words[1:]
     draft.run.command = words
     draft.run.options.append(("--network", "host"))
-    for each in _env(container):
-        _variable(draft, each)
-    for each in _listed(body, "envFrom"):
-        origin = each.get("configMapRef") if isinstance(each, Mapping) else None
+    for entry in _env(container):
+        _variable(draft, entry)
+    for source in _listed(body, "envFrom"):
+        origin = source.get("configMapRef") if isinstance(source, Mapping) else None
         if not isinstance(origin, Mapping) or origin.get("name") not in container.maps:
             draft.leave("envFrom", "what it sets is not known here; add it to env and secrets")
     _volumes(draft, pod, body)
-    for key, reason in _KEYS.items():
+    for key, reason in (*_KEYS.items(), *((key, "the unit is active when the model has answered") for key in _PROBES)):
         if body.get(key):
             draft.leave(key, reason)
-    for key in _PROBES:
-        if body.get(key):
-            draft.leave(key, "the unit is active when the model has answered")
     _prepared(draft, container)
     for key, reason in _POD.items():
         if pod.get(key):
@@ -301,7 +308,7 @@ def _take(draft: Draft, container: _Container) -> None:
 
 
 def _prepared(draft: Draft, container: _Container) -> None:
-    """Take models that init containers download; name what else they do."""
+    """Add models that init containers download; record their other commands."""
     for each in _listed(container.pod, "initContainers"):
         words = _words(_Container(container.workload, (), container.pod, each, container.maps), draft.variables)
         if not draft.note_download(words):
@@ -309,7 +316,7 @@ def _prepared(draft: Draft, container: _Container) -> None:
 
 
 def _size(draft: Draft, spec: Any) -> None:
-    """Say what becomes of replicas, and how many Sparks one of them spans."""
+    """Record replicas, and set the number of Sparks of one."""
     if not isinstance(spec, Mapping):
         return
     replicas = spec.get("replicas")
@@ -326,8 +333,8 @@ def _variable(draft: Draft, entry: Mapping[str, Any]) -> None:
     name = str(entry.get("name"))
     origin = entry.get("valueFrom")
     if not isinstance(origin, Mapping):
-        known = {str(key): value for key, value in draft.run.env.items()}
-        draft.env({name: _settled(entry.get("value", ""), known, draft.variables)})
+        values = {str(key): value for key, value in draft.run.env.items()}
+        draft.env({name: _settled(entry.get("value", ""), values, draft.variables)})
     elif "secretKeyRef" in origin and redaction.is_secret_variable(name):
         draft.run.options.append(("--env", name))
     elif "secretKeyRef" in origin:
@@ -337,7 +344,7 @@ def _variable(draft: Draft, entry: Mapping[str, Any]) -> None:
 
 
 def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-    """Take over folders of the host; say of other volumes why not."""
+    """Take over folders of the host; record the reason for other volumes."""
     volumes = _by_name(pod, "volumes")
     for mount in _listed(body, "volumeMounts"):
         if not isinstance(mount, Mapping):
