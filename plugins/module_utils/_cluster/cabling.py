@@ -115,8 +115,8 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
     cage_of: dict[tuple[str, str], int] = {}
     mac_of: dict[str, list[Cage]] = {}
     for host, entry in hosts.items():
-        for cage, found in up_cages(entry["fabric"]).items():
-            for netdev in found["netdevs"]:
+        for cage, cage_facts in up_cages(entry["fabric"]).items():
+            for netdev in cage_facts["netdevs"]:
                 cage_of[(host, netdev["name"])] = cage
                 if netdev.get("mac"):
                     mac_of.setdefault(netdev["mac"], []).append((host, cage))
@@ -124,16 +124,16 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
     strangers: dict[Cage, set[str]] = {}
     for host, entry in hosts.items():
         for heard in entry.get("heard") or []:
-            own, other = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
-            if own is None:
+            near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+            if near_end is None:
                 continue
             if heard["host"] not in hosts:
-                strangers.setdefault((host, own), set()).add(heard["host"])
-            elif other is not None and (host, own) != (heard["host"], other):
-                pairs.add(frozenset({(host, own), (heard["host"], other)}))
-        for cage, found in up_cages(entry["fabric"]).items():
+                strangers.setdefault((host, near_end), set()).add(heard["host"])
+            elif far_end is not None and (host, near_end) != (heard["host"], far_end):
+                pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
+        for cage, cage_facts in up_cages(entry["fabric"]).items():
             for neighbour in itertools.chain.from_iterable(
-                netdev.get("neighbours") or [] for netdev in found["netdevs"]
+                netdev.get("neighbours") or [] for netdev in cage_facts["netdevs"]
             ):
                 ends = mac_of.get(neighbour["mac"], [])
                 if len(ends) == 1 and ends[0] != (host, cage):
@@ -149,44 +149,44 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
         joined = set().union(*(group[cage] for cage in link))
         for cage in joined:
             group[cage] = joined
-    found: list[list[Cage]] = []
+    segments: list[list[Cage]] = []
     for cage in cages:
         members = [other for other in cages if other in group[cage]]
-        if members not in found and len({host for host, _cage in members}) > 1:
-            found.append(members)
-    return found
+        if members not in segments and len({host for host, _cage in members}) > 1:
+            segments.append(members)
+    return segments
 
 
 def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddress.IPv4Network]]:
     """Return the subnets of the cages that are up, by the addresses that they have or are given; without those of link-local ones."""
-    found: dict[Cage, set[ipaddress.IPv4Network]] = {}
+    subnets: dict[Cage, set[ipaddress.IPv4Network]] = {}
     for host, entry in hosts.items():
-        given = entry.get("addresses") or {}
+        requested = entry.get("addresses") or {}
         for cage, ports in up_cages(entry["fabric"]).items():
-            found[(host, cage)] = {
+            subnets[(host, cage)] = {
                 network_of(address)
                 for netdev in ports["netdevs"]
-                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]
+                for address in [*v4(netdev.get("addresses")), *v4([requested.get(netdev["name"]) or ":"])]
                 if not is_link_local(address)
             }
-    return found
+    return subnets
 
 
 def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[frozenset[Cage]]:
     """Return the links that addresses speak for: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
     return {
-        frozenset({one, other})
-        for one, other in itertools.combinations(subnets, 2)
-        if one[0] != other[0] and subnets[one] & subnets[other]
+        frozenset({first, second})
+        for first, second in itertools.combinations(subnets, 2)
+        if first[0] != second[0] and subnets[first] & subnets[second]
     }
 
 
 def contradicts(segments: Iterable[Sequence[Cage]], subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> bool:
     """Tell whether segments join cages that have addresses, and none in common. subnets: of C(subnets_of)."""
     return any(
-        subnets[one] and subnets[other] and not subnets[one] & subnets[other]
+        subnets[first] and subnets[second] and not subnets[first] & subnets[second]
         for segment in segments
-        for one, other in itertools.combinations(segment, 2)
+        for first, second in itertools.combinations(segment, 2)
     )
 
 
@@ -229,10 +229,10 @@ def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str,
     if not 3 <= len(names) <= MOST_RING or any(len(segment) != 2 for segment in segments):
         return "none", []
     beside: dict[str, list[str]] = {name: [] for name in names}
-    for (first, _one), (second, _other) in segments:
+    for (first, _first_cage), (second, _second_cage) in segments:
         beside[first].append(second)
         beside[second].append(first)
-    degrees = sorted(len(others) for others in beside.values())
+    degrees = sorted(len(adjacent) for adjacent in beside.values())
     closed = degrees[0] == 2
     if degrees[0] < 1 or degrees[-1] != 2 or len(segments) != len(names) - (not closed):
         return "none", []
@@ -256,12 +256,12 @@ def name_topology(
     :param strangers: cages that hear others than these hosts
     :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
     """
-    whole = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    if not whole:
+    spanning = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
+    if not spanning:
         return walk(names, segments)[0]
     # A cage with a cable to a host of another group is no switch; one that hears a peer and a stranger is on one.
-    crowded = any(strangers.get(cage) for segment in whole for cage in segment)
-    return "switch" if len(names) > 2 or crowded or any(len(each) > len(names) for each in whole) else "direct"
+    crowded = any(strangers.get(cage) for segment in spanning for cage in segment)
+    return "switch" if len(names) > 2 or crowded or any(len(cages) > len(names) for cages in spanning) else "direct"
 
 
 @dataclass(frozen=True)
@@ -279,11 +279,11 @@ class Cabling:
     known: bool = False
 
 
-def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling:
+def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabling:
     """Find how the hosts of a group are joined, and the segments that rails are laid on.
 
     :param hosts: as C(fabric.plan) takes them
-    :param wanted: a word of C(fabric_layout.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
+    :param requested: a word of C(fabric_layout.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
     :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
     """
     names = list(hosts)
@@ -291,17 +291,17 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling
     cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
     segments = segments_of(cages, links.pairs)
     topology = name_topology(names, segments, links.strangers)
-    assumed, known = False, all(entry.get("heard") is not None for entry in hosts.values())
+    assumed, heard_all = False, all(entry.get("heard") is not None for entry in hosts.values())
     if topology in APART and not any("heard" in entry for entry in hosts.values()):
         # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
         assumed = True
         links, segments, topology = _unheard(hosts, links, cages)
-        known = {end for pair in links.pairs for end in pair} == set(cages)
-        if topology == "line" and not known:
+        heard_all = {end for pair in links.pairs for end in pair} == set(cages)
+        if topology == "line" and not heard_all:
             topology = "none"  # a cable that nobody looked for may be there
     order = walk(names, segments)[1]
-    if wanted != "auto" and topology not in APART:
-        topology = wanted
+    if requested != "auto" and topology not in APART:
+        topology = requested
     if topology in ("direct", "switch"):
         segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
     met = {cage for pair in links.pairs for cage in pair} | set(links.strangers)
@@ -312,7 +312,7 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling
         order if topology in ("ring", "line") else (),
         links,
         frozenset(set(cages) - met),
-        known,
+        heard_all,
     )
 
 
@@ -364,37 +364,37 @@ def nearest_ring(names: Sequence[str], pairs: Iterable[frozenset[Cage]]) -> Repa
     :returns: the ring, or None where several are as near, so that nobody knows which was meant, or where more than half of the cables
         would have to be moved
     """
-    there = set(pairs)
+    present = set(pairs)
 
     def orders() -> Iterator[tuple[str, ...]]:
         yield tuple(names)
         yield (names[0], *reversed(names[1:]))
-        for rest in itertools.permutations(names[1:]):
-            if rest not in (tuple(names[1:]), tuple(reversed(names[1:]))):
-                yield (names[0], *rest)
+        for following in itertools.permutations(names[1:]):
+            if following not in (tuple(names[1:]), tuple(reversed(names[1:]))):
+                yield (names[0], *following)
 
     leads = {
         start: end
-        for (start, out), (end, into) in itertools.chain.from_iterable(map(itertools.permutations, there))
+        for (start, out), (end, into) in itertools.chain.from_iterable(map(itertools.permutations, present))
         if (out, into) == (0, 1)
     }
-    best, found = len(names) + 1, []
+    best, nearest = len(names) + 1, []
     for number, order in enumerate(orders()):
         missing = sum(leads.get(name) != other for name, other in zip(order, (*order[1:], order[0])))
         if missing < best:
-            best, found = missing, [(number, order)]
+            best, nearest = missing, [(number, order)]
         elif missing == best:
-            found.append((number, order))
-    if best > max(2, len(names) // 2) or (len(found) > 1 and found[0][0] > 1):
+            nearest.append((number, order))
+    if best > max(2, len(names) // 2) or (len(nearest) > 1 and nearest[0][0] > 1):
         return None
-    return _towards(found[0][1], there)
+    return _towards(nearest[0][1], present)
 
 
-def _towards(order: Sequence[str], there: set[frozenset[Cage]]) -> Repair:
+def _towards(order: Sequence[str], present: set[frozenset[Cage]]) -> Repair:
     """Say how the ring of an order differs from the cables."""
-    wanted = [((name, 0), (other, 1)) for name, other in zip(order, [*order[1:], order[0]])]
-    exchanged, there = _exchanged(order, set(map(frozenset, wanted)), there)
-    return Repair(order, [pair for pair in wanted if frozenset(pair) not in there], exchanged)
+    expected = [((name, 0), (other, 1)) for name, other in zip(order, [*order[1:], order[0]])]
+    exchanged, present = _exchanged(order, set(map(frozenset, expected)), present)
+    return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
 
 
 def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
@@ -406,18 +406,18 @@ def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
 
 
 def _exchanged(
-    order: Sequence[str], wanted: set[frozenset[Cage]], there: set[frozenset[Cage]]
+    order: Sequence[str], expected: set[frozenset[Cage]], present: set[frozenset[Cage]]
 ) -> tuple[list[str], set[frozenset[Cage]]]:
     """Name the hosts of which both cables are right once the plugs of their two ports are exchanged; return them and the cables then."""
-    found: list[str] = []
+    moves: list[str] = []
     for name in order:
         turned = {
-            frozenset((host, 1 - cage) if host == name else (host, cage) for host, cage in pair) for pair in there
+            frozenset((host, 1 - cage) if host == name else (host, cage) for host, cage in pair) for pair in present
         }
-        if len(wanted - turned) == len(wanted - there) - 2:
-            found.append(name)
-            there = turned
-    return found, there
+        if len(expected - turned) == len(expected - present) - 2:
+            moves.append(name)
+            present = turned
+    return moves, present
 
 
 def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
@@ -436,12 +436,12 @@ def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -
 def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[str]:
     """Name each cable that is not where it belongs by its two ports, and what is in them."""
     texts = [f"the plugs of {port((name, 0))} and {port((name, 1))} are exchanged" for name in repair.exchanged]
-    for one, other in repair.missing:
-        here, there = _now(one, hosts, cabling), _now(other, hosts, cabling)
-        state = here if here == there and here.startswith("it ") else f"{here}, {port(other)}: {there}"
-        if one in cabling.silent and other in cabling.silent:
+    for end, other in repair.missing:
+        plug, other_plug = _now(end, hosts, cabling), _now(other, hosts, cabling)
+        state = plug if plug == other_plug and plug.startswith("it ") else f"{plug}, {port(other)}: {other_plug}"
+        if end in cabling.silent and other in cabling.silent:
             state = "both have a link and hear nobody, so whether this cable is there is not known"
-        texts.append(f"{port(one)} belongs into {port(other)} ({state})")
+        texts.append(f"{port(end)} belongs into {port(other)} ({state})")
     return texts
 
 
@@ -494,11 +494,11 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
         link that leads to nobody of the group; each by its two ends, host and cage
     """
     repair = repair_of(hosts, cabling)
-    there = set(cabling.links.pairs)
+    present = set(cabling.links.pairs)
     cables, missing, ends = set(), set(), set()
     if repair:
-        wanted = ring_of(repair.order)
-        cables, missing = there - wanted, wanted - there
+        expected = ring_of(repair.order)
+        cables, missing = present - expected, expected - present
         ends = {end for pair in missing for end in pair} & {*cabling.links.strangers, *cabling.silent}
     elif cabling.topology == "ring":
         cables = {frozenset(segment) for segment in _one_sided(cabling)}
@@ -508,7 +508,7 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
         cables, ends = _own_alone(cabling), {*cabling.silent, *cabling.links.strangers}
     pairs = {"cables": cables, "missing": missing}
     return {
-        **{name: sorted([list(end) for end in sorted(pair)] for pair in found) for name, found in pairs.items()},
+        **{name: sorted([list(end) for end in sorted(pair)] for pair in plugged) for name, plugged in pairs.items()},
         "ends": [list(end) for end in sorted(ends)],
     }
 

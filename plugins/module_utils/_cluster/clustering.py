@@ -186,7 +186,7 @@ class Span:
 
 
 def read_clusters(
-    given: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
+    host_variables: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Cluster], list[str]]:
     """Read the clusters of all hosts.
 
@@ -194,8 +194,8 @@ def read_clusters(
     Returns the clusters by name, and everything that is wrong with them.
     """
     messages: list[str] = []
-    found: dict[str, Cluster] = {}
-    for host, body in given.items():
+    clusters: dict[str, Cluster] = {}
+    for host, body in host_variables.items():
         if not body:
             continue
         name = body.get("name")
@@ -206,26 +206,26 @@ def read_clusters(
                 f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory that holds the "
                 f"cluster's hosts{hint}"
             )
-        elif name not in found:
-            found[name], wrong = _read_cluster(name, body, list(groups[name]), given)
+        elif name not in clusters:
+            clusters[name], wrong = _read_cluster(name, body, list(groups[name]), host_variables)
             messages += wrong
         if isinstance(name, str) and name in groups and host not in groups[name]:
             messages.append(
                 f"host {host}, spark_cluster: its name is {name}, a group that this host is not in. "
                 "Set spark_cluster in the variables of the group."
             )
-    return found, messages
+    return clusters, messages
 
 
 def _read_cluster(
-    name: str, body: Mapping[str, Any], hosts: list[str], given: Mapping[str, Mapping[str, Any]]
+    name: str, body: Mapping[str, Any], hosts: list[str], host_variables: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Cluster, list[str]]:
     problems = validation.Problems(f"cluster {name}")
     settings = schema.filled(problems, body, CLUSTER_KEYS)
     for host in hosts:
-        if host not in given:
+        if host not in host_variables:
             problems.add(f"host {host} of the group is not in the group of the Sparks.")
-        elif given[host] != body:
+        elif host_variables[host] != body:
             problems.add(
                 f"spark_cluster of host {host} differs from that of the others. Set it once, in the variables of the group."
             )
@@ -251,17 +251,17 @@ def _read_cluster(
     return cluster, problems.messages
 
 
-def _read_fabric(problems: validation.Problems, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_fabric(problems: validation.Problems, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the network that were written; what is wrong goes to C(problems)."""
-    settings = schema.read(problems, given, FABRIC_KEYS, "fabric.")
+    settings = schema.read(problems, content, FABRIC_KEYS, "fabric.")
     wrong = plain_data.misfits(settings, FABRIC_FORM, "fabric")
     wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
     problems.messages += [f"{problems.where}, {text}." for text in wrong]
     return settings
 
 
-def _settings(given: Mapping[str, Any]) -> fabric_layout.Settings:
-    chosen = {each.name: given[each.name] for each in fields(fabric_layout.Settings) if each.name in given}
+def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
+    chosen = {field.name: content[field.name] for field in fields(fabric_layout.Settings) if field.name in content}
     if "subnets" in chosen:
         chosen["subnets"] = tuple(chosen["subnets"])
     return fabric_layout.Settings(**chosen)
@@ -307,23 +307,27 @@ def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict
     paired = topology == "ring" and len(hosts) == 2 and bool(rails)
     if topology != "ring":
         rails = list(planned["rails"])
-    found = {}
+    parts = {}
     for host in hosts:
-        own = planned["hosts"][host]
-        active = str(own["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
-        mine = [each for each in own["rails"] if each["name"] in {rail["name"] for rail in rails}]
+        host_plan = planned["hosts"][host]
+        active = str(host_plan["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
+        mine = [
+            rail_entry for rail_entry in host_plan["rails"] if rail_entry["name"] in {rail["name"] for rail in rails}
+        ]
         place = Place(
-            own["netdev"], own["address"], tuple(str(each["rdma"]) for each in mine if each["rdma"] in active)
+            host_plan["netdev"],
+            host_plan["address"],
+            tuple(str(rail_entry["rdma"]) for rail_entry in mine if rail_entry["rdma"] in active),
         )
-        if paired and own["address"]:
+        if paired and host_plan["address"]:
             place = replace(place, netdev=mine[0]["netdev"], address=str(mine[0]["address"]).partition("/")[0])
-        found[host] = {
-            **own,
+        parts[host] = {
+            **host_plan,
             "netdev": place.netdev,
             "address": place.address,
             "environment": engine_env.environment(place, "direct" if paired else topology, len(hosts)),
         }
-    return {**planned, "topology": "direct" if paired else topology, "rails": rails, "hosts": found}
+    return {**planned, "topology": "direct" if paired else topology, "rails": rails, "hosts": parts}
 
 
 def plan_fabric(
@@ -366,9 +370,11 @@ def choose_executor(
     :param ray: whether Ray is in it, None where that is not known
     :returns: C(ray) or C(mp), and why
     """
-    known = versions.parse_version(version or "")
+    parsed_version = versions.parse_version(version or "")
     options = probe.get("options") or []
-    without = (known is not None and known < versions.version("0.11.1")) or (bool(options) and "nnodes" not in options)
+    without = (parsed_version is not None and parsed_version < versions.version("0.11.1")) or (
+        bool(options) and "nnodes" not in options
+    )
     if cluster.executor != "auto":
         return cluster.executor, "as spark_cluster says"
     if without:
@@ -391,8 +397,8 @@ def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, A
         return bool(probe.get("ray"))
     if entry and entry.get("ray") is not None:
         return bool(entry["ray"])
-    known = versions.parse_version(version or "")
-    return known is not None and known < versions.version("0.18.0")
+    parsed_version = versions.parse_version(version or "")
+    return parsed_version is not None and parsed_version < versions.version("0.18.0")
 
 
 def check_service(
@@ -416,11 +422,11 @@ def check_service(
         messages.append(
             f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
         )
-    others = sorted(
+    further = sorted(
         option for option in args if option.startswith("data-parallel-") and option not in (REPLICAS, *OWNED_ARGS)
     )
-    if others:
-        named = "', '".join(others)
+    if further:
+        named = "', '".join(further)
         messages.append(
             f"{where}: args names '{named}'. Replicas of a cluster are those of data-parallel-size, by vLLM's own executor, and the head gives "
             "each its requests; another backend or balancer is not planned. Take it out, or serve the model on each Spark (spark_services) "
@@ -437,8 +443,8 @@ def replicas_of(args: Mapping[str, Any]) -> int:
     :param args: of its launch, without dashes
     :returns: C(data-parallel-size) as vLLM reads it; 1 where it is left out or no whole number, which is refused elsewhere
     """
-    found = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 1 else 1
+    copies = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
+    return copies if isinstance(copies, int) and not isinstance(copies, bool) and copies > 1 else 1
 
 
 def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
@@ -459,11 +465,11 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
             f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray places replicas where it finds GPUs, so which host "
             "has which rank is not known before they run. Take executor: mp and an image with vLLM 0.11.1 or newer."
         ]
-    whole = _whole_split(cluster.size, args)
-    ranks = whole["tensor-parallel-size"] * whole["pipeline-parallel-size"]
+    split = _whole_split(cluster.size, args)
+    ranks = split["tensor-parallel-size"] * split["pipeline-parallel-size"]
     if copies * ranks == cluster.size:
         return []
-    each = "" if ranks == 1 else f" of {ranks} GPUs each"
+    size_note = "" if ranks == 1 else f" of {ranks} GPUs each"
     fits = cluster.size // copies
     fix = (
         f"Make tensor-parallel-size x pipeline-parallel-size {fits}"
@@ -471,7 +477,7 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
         else f"Make data-parallel-size x tensor-parallel-size x pipeline-parallel-size {cluster.size}"
     )
     return [
-        f"{where}: data-parallel-size {copies} is {copies} replicas{each}, {copies * ranks} Sparks in all; it spans {cluster.size}. {fix}, or "
+        f"{where}: data-parallel-size {copies} is {copies} replicas{size_note}, {copies * ranks} Sparks in all; it spans {cluster.size}. {fix}, or "
         f"name {copies * ranks} hosts in 'hosts'."
     ]
 
@@ -480,10 +486,10 @@ def _whole_split(size: int, args: Mapping[str, Any]) -> dict[str, int]:
     """Return how the model of each replica is split: as the launch says, else by tensors over the hosts that a replica has. size: hosts."""
     copies = replicas_of(args)
     read = launch.parse(args).args
-    said = {key: read.get(key) for key in ("tensor-parallel-size", "pipeline-parallel-size")}
-    if all(value is None for value in said.values()):
+    sizes = {key: read.get(key) for key in ("tensor-parallel-size", "pipeline-parallel-size")}
+    if all(value is None for value in sizes.values()):
         return {"tensor-parallel-size": max(size // copies, 1), "pipeline-parallel-size": 1}
-    return {key: value if isinstance(value, int) and value > 0 else 1 for key, value in said.items()}
+    return {key: value if isinstance(value, int) and value > 0 else 1 for key, value in sizes.items()}
 
 
 def span_of(
@@ -559,17 +565,17 @@ def spanning_args(
     :param position: of the service in the cluster, from 0, which its ports follow from
     :returns: those of the rank
     """
-    found = dict(args)
-    whole = _whole_split(size, args)
-    if "tensor-parallel-size" not in found and "pipeline-parallel-size" not in found:
-        found["tensor-parallel-size"] = whole["tensor-parallel-size"]
-    found["distributed-executor-backend"] = executor
+    result = dict(args)
+    split = _whole_split(size, args)
+    if "tensor-parallel-size" not in result and "pipeline-parallel-size" not in result:
+        result["tensor-parallel-size"] = split["tensor-parallel-size"]
+    result["distributed-executor-backend"] = executor
     if executor != "mp":
-        return found
+        return result
     copies = replicas_of(args)
     spread = {"nnodes": size, "node-rank": rank, "master-addr": head, "master-port": MASTER_PORT + position}
     if copies > 1:
-        found.update(
+        result.update(
             {
                 "data-parallel-size-local": 1,
                 "data-parallel-address": head,
@@ -577,23 +583,23 @@ def spanning_args(
             }
         )
         if rank:
-            found.pop("api-server-count", None)
+            result.pop("api-server-count", None)
         else:
             # vLLM's own choice is one process for each replica, all on the head, whose memory they share with its engine.
-            found.setdefault("api-server-count", 1)
-    if copies == 1 or whole["tensor-parallel-size"] * whole["pipeline-parallel-size"] > 1:
-        found.update(spread)  # vLLM works out which replica a node belongs to
+            result.setdefault("api-server-count", 1)
+    if copies == 1 or split["tensor-parallel-size"] * split["pipeline-parallel-size"] > 1:
+        result.update(spread)  # vLLM works out which replica a node belongs to
     elif rank:
-        found["data-parallel-start-rank"] = rank
+        result["data-parallel-start-rank"] = rank
     if rank:
-        found["headless"] = True
-    return found
+        result["headless"] = True
+    return result
 
 
 def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
     """The address of a host on the fabric; its name as long as that is not known."""
-    own = ((planned or {}).get("hosts") or {}).get(host) or {}
-    return str(own.get("address") or host)
+    host_plan = ((planned or {}).get("hosts") or {}).get(host) or {}
+    return str(host_plan.get("address") or host)
 
 
 def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
@@ -609,7 +615,7 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
     if not links:
         return []
     interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
-    known = {
+    names_by_kind = {
         "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
         "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
     }
@@ -620,16 +626,16 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
             continue
         names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
         # NCCL takes a name for the beginning of one, unless it is written with an equals sign.
-        strange = [name for name in names if not any(each.startswith(name) for each in known[kind])]
+        strange = [name for name in names if not any(present.startswith(name) for present in names_by_kind[kind])]
         if strange:
-            what = "network interface" if kind == "netdev" else "RDMA device"
+            noun = "network interface" if kind == "netdev" else "RDMA device"
             findings.append(
                 Finding(
                     rule="cluster.interface",
                     severity="error",
                     service=name,
-                    message=f"env {variable} is {value}, but {host} has no {what} {', '.join(strange)}; it has "
-                    f"{', '.join(dict.fromkeys(known[kind])) or 'none'}.",
+                    message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(strange)}; it has "
+                    f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
                     fix=f"Take {variable} out of env: each host is given what its own cable is on.",
                     basis="measured",
                 )
@@ -645,19 +651,19 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
     :param images: host to C(image) of the planned service
     :returns: one finding, or none
     """
-    for key, what in (("digest", "digest"), ("id", "image id")):
-        known = {host: image[key] for host, image in images.items() if image.get(key)}
-        if len(known) == len(images) and len(set(known.values())) == 1:
+    for key, noun in (("digest", "digest"), ("id", "image id")):
+        by_host = {host: image[key] for host, image in images.items() if image.get(key)}
+        if len(by_host) == len(images) and len(set(by_host.values())) == 1:
             return []
-        if len(known) > 1 and len(set(known.values())) > 1 and key == "id":
+        if len(by_host) > 1 and len(set(by_host.values())) > 1 and key == "id":
             ref = next(iter(images.values()))["ref"]
-            listed = ", ".join(f"{host} {value}" for host, value in sorted(known.items()))
+            listed = ", ".join(f"{host} {value}" for host, value in sorted(by_host.items()))
             return [
                 Finding(
                     rule="cluster.image",
                     severity="error",
                     service=name,
-                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {what} {listed}. Ranks of "
+                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {noun} {listed}. Ranks of "
                     "different images disagree on what they send each other, and hang.",
                     fix=f"Remove it where it is old (docker rmi {ref}) and run again, or name the image by its digest.",
                     source="eugr/spark-vllm-docker and sparkrun refuse it, too",
@@ -675,10 +681,10 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
     findings: list[Finding] = []
     seen: dict[str, tuple[str, str]] = {}
     for name, network in networks.items():
-        for host, own in ((network or {}).get("hosts") or {}).items():
-            address = str(own.get("address") or "")
+        for host, host_plan in ((network or {}).get("hosts") or {}).items():
+            address = str(host_plan.get("address") or "")
             other = seen.setdefault(address, (name, host)) if address else (name, host)
-            switched = "switch" in {(networks[each] or {}).get("topology") for each in (name, other[0])}
+            switched = "switch" in {(networks[network_name] or {}).get("topology") for network_name in (name, other[0])}
             if other[0] != name and switched:
                 findings.append(
                     Finding(

@@ -69,8 +69,8 @@ def plan(
     :returns: the variables of the role firewall, None where it has nothing to close, and findings
     """
     where = f"host {host}"
-    exposed = [each for each in listening if sockets.is_exposed(each["address"])]
-    closed = [each for each in exposed if sockets.KINDS[each["kind"]].closed]
+    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
+    closed = [socket for socket in exposed if sockets.KINDS[socket["kind"]].closed]
     if not settings["spark_firewall"]:
         return None, _switched_off(where, closed, cluster_ports)
     named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
@@ -78,14 +78,14 @@ def plan(
         return None, findings
     who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
     unknown: dict[str, list[str]] = {}
-    for each in closed:
-        admitted = who.setdefault(each["port"], set())
+    for socket in closed:
+        admitted = who.setdefault(socket["port"], set())
         admitted.update(named)
-        for caller in each["callers"]:
-            found = sockets.addresses(caller, hosts, resolve)
-            admitted.update(found)
-            if not found:
-                unknown.setdefault(caller, []).append(each["service"])
+        for caller in socket["callers"]:
+            sources = sockets.addresses(caller, hosts, resolve)
+            admitted.update(sources)
+            if not sources:
+                unknown.setdefault(caller, []).append(socket["service"])
     findings += [
         _unknown_address(where, caller, services, hosts, caller in unasked)
         for caller, services in sorted(unknown.items())
@@ -129,12 +129,12 @@ def _named(
     where: str, entries: Sequence[str], hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]
 ) -> tuple[list[str], list[Finding]]:
     """Return the addresses that C(spark_allow_from) names, and what is wrong with it."""
-    found: list[str] = []
+    networks: list[str] = []
     findings: list[Finding] = []
     for entry in entries:
-        these = sockets.addresses(str(entry), hosts, resolve)
-        found += these
-        if not these:
+        resolved = sockets.addresses(str(entry), hosts, resolve)
+        networks += resolved
+        if not resolved:
             findings.append(
                 Finding(
                     "firewall.address",
@@ -144,7 +144,7 @@ def _named(
                     fix="Write its address, or a network such as 192.168.1.0/24.",
                 )
             )
-    wide = [each for each in found if ipaddress.ip_network(each).prefixlen == 0]
+    wide = [network for network in networks if ipaddress.ip_network(network).prefixlen == 0]
     if wide:
         findings.append(
             Finding(
@@ -155,12 +155,12 @@ def _named(
                 fix="Name the hosts or networks that have to reach them.",
             )
         )
-    return found, findings
+    return networks, findings
 
 
 def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Sequence[int]) -> list[Finding]:
     """Say what anybody reaches on a host whose firewall is switched off."""
-    listed = ", ".join(f"{each['service']} on {each['address']}:{each['port']}" for each in open_)
+    listed = ", ".join(f"{socket['service']} on {socket['address']}:{socket['port']}" for socket in open_)
     if not open_ and not cluster_ports:
         return []
     also = "Ray's and torch's random ports" if cluster_ports else ""

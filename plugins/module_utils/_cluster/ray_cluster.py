@@ -167,15 +167,15 @@ def carry_over(per_host: Iterable[str]) -> dict[str, str]:
 
 def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return the section C(ray) of M(dgxspark.vllm.spark_info): the nodes of one Ray. Raises BadRequest without its address."""
-    asked = request.params["ray"]
-    if not asked:
+    containers = request.params["ray"]
+    if not containers:
         raise BadRequest("ray: its container and address are needed to ask for its nodes")
     try:
-        ray_nodes.split_address(asked["address"])
+        ray_nodes.split_address(containers["address"])
     except ValueError as error:
         raise BadRequest(f"ray.address: {error}") from error
-    rc, out, err = view.long_question(ask_argv(asked["container"], asked["address"]), ASK_SECONDS)
-    return read_answer(asked["container"], rc, out, err)
+    rc, out, err = view.long_question(ask_argv(containers["container"], containers["address"]), ASK_SECONDS)
+    return read_answer(containers["container"], rc, out, err)
 
 
 def ask_argv(container: str, address: str) -> list[str]:
@@ -196,16 +196,16 @@ def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:
     """
     for line in reversed(out.splitlines()):
         try:
-            found = parse_json(line, "the answer of Ray")
-            nodes, error = list(found["nodes"]), str(found["error"])
+            answer = parse_json(line, "the answer of Ray")
+            nodes, error = list(answer["nodes"]), str(answer["error"])
         except (ValueError, KeyError, TypeError):
             continue
         answered = bool(nodes)
         return {
             "answered": answered,
             "nodes": nodes,
-            "gpus": found["gpus"],
-            "ray": found["ray"] or None,
+            "gpus": answer["gpus"],
+            "ray": answer["ray"] or None,
             "error": error,
         }
     words = err.strip().splitlines()

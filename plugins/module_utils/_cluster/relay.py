@@ -32,8 +32,8 @@ def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
     netdevs = (document.get("network") or {}).get("ethernets") or {}
     return [
         {"to": route["to"], "via": route["via"], "dev": name}
-        for name, own in netdevs.items()
-        for route in own.get("routes") or []
+        for name, netdev in netdevs.items()
+        for route in netdev.get("routes") or []
     ]
 
 
@@ -47,28 +47,28 @@ def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence
     """
     rc, out, err = run(argv)
     if rc not in (0, *no):
-        said = " ".join((err or out).split()) or f"exit code {rc}"
+        message = " ".join((err or out).split()) or f"exit code {rc}"
         program = argv[0].rpartition("/")[2]
-        raise NoAnswer(program, f"{program} failed: {said}")
+        raise NoAnswer(program, f"{program} failed: {message}")
     return rc, out
 
 
-def lost_routes(run: Callable[..., tuple[int, str, str]], wanted: Sequence[Mapping[str, str]]) -> list[str]:
+def lost_routes(run: Callable[..., tuple[int, str, str]], routes: Sequence[Mapping[str, str]]) -> list[str]:
     """Say which routes the kernel has not.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param wanted: of C(routes_of)
+    :param routes: of C(routes_of)
     :returns: what is wrong
     :raises NoAnswer: where the routes cannot be seen
     """
-    if not wanted:
+    if not routes:
         return []
     shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, ROUTES)[1], re.MULTILINE)
-    there = {_route(*each) for each in shown if each[0] != "default"}
+    present = {_route(*entry) for entry in shown if entry[0] != "default"}
     return [
-        f"there is no route to {each['to']} via {each['via']} on {each['dev']}"
-        for each in wanted
-        if _route(each["to"], each["via"], each["dev"]) not in there
+        f"there is no route to {entry['to']} via {entry['via']} on {entry['dev']}"
+        for entry in routes
+        if _route(entry["to"], entry["via"], entry["dev"]) not in present
     ]
 
 

@@ -114,7 +114,9 @@ ASKERS = ("gateway", "monitoring", "fleet_monitor", "clients")
 
 def askers(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the hosts that ask others for something, of all of them: few of a fleet."""
-    return {host: wanted for host, wanted in sorted(settings.items()) if any(wanted.get(name) for name in ASKERS)}
+    return {
+        host: variables for host, variables in sorted(settings.items()) if any(variables.get(name) for name in ASKERS)
+    }
 
 
 def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -126,22 +128,22 @@ def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, 
     :param settings: of C(askers)
     :returns: host to reason
     """
-    found: dict[str, str] = {}
-    for other, wanted in settings.items():
+    sources: dict[str, str] = {}
+    for other, variables in settings.items():
         if other == host:
             continue
-        if wanted.get("clients") and kind in ("asr", "tts"):
-            page = wanted["clients"].get("open_webui") or {}
+        if variables.get("clients") and kind in ("asr", "tts"):
+            page = variables["clients"].get("open_webui") or {}
             if page.get("speech"):
-                found[other] = "clients"
-        monitor = wanted.get("fleet_monitor")
+                sources[other] = "clients"
+        monitor = variables.get("fleet_monitor")
         if monitor and not {key, key.rpartition("/")[2], host} & set(monitor.get("leave_out") or ()):
-            found[other] = "fleet_monitor"
-        if wanted.get("monitoring") and kind == "engine":
-            found[other] = "monitoring"
-        if wanted.get("gateway") and _serves(wanted["gateway"], key):
-            found[other] = "gateway"
-    return found
+            sources[other] = "fleet_monitor"
+        if variables.get("monitoring") and kind == "engine":
+            sources[other] = "monitoring"
+        if variables.get("gateway") and _serves(variables["gateway"], key):
+            sources[other] = "gateway"
+    return sources
 
 
 def _serves(gateway: Mapping[str, Any], key: str) -> bool:
@@ -156,8 +158,8 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the other hosts that ask the exporters of C(host): by their Prometheus, or for the status page."""
     return sorted(
         other
-        for other, wanted in settings.items()
-        if other != host and (wanted.get("monitoring") or (wanted.get("fleet_monitor") or {}).get("page_port"))
+        for other, variables in settings.items()
+        if other != host and (variables.get("monitoring") or (variables.get("fleet_monitor") or {}).get("page_port"))
     )
 
 
@@ -167,19 +169,19 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def of_host(
     host: str,
     made: Mapping[str, Any],
-    known: Sequence[Endpoint],
+    endpoints: Sequence[Endpoint],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> list[Socket]:
     """Return what listens on a host once the plan is carried out.
 
     :param host: its name
     :param made: by role, as C(addons.plan) returns it
-    :param known: the endpoints of this host
+    :param endpoints: the endpoints of this host
     :param settings: of C(askers)
     :returns: sockets
     """
     return [
-        *_of_endpoints(host, known, settings),
+        *_of_endpoints(host, endpoints, settings),
         *_of_exporters(host, made.get("exporters") or {}, settings),
         *_of_front_ends(made),
     ]
@@ -197,13 +199,17 @@ def _socket(service: str, kind: str, address: str, port: int, key: bool, who: It
     }
 
 
-def _of_endpoints(host: str, known: Sequence[Endpoint], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
+def _of_endpoints(
+    host: str, endpoints: Sequence[Endpoint], settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Socket]:
     """Engines, speech servers and Ollama of a host."""
-    for each in known:
-        if each["kind"] != "external":
-            kind = "engine" if each["kind"] == "vllm" else each["kind"]
-            who = callers(each["key"], kind, host, settings)
-            yield _socket(each["service"], kind, each["listen"], each["port"], bool(each["api_key_file"]), who)
+    for endpoint in endpoints:
+        if endpoint["kind"] != "external":
+            kind = "engine" if endpoint["kind"] == "vllm" else endpoint["kind"]
+            who = callers(endpoint["key"], kind, host, settings)
+            yield _socket(
+                endpoint["service"], kind, endpoint["listen"], endpoint["port"], bool(endpoint["api_key_file"]), who
+            )
 
 
 def _of_exporters(
@@ -230,8 +236,8 @@ def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
             "alertmanager": watching["alertmanager"],
             "grafana": watching["grafana"] != "none",
         }
-        for kind, there in runs.items():
-            if there:
+        for kind, front_end in runs.items():
+            if front_end:
                 yield _socket(kind, kind, watching["listen"], watching[f"{kind}_port"], kind == "grafana")
     page = (made.get("fleet_monitor") or {}).get("page")
     if page:
@@ -260,8 +266,8 @@ def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[
             network = as_network(name.rstrip("."))
         except ValueError:
             continue  # what Ansible connects to may be more than an address, as user@host is
-        found = [network] if network else [each for each in map(as_network, resolve(name)) if each]
-        usable = [each for each in found if not ipaddress.ip_network(each).is_loopback]
+        networks = [network] if network else [resolved for resolved in map(as_network, resolve(name)) if resolved]
+        usable = [resolved for resolved in networks if not ipaddress.ip_network(resolved).is_loopback]
         if usable:
             return sorted(set(usable))
     return []
@@ -283,23 +289,25 @@ def as_network(text: str) -> str | None:
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
 
-def _within(one: Network, other: Network) -> bool:
+def _within(inner: Network, outer: Network) -> bool:
     """Tell whether a network lies in another of the same version."""
-    return int(other.network_address) <= int(one.network_address) and int(one.broadcast_address) <= int(
-        other.broadcast_address
+    return int(outer.network_address) <= int(inner.network_address) and int(inner.broadcast_address) <= int(
+        outer.broadcast_address
     )
 
 
 def collapsed(networks: Iterable[str]) -> list[str]:
     """Return networks without those that lie in others, as nftables wants them; IPv4 first."""
-    parsed = {ipaddress.ip_network(each) for each in networks}
+    parsed = {ipaddress.ip_network(network) for network in networks}
     outer = [
-        each
-        for each in parsed
-        if not any(each != other and each.version == other.version and _within(each, other) for other in parsed)
+        network
+        for network in parsed
+        if not any(
+            network != other and network.version == other.version and _within(network, other) for other in parsed
+        )
     ]
-    outer.sort(key=lambda each: (each.version, int(each.network_address)))
-    return [str(as_network(str(each))) for each in outer]
+    outer.sort(key=lambda network: (network.version, int(network.network_address)))
+    return [str(as_network(str(network))) for network in outer]
 
 
 # --- what vLLM answers without its key ----------------------------------------------------------------------------
@@ -320,21 +328,23 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     :param args: of the engine, which add paths too
     :returns: paths, sorted
     """
-    wanted = versions.parse_version(version) if version else None
-    if wanted is None:
+    parsed_version = versions.parse_version(version) if version else None
+    if parsed_version is None:
         return None
-    prefixes = tuple(name for name, span in catalogue.names("guarded_prefixes").items() if span.has(wanted) is True)
+    prefixes = tuple(
+        name for name, span in catalogue.names("guarded_prefixes").items() if span.has(parsed_version) is True
+    )
     if not prefixes:
         return None
     dev = str(env.get("VLLM_SERVER_DEV_MODE") or "0") not in ("", "0")
-    found = [] if args.get("disable-fastapi-docs") else list(BUILT_IN)
+    paths = [] if args.get("disable-fastapi-docs") else list(BUILT_IN)
     for path, item in catalogue.items("http_paths").items():
-        kinds = {kind for kind, span in item.kinds if span.has(wanted) is not False}
-        if item.span.has(wanted) is False or path.startswith(prefixes):
+        kinds = {kind for kind, span in item.kinds if span.has(parsed_version) is not False}
+        if item.span.has(parsed_version) is False or path.startswith(prefixes):
             continue
         if "always" in kinds or ("dev" in kinds and dev) or ("option" in kinds and _added(path, args)):
-            found.append(path)
-    return sorted(set(found))
+            paths.append(path)
+    return sorted(set(paths))
 
 
 OPTIONS = {

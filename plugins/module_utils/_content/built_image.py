@@ -45,19 +45,19 @@ def problems(ref: str, steps: Any) -> list[str]:
         return [
             f"'dockerfile' of an image must be a text of at most {MOST_CHARACTERS} characters, without control characters."
         ]
-    found = []
+    messages = []
     if not re.search(r"@sha256:[0-9a-f]{64}$", ref):
-        found.append(
+        messages.append(
             f"'dockerfile' needs an image that is pinned by its digest, NAME@sha256:...; '{ref}' can become another one. "
             "docker buildx imagetools inspect prints it."
         )
     if re.match(r"\s*#\s*(?:syntax|escape|check)\s*=", steps):
-        found.append(
+        messages.append(
             "'dockerfile' begins with a directive of the parser (# syntax=, # escape=), which is not read here."
         )
     for number, line in _instructions(steps):
-        found += [f"'dockerfile', line {number}: {text}" for text in _wrong(line)]
-    return found
+        messages += [f"'dockerfile', line {number}: {text}" for text in _wrong(line)]
+    return messages
 
 
 def _instructions(steps: str) -> Iterator[tuple[int, str]]:
@@ -84,24 +84,26 @@ def _instructions(steps: str) -> Iterator[tuple[int, str]]:
 
 def _wrong(line: str) -> list[str]:
     """Return what is wrong with one instruction."""
-    word, _space, rest = line.partition(" ")
+    word, _space, arguments = line.partition(" ")
     name = word.upper()
     if name not in INSTRUCTIONS:
         why = _OTHERS.get(name, f"it may have {', '.join(INSTRUCTIONS)}")
         return [f"{word} may not stand here: {why}."]
-    found = []
+    messages = []
     if line.endswith(" <<"):
-        found.append("its here-document is not closed.")
-    if name == "COPY" and not _HEREDOC.search(rest):
-        found.append("COPY needs a here-document (COPY <<EOF PATH): nothing but this text goes into the build.")
-    if name in ("RUN", "COPY") and re.match(r"--(?!chmod=|chown=)", rest.strip()):
-        found.append(f"{name} may have no option but --chmod and --chown.")
-    given = dict(part.partition("=")[::2] for part in rest.split() if "=" in part) if name in ("ARG", "ENV") else {}
-    if plain_secrets.in_environment(given) or redaction.holds_secret(line):
-        found.append(
+        messages.append("its here-document is not closed.")
+    if name == "COPY" and not _HEREDOC.search(arguments):
+        messages.append("COPY needs a here-document (COPY <<EOF PATH): nothing but this text goes into the build.")
+    if name in ("RUN", "COPY") and re.match(r"--(?!chmod=|chown=)", arguments.strip()):
+        messages.append(f"{name} may have no option but --chmod and --chown.")
+    assigned = (
+        dict(part.partition("=")[::2] for part in arguments.split() if "=" in part) if name in ("ARG", "ENV") else {}
+    )
+    if plain_secrets.in_environment(assigned) or redaction.holds_secret(line):
+        messages.append(
             "it holds a secret, which everybody who may run docker history would see; name its file under 'secrets'."
         )
-    return found
+    return messages
 
 
 def planned(ref: str, base: str, steps: str) -> dict[str, str]:

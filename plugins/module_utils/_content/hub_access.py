@@ -83,7 +83,7 @@ def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, 
     page = page_of(endpoint, repo)
     token = f"the token of {token_file}" if token_file else "a token"
     name_it = "name a file with a token in spark_hf_token_file"
-    said = {
+    sentences = {
         "gated": (
             "its licence has to be accepted, and no token was given",
             f"Accept it on {page}, make a read token on the hub, and {name_it}.",
@@ -105,7 +105,7 @@ def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, 
         ),
         "revision": (f"it has no revision {revision}", "Correct model.revision: a commit, tag or branch of that page."),
     }
-    why, fix = said.get(
+    why, fix = sentences.get(
         meaning, (f"the hub answered {status}", "Try again later, or set spark_hf_endpoint to a mirror.")
     )
     return f"{repo}@{revision}: {why}.", fix

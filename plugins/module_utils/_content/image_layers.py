@@ -37,7 +37,7 @@ def read(text: str) -> list[str]:
     layers = parse_json(text, "docker image inspect")
     if layers is None:  # an image without any
         return []
-    if not isinstance(layers, list) or not all(isinstance(each, str) and LAYER.fullmatch(each) for each in layers):
+    if not isinstance(layers, list) or not all(isinstance(layer, str) and LAYER.fullmatch(layer) for layer in layers):
         raise ValueError("no list of layers")
     return layers
 
@@ -56,40 +56,40 @@ def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
     ids = sorted(set(printed(["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]).split()))
     if not ids:
         return []
-    said = printed(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *ids])
-    return [read(line) for line in said.splitlines()]
+    output = printed(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *ids])
+    return [read(line) for line in output.splitlines()]
 
 
-def shared(wanted: Sequence[str], others: Iterable[Sequence[str]]) -> list[str]:
+def shared(layers: Sequence[str], present_images: Iterable[Sequence[str]]) -> list[str]:
     """Return the layers of an image that need not be sent to a host.
 
     Docker finds a layer by itself and all below it. One that comes again higher up has to be sent: it lies in the archive once.
 
-    :param wanted: layers of the image, the lowest first
-    :param others: those of each image that the host has
+    :param layers: layers of the image, the lowest first
+    :param present_images: those of each image that the host has
     :returns: what can be left out, the lowest first
     """
-    known = max((_alike(wanted, other) for other in others), default=0)
-    sent = set(wanted[known:])
-    return [layer for layer in dict.fromkeys(wanted[:known]) if layer not in sent]
+    count = max((_alike(layers, other) for other in present_images), default=0)
+    sent = set(layers[count:])
+    return [layer for layer in dict.fromkeys(layers[:count]) if layer not in sent]
 
 
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    return sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+def _alike(layers: Sequence[str], present_layers: Sequence[str]) -> int:
+    return sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(layers, present_layers)))
 
 
-def stored_as(wanted: Sequence[str], left_out: Iterable[str]) -> list[str]:
+def stored_as(layers: Sequence[str], left_out: Iterable[str]) -> list[str]:
     """Return the names that archives have for layers: their own digests from Docker 25 on, those of its first image format before.
 
-    :param wanted: all layers of the image, the lowest first
+    :param layers: all layers of the image, the lowest first
     :param left_out: those to name
     :returns: 64 hexadecimal digits each
     """
     unsent = set(left_out)
-    names = [layer.partition(":")[2] for layer in wanted if layer in unsent]
+    names = [layer.partition(":")[2] for layer in layers if layer in unsent]
     config = json.dumps(NO_CONFIG, separators=(",", ":"))
     chain = parent = ""
-    for layer in wanted[:-1]:  # the last one is named by all settings of the image
+    for layer in layers[:-1]:  # the last one is named by all settings of the image
         chain = _digest(f"{chain} {layer}") if chain else layer
         below = f',"parent":"{parent}"' if parent else ""
         parent = _digest(

@@ -32,7 +32,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     if params["probe_timeout"] < 1:
         raise BadRequest(f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
     try:
-        images = found(view.run, params["images"])
+        images = look_up(view.run, params["images"])
     except (Unknown, NoAnswer) as reason:
         if view.docker_is_down():
             raise Explained(str(reason)) from reason
@@ -44,7 +44,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     return images
 
 
-def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
+def look_up(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the images as Docker describes them, by one call for all.
 
     :param run: runs docker

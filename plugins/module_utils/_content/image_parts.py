@@ -74,10 +74,14 @@ class Splitter(ArchiveGuard):
     """
 
     def __init__(
-        self, names: Sequence[str], diff_ids: Collection[str], known: Collection[str], begin: Callable[[str], Pieces]
+        self,
+        names: Sequence[str],
+        diff_ids: Collection[str],
+        known_layers: Collection[str],
+        begin: Callable[[str], Pieces],
     ) -> None:
         super().__init__(names)
-        self.diff_ids, self.known, self.begin = diff_ids, known, begin
+        self.diff_ids, self.known, self.begin = diff_ids, known_layers, begin
         self.layers: dict[str, int] = {}
         """Bytes of each layer, by name, in the order of the archive."""
         self.into: Pieces | None = None
@@ -86,10 +90,10 @@ class Splitter(ArchiveGuard):
 
     def leaves_out(self, name: str, size: int) -> bool:
         """Take out what is a layer, and large enough."""
-        found = LAYER.fullmatch(name)
-        if not found or size < LEAST:
+        match = LAYER.fullmatch(name)
+        if not match or size < LEAST:
             return False
-        layer = found[1] or found[2]
+        layer = match[1] or match[2]
         if layer in self.layers:
             raise UnexpectedContent(f"the archive has the layer {layer[:12]} twice")
         self.layers[layer] = self.unread = size
@@ -111,11 +115,11 @@ class Splitter(ArchiveGuard):
             return
         into, self.into = self.into, None
         into.close()
-        name, found = list(self.layers)[-1], self.sum.hexdigest()
-        right = found == name if self.name.startswith("blobs/") else f"sha256:{found}" in self.diff_ids
+        name, digest = list(self.layers)[-1], self.sum.hexdigest()
+        right = digest == name if self.name.startswith("blobs/") else f"sha256:{digest}" in self.diff_ids
         if not right:
             raise UnexpectedContent(
-                f"its layer {name[:12]} is damaged on this host: the content has the sha256 {found[:12]}"
+                f"its layer {name[:12]} is damaged on this host: the content has the sha256 {digest[:12]}"
             )
 
 
@@ -155,8 +159,8 @@ def save(
         def end() -> None:
             late.set()
             saving.kill()
-            for each in opened:
-                each.compressing.kill()
+            for pipe in opened:
+                pipe.compressing.kill()
 
         deadline = threading.Timer(seconds, end)
         deadline.daemon = True
@@ -173,12 +177,12 @@ def save(
         finally:
             deadline.cancel()
             saving.kill()
-            for each in opened:
-                each.end()
+            for stream in opened:
+                stream.end()
         if late.is_set():
             raise UnexpectedContent(f"it was not through within {seconds:.0f} s")
         if why or saving.wait():
             errors.seek(0)
-            said = decode_text(errors.read()).strip()
-            raise UnexpectedContent("; ".join(filter(None, [why, said])) or f"exit code {saving.wait()}")
+            message = decode_text(errors.read()).strip()
+            raise UnexpectedContent("; ".join(filter(None, [why, message])) or f"exit code {saving.wait()}")
         return guard.layers

@@ -62,11 +62,11 @@ def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bo
     line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)
     if line is not None:
         try:
-            found = parse_json(line[len(image_probe_program.MARK) :], "the answer of the image")
+            answer = parse_json(line[len(image_probe_program.MARK) :], "the answer of the image")
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return {"error": None, **found}, True
+            answer = None
+        if isinstance(answer, dict):
+            return {"error": None, **answer}, True
     if rc in TIMED_OUT:
         return {"error": f"no answer within {timeout} seconds"}, False
     detail = err.strip().splitlines()[-1] if err.strip() else f"exit code {rc}"

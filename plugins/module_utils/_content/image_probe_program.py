@@ -80,7 +80,7 @@ def read_tree(path: Path) -> ast.Module | None:
 
 def read_options(root: Path) -> list[str]:
     """Return the long options of C(vllm serve) without dashes, as the sources below C(root) declare them."""
-    found: set[str] = set()
+    options: set[str] = set()
     for path in (path for pattern in PARSER_FILES for path in root.glob(pattern)):
         tree = read_tree(path)
         for node in ast.walk(tree) if tree else ():
@@ -88,18 +88,18 @@ def read_options(root: Path) -> list[str]:
                 for word in node.args:
                     value = getattr(word, "value", None)
                     if isinstance(value, str) and value.startswith("--"):
-                        found.add(value[2:].replace("_", "-"))
+                        options.add(value[2:].replace("_", "-"))
             # The front end's options are made in a loop over the fields of a dataclass.
             elif isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
                 for field in node.body:
                     if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                        found.add(field.target.id.replace("_", "-"))
-    return sorted(found)
+                        options.add(field.target.id.replace("_", "-"))
+    return sorted(options)
 
 
 def read_names(root: Path) -> list[str]:
     """Return the environment variables, architectures and parsers that the sources below C(root) know."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name in NAME_FILES:
         tree = read_tree(root / name)
         for node in ast.walk(tree) if tree else ():
@@ -107,17 +107,17 @@ def read_names(root: Path) -> list[str]:
                 for key in node.keys:
                     value = getattr(key, "value", None)
                     if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum():
-                        found.add(value)
-    return sorted(found)
+                        names.add(value)
+    return sorted(names)
 
 
 def versions() -> dict[str, str]:
     """Return the version of every package of C(PACKAGES) that is installed."""
-    found: dict[str, str] = {}
+    packages: dict[str, str] = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            packages[name] = metadata.version(name)
+    return packages
 
 
 def location(package: str) -> Path | None:
@@ -142,7 +142,7 @@ async def output(*argv: str) -> bytes:
 
 def ptxas() -> dict[str, str]:
     """Return C({owner: release}) of the PTX assemblers in the image: kernels are compiled with them at run time."""
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for owner, pattern in PTXAS.items():
         path = pattern.format(triton=location("triton") or "/nonexistent")
         if not os.access(path, os.X_OK):
@@ -153,8 +153,8 @@ def ptxas() -> dict[str, str]:
             continue
         release = text.decode(errors="replace").partition("release ")[2].partition(",")[0].strip()
         if release:
-            found[owner] = release
-    return found
+            by_path[owner] = release
+    return by_path
 
 
 def version_inside(path: Path) -> str | None:
@@ -183,10 +183,10 @@ def nccl(root: str = "/") -> dict[str, str]:
             for entry in (file for file in files if file.name.startswith("libnccl.so")):
                 path = Path(str(entry.locate()))
                 if path.exists():
-                    own = entry.size in (None, path.stat().st_size)
+                    unchanged = entry.size in (None, path.stat().st_size)
                     return {
-                        "library": "pip" if own else "replaced",
-                        "version": metadata.version(package) if own else version_inside(path) or "",
+                        "library": "pip" if unchanged else "replaced",
+                        "version": metadata.version(package) if unchanged else version_inside(path) or "",
                     }
     for folder in LIBRARIES:
         for path in sorted(Path(root, folder).glob("libnccl.so.*.*.*")):
@@ -197,13 +197,13 @@ def nccl(root: str = "/") -> dict[str, str]:
 def caches() -> dict[str, str]:
     """Return C({variable: folder}) of the compile caches that the image brings along with something in them."""
     home = Path(os.environ.get("HOME") or "/root")
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for variable, place in CACHES.items():
         folder = Path(os.environ.get(variable) or home / place)
         with contextlib.suppress(OSError):
             if any(path.is_file() for path in folder.rglob("*")):
-                found[variable] = str(folder)
-    return found
+                folders[variable] = str(folder)
+    return folders
 
 
 def toolkit() -> str | None:
@@ -239,7 +239,7 @@ def main() -> None:
         os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
         words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
         os.execv(other, [other.encode(), *words])
-    found = {
+    answer = {
         "python": sys.version.split()[0],
         "packages": versions(),
         "cuda_toolkit": toolkit(),
@@ -249,4 +249,4 @@ def main() -> None:
         "options": read_options(root) if root else [],
         "names": read_names(root) if root else [],
     }
-    sys.stdout.write(f"{MARK}{json.dumps(found, sort_keys=True)}\n")
+    sys.stdout.write(f"{MARK}{json.dumps(answer, sort_keys=True)}\n")

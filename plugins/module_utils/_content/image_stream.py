@@ -45,7 +45,7 @@ class UnexpectedContent(Exception):
 def full_name(ref: str) -> str:
     """Return a name of an image as Docker keeps it: with its registry, and with a tag unless it has a digest."""
     name, at, digest = ref.partition("@")
-    first, slash, _rest = name.partition("/")
+    first, slash, _path = name.partition("/")
     if not slash or not ("." in first or ":" in first or first == "localhost"):
         name = f"docker.io/{name}" if slash else f"docker.io/library/{name}"
     if at:
@@ -61,8 +61,8 @@ class ArchiveGuard:
     """
 
     def __init__(self, names: Iterable[str], without: Collection[str] = ()) -> None:
-        asked = [name for name in names if name and not name.startswith("sha256:")]
-        self.names = {full_name(name) for name in asked}
+        requested = [name for name in names if name and not name.startswith("sha256:")]
+        self.names = {full_name(name) for name in requested}
         self.tags = {name.rpartition(":")[2] for name in self.names if "@" not in name}
         self.without = without
         self.left_out = False
@@ -183,12 +183,12 @@ class ArchiveGuard:
 
     def _looked(self) -> bytes:
         """Look at the member that was kept; returns what goes on of it now."""
-        kept, self.kept = bytes(self.kept or b""), None
-        self._look(kept[: self.length])
+        content, self.kept = bytes(self.kept or b""), None
+        self._look(content[: self.length])
         if self.name == ".extended":
-            self.held = self.start + kept
+            self.held = self.start + content
             return b""
-        return self.start + kept
+        return self.start + content
 
     def _look(self, content: bytes) -> None:
         """Look at a member that holds names."""
@@ -221,8 +221,8 @@ class ArchiveGuard:
 
 
 def _unasked(unwanted: Sequence[str], names: Collection[str]) -> str:
-    asked = f", not {', '.join(sorted(names))} alone" if names else ", and was to have none"
-    return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{asked}; nothing was loaded"
+    note = f", not {', '.join(sorted(names))} alone" if names else ", and was to have none"
+    return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{note}; nothing was loaded"
 
 
 def _octal(field: bytes) -> int:
@@ -242,9 +242,9 @@ def _text(field: bytes) -> str:
 
 def _extended(content: bytes) -> dict[str, str]:
     """Read the records of an extended header: those that say what the next member is."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     while content:
-        length, space, _rest = content[:20].partition(b" ")
+        length, space, _text = content[:20].partition(b" ")
         if not space or not re.fullmatch(rb"[1-9][0-9]*", length) or int(length) > len(content):
             raise UnexpectedContent("the archive has a broken header")
         record, content = content[len(length) + 1 : int(length)], content[int(length) :]
@@ -252,11 +252,11 @@ def _extended(content: bytes) -> dict[str, str]:
         if not equals or not value.endswith(b"\n"):
             raise UnexpectedContent("the archive has a broken header")
         name, text = key.decode("utf-8", "surrogateescape"), value[:-1].decode("utf-8", "surrogateescape")
-        if name.startswith("GNU.") or name in found or (name == "size" and not re.fullmatch(r"[0-9]{1,15}", text)):
+        if name.startswith("GNU.") or name in fields or (name == "size" and not re.fullmatch(r"[0-9]{1,15}", text)):
             raise UnexpectedContent("the archive has a header that docker save does not write")
         if name in ("path", "linkpath", "size"):
-            found[name] = text
-    return found
+            fields[name] = text
+    return fields
 
 
 def _json(content: bytes, where: str) -> Any:
@@ -358,7 +358,7 @@ def load(
             loading.kill()
         with contextlib.suppress(BrokenPipeError):
             loading.stdin.close()
-        said = decode_text(loading.stdout.read())
+        output = decode_text(loading.stdout.read())
         codes = unpacking.wait(), loading.wait()
         deadline.cancel()
         if late.is_set():
@@ -369,8 +369,8 @@ def load(
         if why:
             raise UnexpectedContent(why)
         if codes[1]:
-            raise UnexpectedContent(said.strip() or f"docker load ended with {codes[1]}")
-    return said
+            raise UnexpectedContent(output.strip() or f"docker load ended with {codes[1]}")
+    return output
 
 
 def _feed(files: Iterable[Path], into: IO[bytes]) -> None:

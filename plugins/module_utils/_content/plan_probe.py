@@ -90,13 +90,13 @@ def relevant(argv: Iterable[str]) -> list[str]:
 
     argv: options by their long names, each value a word of its own or behind C(=), as C(_vllm/launch.py) renders them.
     """
-    found, kept = [], True
+    words, keep = [], True
     for word in argv:
         if word.startswith("--"):
-            kept = not BESIDE.match(word[2:].partition("=")[0].removeprefix("no-"))
-        if kept:
-            found.append(word)
-    return found
+            keep = not BESIDE.match(word[2:].partition("=")[0].removeprefix("no-"))
+        if keep:
+            words.append(word)
+    return words
 
 
 def trusts(argv: Sequence[str]) -> bool:
@@ -112,17 +112,17 @@ def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> lis
     :param where: what they are called in messages
     :returns: messages
     """
-    found = []
+    messages = []
     if "config.json" not in files and "params.json" not in files:
-        found.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")
+        messages.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")
     for name, content in files.items():
         if not FILE.fullmatch(name):
-            found.append(f"{where}: {name!r} is no plain name of a .json, .py, .jinja or .txt file")
+            messages.append(f"{where}: {name!r} is no plain name of a .json, .py, .jinja or .txt file")
         elif name.endswith(".py") and not trust:
-            found.append(f"{where}: {name} is code of the model's repository; it is run only with trust-remote-code")
+            messages.append(f"{where}: {name} is code of the model's repository; it is run only with trust-remote-code")
         elif len(content.encode()) > MOST_FILE:
-            found.append(f"{where}: {name} has more than {MOST_FILE} bytes")
-    return found
+            messages.append(f"{where}: {name} has more than {MOST_FILE} bytes")
+    return messages
 
 
 def question(
@@ -159,15 +159,15 @@ def question(
     }
 
 
-def digest(asked: Mapping[str, Any]) -> str:
+def digest(question: Mapping[str, Any]) -> str:
     """Return a name for a question, whatever sizes it asks for; another program may answer otherwise, so it counts."""
-    content = {**asked, "available": None, "program": program()}
+    content = {**question, "available": None, "program": program()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def cache_name(image_id: str, asked: Mapping[str, Any]) -> str:
+def cache_name(image_id: str, question: Mapping[str, Any]) -> str:
     """Return the file name of the cached answer of an image to a question."""
-    return f"{image_probe.cache_name(image_id)[: -len('.json')]}-{digest(asked)[:32]}.json"
+    return f"{image_probe.cache_name(image_id)[: -len('.json')]}-{digest(question)[:32]}.json"
 
 
 @cache
@@ -215,11 +215,11 @@ def parse(
     line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
     if line is not None:
         try:
-            found = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
+            answer = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return found, ""
+            answer = None
+        if isinstance(answer, dict):
+            return answer, ""
         return None, "its answer cannot be read"
     if rc in image_probe.TIMED_OUT:
         return None, f"no answer within {timeout} seconds and {memory_gib} GiB of memory"

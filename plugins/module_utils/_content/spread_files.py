@@ -93,12 +93,12 @@ def read_record(repo_folder: str) -> dict[str, Any]:
 def follow(repo_folder: str, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
     """Take other marks for files whose content is what it was; each with the one before, by the name of the store."""
     record = read_record(repo_folder)
-    known = {
+    digests = {
         store: after for store, (before, after) in marks.items() if (record.get(store) or {}).get("mark") == before
     }
-    for store, after in known.items():
+    for store, after in digests.items():
         record[store] = {**record[store], "mark": after}
-    if known:
+    if digests:
         write_record(repo_folder, record)
 
 
@@ -123,7 +123,7 @@ def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str]
         has, C(no) when it was never verified
     """
     record = read_record(repo_folder)
-    found = []
+    rows = []
     top = f"snapshots/{commit}"
     with beneath.folder(hub, repo_folder) as model:
         for path, _info in beneath.walk(model, top):
@@ -146,8 +146,8 @@ def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str]
                 if verified:
                     entry["known"] = "yes" if verified.get("mark") == beneath.stat_key(now) else "changed"
                     entry["sha256"] = verified.get("sha256")
-            found.append(entry)
-    return sorted(found, key=lambda entry: str(entry["path"]))
+            rows.append(entry)
+    return sorted(rows, key=lambda entry: str(entry["path"]))
 
 
 def safe(relative: str) -> str:
@@ -177,29 +177,29 @@ def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> Non
     :param repo_folder: of the model
     """
     file_times.mark(SUMS / f"{repo_folder[len('models--') :]}.repaired")
-    there = beneath.size(home, f"hub/{store}")
-    if size is not None and there is not None and there < size:
+    present_size = beneath.size(home, f"hub/{store}")
+    if size is not None and present_size is not None and present_size < size:
         with beneath.own_folder(home, STAGING) as staging:
             beneath.move(home, f"hub/{store}", staging, store)
     else:
         beneath.remove(home, f"hub/{store}")
 
 
-def same_image(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
+def same_image(expected: Mapping[str, Any], present: Mapping[str, Any] | None) -> bool:
     """Tell whether an image is the one that was asked for.
 
     Engines with another image store give other ids to the same image; what it is made of has the same digests in all.
     """
-    if not found:
+    if not present:
         return False
-    return bool(wanted["id"] == found["id"] or (wanted["layers"] and wanted["content"] == found["content"]))
+    return bool(expected["id"] == present["id"] or (expected["layers"] and expected["content"] == present["content"]))
 
 
 def describe(item: Mapping[str, Any]) -> dict[str, Any]:
     """Reduce an entry of C(docker image inspect) to what tells images apart."""
     layers = list((item.get("RootFS") or {}).get("Layers") or [])
     config = item.get("Config") or {}
-    said = {key: config.get(key) for key in ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "Labels")}
-    body = {"layers": layers, "config": said, "architecture": item.get("Architecture"), "os": item.get("Os")}
+    settings = {key: config.get(key) for key in ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "Labels")}
+    body = {"layers": layers, "config": settings, "architecture": item.get("Architecture"), "os": item.get("Os")}
     content = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return {"id": item.get("Id"), "layers": len(layers), "content": content, "size": int(item.get("Size") or 0)}

@@ -73,8 +73,8 @@ class Draft:
                 word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
             ]
             with contextlib.suppress(ValueError):
-                commands = [each for word in texts for each in shell_script.read_script(word)]
-                return any([self.note_download(each.words, each.stdin, mounts) for each in commands])
+                commands = [command for word in texts for command in shell_script.read_script(word)]
+                return any([self.note_download(command.words, command.stdin, mounts) for command in commands])
             return False
         self.downloads.append(download)
         for source, target in mounts:
@@ -83,12 +83,12 @@ class Draft:
                 self.downloads.append(replace(download, folder=source + inner))
         return True
 
-    def env(self, given: Any) -> None:
+    def env(self, assignments: Any) -> None:
         """Add variables, from a mapping or a list of C(NAME=value)."""
-        if isinstance(given, Mapping):
-            items = [str(name) if value is None else f"{name}={text_of(value)}" for name, value in given.items()]
+        if isinstance(assignments, Mapping):
+            items = [str(name) if value is None else f"{name}={text_of(value)}" for name, value in assignments.items()]
         else:
-            items = [str(item) for item in given or []]
+            items = [str(item) for item in assignments or []]
         self.run.options += [("--env", item) for item in items]
 
 

@@ -129,20 +129,20 @@ def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tup
     for name, option in _OPTIONS.items():
         if env.get(name):
             words += [option, str(env[name])]
-    drafter, own = env.get(_DRAFTER), {}
+    drafter, options = env.get(_DRAFTER), {}
     tokens = str(env.get(_TOKENS) or "")
     if drafter:
         spec = {"method": "dflash", "model": drafter, "num_speculative_tokens": int(tokens) if tokens.isdigit() else 15}
         words += ["--speculative-config", json.dumps(spec), *_DFLASH_OPTIONS]
-        own = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
-    return Engine(words=words, env=own), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
+        options = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
+    return Engine(words=words, env=options), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
 
 
-def find(words: Sequence[str], known: Mapping[str, str] | None = None) -> Engine | None:
+def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> Engine | None:
     """Find C(vllm serve) in a command, through the programs and shells that people wrap it in.
 
     :param words: of the command
-    :param known: variables of the container
+    :param variables: variables of the container
     :returns: None where there is none
     """
     position, behind = _place(words)
@@ -159,25 +159,25 @@ def find(words: Sequence[str], known: Mapping[str, str] | None = None) -> Engine
     script = next((word for word in reversed(words[place + 1 :]) if "vllm" in word and not word.endswith(".sh")), None)
     if script is None:
         return None
-    found = _in_script(script, dict(known or {}), words[place].rpartition("/")[2])
-    if found is not None:
-        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], found)
-    return found
+    nested = _in_script(script, dict(variables or {}), words[place].rpartition("/")[2])
+    if nested is not None:
+        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], nested)
+    return nested
 
 
 def _place(words: Sequence[str]) -> tuple[int | None, int]:
     """Return where the program of the engine stands, and where its options begin."""
     for index, word in enumerate(words):
-        name, rest = word.rpartition("/")[2], list(words[index + 1 : index + 4])
-        if name == "vllm" and rest[:1] == ["serve"]:
+        name, following = word.rpartition("/")[2], list(words[index + 1 : index + 4])
+        if name == "vllm" and following[:1] == ["serve"]:
             return index, index + 2
         if re.fullmatch(r"python[\d.]*", name):
-            flags = [flag for flag in rest if flag in ("-u", "-O", "-I")]
-            rest = list(words[index + 1 + len(flags) : index + 4 + len(flags)])
+            flags = [flag for flag in following if flag in ("-u", "-O", "-I")]
+            following = list(words[index + 1 + len(flags) : index + 4 + len(flags)])
             behind = index + 3 + len(flags)
-            if rest[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
+            if following[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
                 return index, behind
-            if rest == ["-m", "vllm.entrypoints.cli.main", "serve"]:
+            if following == ["-m", "vllm.entrypoints.cli.main", "serve"]:
                 return index, behind + 1
     return None, 0
 
@@ -195,9 +195,9 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
     for group in groups:
         name = group[0].rpartition("/")[2]
         for index, word in enumerate(group):
-            given = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
-            if given and (name in ("env", "sudo") or not index):
-                engine.env.setdefault(given.group(1), given.group(2))
+            assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+            if assignment and (name in ("env", "sudo") or not index):
+                engine.env.setdefault(assignment.group(1), assignment.group(2))
             elif word == "-u" and name == "env":
                 engine.unset += group[index + 1 : index + 2]
         if name == "taskset":
@@ -209,27 +209,27 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
 
 def _cpus(words: Sequence[str]) -> str:
     """Return the CPUs that C(taskset) binds to, as docker's C(--cpuset-cpus) has them."""
-    found = next((word for word in words[1:] if re.fullmatch(r"(?:-c)?\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*", word)), "")
+    cpu_list = next((word for word in words[1:] if re.fullmatch(r"(?:-c)?\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*", word)), "")
     if any(word.startswith(("-c", "--cpu")) or word in ("-ac", "-ca") for word in words[1:]):
-        return found.removeprefix("-c")
+        return cpu_list.removeprefix("-c")
     mask = next((word for word in words[1:] if re.fullmatch(r"(?:0x)?[0-9a-fA-F]+", word)), "")
     bits = int(mask, 16) if mask else 0
     return ",".join(str(bit) for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
-def _in_script(text: str, known: dict[str, str], program: str) -> Engine | None:
+def _in_script(text: str, variables: dict[str, str], program: str) -> Engine | None:
     """Find the engine in a script that a shell is given."""
     engine: Engine | None = None
     beside: list[list[str]] = []
     unset: list[str] = []
-    for command in shell_script.read_script(text, known):
-        found = find(command.words, known)
-        if found is None:
+    for command in shell_script.read_script(text, variables):
+        result = find(command.words, variables)
+        if result is None:
             beside.append(command.words)
             unset += command.words[1:] if command.words[0] == "unset" else []
         elif engine is None:
-            engine = found
-            engine.env = {**command.variables, **found.env}
+            engine = result
+            engine.env = {**command.variables, **result.env}
     if engine is not None:
         engine.beside = [*beside, *engine.beside]
         engine.unset += unset
@@ -338,8 +338,8 @@ def quiet(words: Sequence[str]) -> bool:
     if name == "sudo":
         return quiet(words[1:])
     if name in ("docker", "podman"):
-        rest = words[2:] if words[1:2] == ["container"] else words[1:]
-        return bool(rest) and rest[0] in _QUIET_DOCKER
+        arguments = words[2:] if words[1:2] == ["container"] else words[1:]
+        return bool(arguments) and arguments[0] in _QUIET_DOCKER
     if name == "rm" or (len(words) == 1 and name.endswith(":")):  # a target of a Makefile
         return True
     if name == "python3":

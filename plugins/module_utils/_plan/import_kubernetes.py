@@ -94,10 +94,10 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
             maps[_name(item)] = item["data"]
     containers: list[_Container] = []
     for item in items:
-        own = list(_containers(item, item, (), maps))
-        containers += own
+        item_containers = list(_containers(item, item, (), maps))
+        containers += item_containers
         kind = str(item.get("kind"))
-        if not own and kind not in _SILENT_KINDS:
+        if not item_containers and kind not in _SILENT_KINDS:
             draft.leave(f"{kind} {_name(item)}", _KIND_REASONS.get(kind, "is no part of the engine"))
     chosen = _chosen(containers, options["select"])
     for container in containers:
@@ -122,7 +122,7 @@ def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
         names = ", ".join(container.text for container in containers)
         raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
     rows = [(container.text, container) for container in matches]
-    chosen: _Container = import_scripts.one(rows, None, "containers that run vLLM")[1]
+    chosen: _Container = import_scripts.only(rows, None, "containers that run vLLM")[1]
     return chosen
 
 
@@ -309,8 +309,10 @@ def _take(draft: Draft, container: _Container) -> None:
 
 def _prepared(draft: Draft, container: _Container) -> None:
     """Add models that init containers download; record their other commands."""
-    for each in _listed(container.pod, "initContainers"):
-        words = _words(_Container(container.workload, (), container.pod, each, container.maps), draft.variables)
+    for init_container in _listed(container.pod, "initContainers"):
+        words = _words(
+            _Container(container.workload, (), container.pod, init_container, container.maps), draft.variables
+        )
         if not draft.note_download(words):
             draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
 

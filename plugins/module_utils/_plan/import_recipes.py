@@ -55,8 +55,8 @@ def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, An
             draft.leave(brief(command.words), f"ran beside the engine; put what it does into {OWN_IMAGE}")
     if not draft.run.command:
         ran = next(iter(shell_script.read_script(text, dict(draft.variables), [])), None)
-        what = f": it runs {brief(ran.words)}, which is not read" if ran else ""
-        raise Unreadable(f"the command of the recipe has no vllm serve in it{what}")
+        detail = f": it runs {brief(ran.words)}, which is not read" if ran else ""
+        raise Unreadable(f"the command of the recipe has no vllm serve in it{detail}")
 
 
 _RECIPE_REASONS = {

@@ -70,7 +70,7 @@ def read(draft: Draft, text: str, select: str | None) -> None:
     _settle(draft, launches, select)
 
 
-def one(launches: Sequence[tuple[str, Any]], select: str | None, plural: str) -> tuple[str, Any]:
+def only(launches: Sequence[tuple[str, Any]], select: str | None, plural: str) -> tuple[str, Any]:
     """Return name and value of the only launch, or of the selected one.
 
     :param launches: launches by name
@@ -317,7 +317,7 @@ def _settle(draft: Draft, launches: _Launches, select: str | None) -> None:
         _type(draft, launches, [role in ("idle", "ray") for role in roles], typed)
         return
     pairs = _alike(engines) if select is None and engines else launches.runs
-    name, _run = one([(name, run) for name, run, _variables in pairs], select, "docker run commands")
+    name, _run = only([(name, run) for name, run, _variables in pairs], select, "docker run commands")
     run, variables = next((run, variables) for other, run, variables in pairs if other == name)
     for other, other_run, _variables in launches.runs:
         if other_run is not run and other != name:

@@ -355,13 +355,13 @@ def _selected(entries: Sequence[tuple[str, dict[str, Any]]], select: str | None)
     if matches:
         return matches[0]
     if select is not None:
-        import_scripts.one(entries, select, "services that run vLLM")
+        import_scripts.only(entries, select, "services that run vLLM")
     engines = [entry for entry in entries if "vllm" in str(entry)]
     leading = [entry for entry in engines if _role(entry[1]) == "engine"]
     default = [entry for entry in leading if not entry[1].get("profiles")]  # services that start without a profile
     only = entries if len(entries) == 1 else []
     choices = default if len(default) == 1 else leading or engines or only
-    return import_scripts.one(choices, None, "services that run vLLM")
+    return import_scripts.only(choices, None, "services that run vLLM")
 
 
 def _has_plain_command(body: Mapping[str, Any]) -> bool:

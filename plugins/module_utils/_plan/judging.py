@@ -171,7 +171,9 @@ def budget_of(
     if host_and_sources:
         measured_starts.add(request, services, launches, *host_and_sources)
     solved, questions = (
-        image_questions.solve(request, services, launches, *host_and_sources) if host_and_sources else (memory_budget(request), [])
+        image_questions.solve(request, services, launches, *host_and_sources)
+        if host_and_sources
+        else (memory_budget(request), [])
     )
     solved["questions"] = questions
     solved["image_plans"] = {

@@ -165,9 +165,9 @@ def memory_bar(body: Mapping[str, Any]) -> str:
         spans.append(
             f'<div class="over-mark" style="width:{100 * over / scale:.3f}%" title="{over:.1f} GiB over capacity"></div>'
         )
-    told = ", ".join(f"{part['label']} {picture.size_text(part['gib'])} GiB" for part in parts)
-    told += f"; {picture.room_text(body)} of {body['total_gib']:.1f} GiB"
-    return f'<div class="bar" role="img" aria-label="{escape(told)}">{"".join(spans)}</div>'
+    description = ", ".join(f"{part['label']} {picture.size_text(part['gib'])} GiB" for part in parts)
+    description += f"; {picture.room_text(body)} of {body['total_gib']:.1f} GiB"
+    return f'<div class="bar" role="img" aria-label="{escape(description)}">{"".join(spans)}</div>'
 
 
 def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:

@@ -114,8 +114,8 @@ def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
         cells += [(GLYPHS.get(part["kind"], GLYPHS["plain"]), style)] * columns
     over = over_gib(body)
     if over:
-        there = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
-        cells[there:] = [(OVER, "fails")] * (len(cells) - there)
+        position = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
+        cells[position:] = [(OVER, "fails")] * (len(cells) - position)
     return "".join(paint(glyphs, style, color) for glyphs, style in _runs(cells))
 
 
@@ -195,8 +195,8 @@ def names_text(names: Sequence[str], most: int = 6) -> str:
         else:
             runs.append([name])
     shown = [run[0] if len(run) == 1 else f"{run[0]}..{_number(run[-1])}" for run in runs[:most]]
-    left = sum(len(run) for run in runs[most:])
-    return ", ".join(shown) + (f" and {left} more" if left else "")
+    hidden = sum(len(run) for run in runs[most:])
+    return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
 
 
 def _number(name: str) -> str:
@@ -204,9 +204,9 @@ def _number(name: str) -> str:
 
 
 def _follows(first: str, second: str) -> bool:
-    one, two = _number(first), _number(second)
-    same = first[: len(first) - len(one)] == second[: len(second) - len(two)]
-    return bool(same and one and two) and int(two) == int(one) + 1
+    first_number, second_number = _number(first), _number(second)
+    same = first[: len(first) - len(first_number)] == second[: len(second) - len(second_number)]
+    return bool(same and first_number and second_number) and int(second_number) == int(first_number) + 1
 
 
 @dataclass
@@ -462,8 +462,8 @@ NOT_STARTED = {"stopped": "stopped", "on_demand": "on demand"}
 
 def replicas(service: Mapping[str, Any]) -> int:
     """Return how many replicas there are of the engine of a service. service: of the plan."""
-    found = service["args"].get("data-parallel-size")
-    return found if isinstance(found, int) and found > 1 else 1
+    copies = service["args"].get("data-parallel-size")
+    return copies if isinstance(copies, int) and copies > 1 else 1
 
 
 def label(service: Mapping[str, Any]) -> str:
@@ -487,50 +487,54 @@ def label_notes(
     :param sets: of hosts on which speech servers are a set of their own, what of it runs at most at once
     :returns: lines
     """
-    there = list(services)
-    notes = source_notes(there)
-    if any(service.get("cluster") and replicas(service) > 1 for service in there):
+    names = list(services)
+    notes = source_notes(names)
+    if any(service.get("cluster") and replicas(service) > 1 for service in names):
         notes.append("[replica] one of several of its engine; requests and KV cache are its own")
-    if any(service.get("exclusive") and not service.get("on_demand") for service in there):
+    if any(service.get("exclusive") and not service.get("on_demand") for service in names):
         notes.append(
             "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
         )
-    if any(service.get("on_demand") for service in there):
+    if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
-    notes += _combinations(there, sets or {})
-    if any(service.get("state") == "stopped" for service in there):
+    notes += _combinations(names, sets or {})
+    if any(service.get("state") == "stopped" for service in names):
         notes.append("[stopped] deployed, and not to run; its memory is kept for it")
     return notes
 
 
 def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
     """Say which services of each set on demand run beside each other. beside: of sets of which no service is listed."""
-    sets = {each["on_demand"]["set"]: each["on_demand"]["combinations"] for each in services if each.get("on_demand")}
+    sets = {
+        service["on_demand"]["set"]: service["on_demand"]["combinations"]
+        for service in services
+        if service.get("on_demand")
+    }
     return [
-        f"set {name}: beside each other run at most {' or '.join(' + '.join(one) for one in found)}"
-        for name, found in sorted({**beside, **sets}.items(), key=lambda item: str(item[0]))
-        if name and found
+        f"set {name}: beside each other run at most {' or '.join(' + '.join(combination) for combination in combinations)}"
+        for name, combinations in sorted({**beside, **sets}.items(), key=lambda item: str(item[0]))
+        if name and combinations
     ]
 
 
 def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say of the weights and the KV caches of services what they rest on, those together that rest on the same."""
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for service in services:
         sources = service["memory"].get("sources") or {}
-        for what in ("weights", "kv_cache"):
-            if what in sources:
+        for figure in ("weights", "kv_cache"):
+            if figure in sources:
                 alike = sources.get("weights") == sources.get("kv_cache")
-                figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
-                found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
+                figures = "weights and KV cache" if alike else figure.replace("kv_cache", "KV cache")
+                by_source.setdefault(f"{figures}: {sources[figure]}", []).append(service["name"])
         for part in service["memory"].get("host_memory") or ():
             if part["gib"]["typical"] >= 0.05:
                 text = f"host memory: {part['name']} {size_text(part['gib']['typical'])} GiB"
                 text += "" if part["at_start"] else " once requests have filled it"
-                found.setdefault(text, []).append(service["name"])
+                by_source.setdefault(text, []).append(service["name"])
         if "overheads" in sources:
-            found.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
-    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(found.items())]
+            by_source.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
+    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(by_source.items())]
 
 
 def room_text(body: Mapping[str, Any]) -> str:
@@ -568,7 +572,7 @@ def plan_text(
     blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
     if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
         blocks += [] if many else [paint("* calculated; not set in the inventory", "dim", color)]
-    sets = {name: found for group in groups for name, found in (group.body.get("sets") or {}).items()}
+    sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
     labels = label_notes((service for group in groups for service in group.body["services"]), sets)
     blocks += [] if many else [paint("\n".join(labels), "dim", color)] if labels else []
     blocks.append(findings_text(findings, color, notes))
@@ -591,7 +595,7 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
 def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
     """Return a line for each of many hosts, the worst first."""
     worst = worst_first(groups)
-    shown, rest = worst[:MOST_LINES], worst[MOST_LINES:]
+    shown, hidden = worst[:MOST_LINES], worst[MOST_LINES:]
     titles = [group.hosts[0] + (f" +{len(group.hosts) - 1}" if len(group.hosts) > 1 else "") for group in shown]
     column = max(len(title) for title in titles)
     # Beside the bar: the name, the verdict (5) and what is free (14), two blanks between them and the brackets (8).
@@ -603,8 +607,8 @@ def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
             f"{title:{column}}  {paint(f'{verdict:5}', verdict, color)}  [{memory_bar(group.body, inner, color)}]  "
             f"{room_text(group.body):>14}"
         )
-    if rest:
-        counts = Counter(standing(group.body) for group in rest for _host in group.hosts)
+    if hidden:
+        counts = Counter(standing(group.body) for group in hidden for _host in group.hosts)
         lines.append(f"and {sum(counts.values())} hosts more: " + _counts_text(counts))
     return "\n".join(lines)
 
@@ -618,6 +622,10 @@ def summary_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]])
     """Say in one line how the plan stands."""
     verdicts = Counter(standing(body) for body in plan["hosts"].values())
     severities = count_severities(findings)
-    found = [f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]]
+    counts = [
+        f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]
+    ]
     hosts = len(plan["hosts"])
-    return f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(found) or 'no errors, no warnings'}."
+    return (
+        f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(counts) or 'no errors, no warnings'}."
+    )

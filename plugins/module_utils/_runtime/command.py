@@ -207,13 +207,13 @@ class _Pipes:
         if not piece:
             self.selector.unregister(stream)
             return False
-        kept = self.kept[stream]
-        kept += piece
-        if len(kept) > self.limit and not self.tail:
-            del kept[self.limit :]
+        received = self.kept[stream]
+        received += piece
+        if len(received) > self.limit and not self.tail:
+            del received[self.limit :]
             self.too_much = True
-        elif len(kept) > 2 * self.limit:
-            del kept[: -self.limit]
+        elif len(received) > 2 * self.limit:
+            del received[: -self.limit]
         return True
 
     def _feed(self, stream: Any) -> bool:
@@ -306,26 +306,26 @@ def failing(module: Any) -> Iterator[None]:
         module.fail_json(msg=f"{nothing}. {ADVICE}")
 
 
-def answered(program: str, rc: int, said: str = "") -> None:
+def answered(program: str, rc: int, message: str = "") -> None:
     """Raise NoAnswer for a program that is there and failed: what it was asked is not known.
 
     :param program: its name
     :param rc: how it ended; 127 is one that is not there, which is an answer
-    :param said: what it printed about its failure
+    :param message: what it printed about its failure
     :raises NoAnswer: where it failed
     """
     if rc not in (0, 127):
-        last = said.strip().splitlines()[-1:] or [f"exit code {rc}"]
+        last = message.strip().splitlines()[-1:] or [f"exit code {rc}"]
         raise NoAnswer(program, f"{program} failed: {last[0].strip()}")
 
 
-def unreadable(program: str, said: str) -> NoAnswer:
+def unreadable(program: str, message: str) -> NoAnswer:
     """Return what is raised for an answer of another form than the program gives: what it was asked is not known.
 
     :param program: its name
-    :param said: what it printed
+    :param message: what it printed
     """
-    first = next(iter(said.strip().splitlines()), "").strip()
+    first = next(iter(message.strip().splitlines()), "").strip()
     return NoAnswer(
         program, f"{program} printed {first[:80]!r} where it was to answer" if first else f"{program} printed nothing"
     )
@@ -341,18 +341,18 @@ def silence(why: str, argv: list[str]) -> str:
     return f"{why} ({' '.join(argv[:4])}{' ...' if len(argv) > 4 else ''}). {ADVICE}"
 
 
-def noted(unknown: dict[str, str], default: Any, look: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def noted(unknown: dict[str, str], default: Any, look: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Return what a look finds, or a default when a program gave no answer.
 
     :param unknown: takes the program that gave none, and a sentence about it
     :param default: what is returned then
     :param look: what is called
-    :param given: its positional arguments
+    :param arguments: its positional arguments
     :param named: its keyword arguments
     :returns: what it returns
     """
     try:
-        return look(*given, **named)
+        return look(*arguments, **named)
     except NoAnswer as nothing:
         unknown.setdefault(nothing.program, str(nothing))
         return default

@@ -49,9 +49,9 @@ class Result:
     completion: str | None = None
 
 
-def fresh(given: Any) -> dict[str, Any]:
+def fresh(content: Any) -> dict[str, Any]:
     """Return a state that has everything, of what was read from a file, or of nothing."""
-    state = dict(given) if isinstance(given, Mapping) else {}
+    state = dict(content) if isinstance(content, Mapping) else {}
     for key in ("endpoints", "outbox", "delivery"):
         value = state.get(key)
         state[key] = dict(value) if isinstance(value, Mapping) else {}
@@ -99,8 +99,8 @@ def judge(
         change = _judge_one(entries.setdefault(result.key, {}), result, now, failures)
         if change:
             changes.append({"key": result.key, "where": result.where, "at": now, **change})
-    known = set(watched if watched is not None else [result.key for result in results])
-    for key in [key for key in entries if key not in known]:
+    keys = set(watched if watched is not None else [result.key for result in results])
+    for key in [key for key in entries if key not in keys]:
         entry = entries.pop(key)
         if entry.get("down") or entry.get("unsteady"):
             since = entry.get("down_since") or now
@@ -151,7 +151,7 @@ def _judge_one(entry: dict[str, Any], result: Result, now: float, failures: int)
             "error": result.error,
             "hint": result.hint,
         }
-    if sum(one != other for one, other in zip(history, history[1:])) >= FLAPS:
+    if sum(earlier != later for earlier, later in zip(history, history[1:])) >= FLAPS:
         entry["unsteady"] = True
         failed = {"failed": history.count("F"), "checks": len(history)}
         return {"what": UNSTEADY, **failed, "error": result.error, "hint": result.hint, "down": not result.ok}
@@ -225,9 +225,9 @@ def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapp
     for name in notifiers:
         queue = outbox.get(name)
         if not isinstance(queue, list):
-            told = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
+            reported = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
             queue = outbox[name] = [_still_down(key, entry, now) for key, entry in state["endpoints"].items()
-                                    if entry.get("down") and not entry.get("unsteady") and key not in told]  # fmt: skip
+                                    if entry.get("down") and not entry.get("unsteady") and key not in reported]  # fmt: skip
         if any(change["what"] == HEARTBEAT for change in changes):
             queue[:] = [change for change in queue if change["what"] != HEARTBEAT]  # yesterday's says nothing
         queue += [dict(change) for change in changes]
@@ -238,8 +238,8 @@ def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapp
 
 
 def _still_down(key: str, entry: Mapping[str, Any], now: float) -> dict[str, Any]:
-    told = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
-    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **told}
+    row = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
+    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **row}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -284,27 +284,27 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
     :param now: seconds since 1970
     :returns: one line
     """
-    what, key = change["what"], f"{change['key']} ({change['where']})"
+    kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")
     hint = f" Look: {short(change['hint'])}" if change.get("hint") else ""
-    if what == DOWN:
+    if kind == DOWN:
         count = change.get("failures")
         checks = f", {count} checks failed" if isinstance(count, int) and count > 1 else ""
         return f"DOWN {key} since {clock(change['since'], zone, now)}{checks}: {reason}.{hint}"
-    if what == UP:
+    if kind == UP:
         since = clock(change["since"], zone, now)
         return f"UP {key} again at {clock(change['at'], zone, now)}, after {duration(change['seconds'])} (down since {since})."
-    if what == UNSTEADY:
+    if kind == UNSTEADY:
         last = f" The last error: {reason}." if reason else ""
         return (
             f"UNSTEADY {key}: {change['failed']} of the last {change['checks']} checks failed, in turns. It is not reported "
             f"again until {STEADY_CHECKS} checks in a row agree.{last}{hint}"
         )
-    if what == STEADY:
+    if kind == STEADY:
         if change["down"]:
             return f"DOWN {key} for the last {change['checks']} checks, after it was unsteady: {reason}.{hint}"
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
-    if what == GONE:
+    if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
     total, down = int(change["total"]), list(change["down"])
     if not down:
@@ -316,7 +316,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
 def title(host: str, changes: Sequence[Mapping[str, Any]]) -> str:
     """What a message is about, in a few words."""
     words = {DOWN: "down", UP: "up again", UNSTEADY: "unsteady", STEADY: "steady again", GONE: "not watched any more"}
-    counts = [(sum(change["what"] == what for change in changes), text) for what, text in words.items()]
+    counts = [(sum(change["what"] == kind for change in changes), text) for kind, text in words.items()]
     text = ", ".join(f"{count} {text}" for count, text in counts if count)
     return f"Fleet monitor on {host}: {text or 'alive'}"
 
@@ -348,8 +348,8 @@ def compose(
             break
         lines.append(text[: max(room, 200)])
         room -= len(text) + 1
-    rest = len(changes) - len(lines)
-    tail = [f"{rest} further changes follow in the next message."] if rest else []
+    hidden = len(changes) - len(lines)
+    tail = [f"{hidden} further changes follow in the next message."] if hidden else []
     return title(host, changes[: len(lines)]), "\n".join([*head, *lines, *tail]), len(lines)
 
 

@@ -83,10 +83,10 @@ class Settings:
     max_restarts: int = 3
 
 
-def from_mapping(given: Mapping[str, Any]) -> Settings:
+def from_mapping(content: Mapping[str, Any]) -> Settings:
     """Return settings of those keys of a mapping that are known; what is missing has its default."""
-    known = {each.name for each in fields(Settings)}
-    return Settings(**{key: value for key, value in given.items() if key in known})
+    names = {field.name for field in fields(Settings)}
+    return Settings(**{key: value for key, value in content.items() if key in names})
 
 
 @dataclass(frozen=True)
@@ -215,23 +215,23 @@ def decide(settings: Settings, state: State, look: Look, account: Account | None
     :returns: the steps in their order, and the state for the next call
     """
     now = look.clock
-    found = level(settings, look, state.last)
-    since = None if found == CRITICAL else now if state.eased is None else state.eased
-    admitted, state = _admit(settings, replace(state, last=(now, look.available), eased=since), found, now, account)
-    if found == CALM:
-        return admitted, _rest(settings, state, now)
+    current = level(settings, look, state.last)
+    since = None if current == CRITICAL else now if state.eased is None else state.eased
+    admitted, state = _admit(settings, replace(state, last=(now, look.available), eased=since), current, now, account)
+    if current == CALM:
+        return admitted, _quiet_state(settings, state, now)
     state = replace(
         state,
         since=now if state.since is None else state.since,
         calm=None,
-        critical=None if found == SHORT else now if state.critical is None else state.critical,
+        critical=None if current == SHORT else now if state.critical is None else state.critical,
     )
-    known = _usable(state, account, now)
-    said, state = _say(settings, state, look, known)
-    step = _next(settings, state, look, found, known) if now >= state.ready else None
+    usable = _usable(state, account, now)
+    messages, state = _say(settings, state, look, usable)
+    step = _next(settings, state, look, current, usable) if now >= state.ready else None
     if step is None:
-        return [*admitted, *said], state
-    return [*admitted, *said, step], _after(state, step, now, found)
+        return [*admitted, *messages], state
+    return [*admitted, *messages, step], _after(state, step, now, current)
 
 
 def _usable(state: State, account: Account | None, now: float) -> Account | None:
@@ -242,7 +242,7 @@ def _usable(state: State, account: Account | None, now: float) -> Account | None
     return account if account.clock >= oldest else None
 
 
-def _rest(settings: Settings, state: State, now: float) -> State:
+def _quiet_state(settings: Settings, state: State, now: float) -> State:
     """No shortage: after some calm, forget what was done."""
     if state.since is None:
         return state
@@ -254,7 +254,7 @@ def _rest(settings: Settings, state: State, now: float) -> State:
 
 
 def _admit(
-    settings: Settings, state: State, found: str, now: float, account: Account | None
+    settings: Settings, state: State, current: str, now: float, account: Account | None
 ) -> tuple[list[Step], State]:
     """Let the gateway give requests again to engines that are up and, as long as memory is short, inside their plans."""
     if not state.refused or state.eased is None or account is None or now - account.clock > ACCOUNT_SECONDS:
@@ -262,12 +262,12 @@ def _admit(
     eased = now - state.eased
     if eased < calm_needed(settings, state, now):
         return [], state
-    engines = {each.name: each for each in account.engines}
+    engines = {engine.name: engine for engine in account.engines}
     admitted = [
         name
         for name in sorted(state.refused)
         # One that is gone gets no requests anyway; one that is stopped is for the gateway to find down.
-        if name not in engines or not (engines[name].starting or (found != CALM and engines[name].above))
+        if name not in engines or not (engines[name].starting or (current != CALM and engines[name].above))
     ]
     steps = [Step(ADMIT, name, f"memory is not critical for {eased:.0f} s") for name in admitted]
     return steps, replace(state, refused=state.refused - set(admitted))
@@ -310,7 +310,7 @@ def _others_did_it(settings: Settings, look: Look, account: Account) -> bool:
     return account.others + max(account.available - look.available, 0) >= missing
 
 
-def _next(settings: Settings, state: State, look: Look, found: str, account: Account | None) -> Step | None:
+def _next(settings: Settings, state: State, look: Look, current: str, account: Account | None) -> Step | None:
     """The mildest step that is left."""
     short = f"{look.available / GIB:.2f} GiB available"
     if not state.dropped and look.cache >= GIB / 4:
@@ -320,15 +320,15 @@ def _next(settings: Settings, state: State, look: Look, found: str, account: Acc
     for name in account.helpers:
         if name not in state.asked:
             return Step(UNLOAD, name, short)
-    for engine in sorted(account.engines, key=lambda each: -each.rank) if settings.idle else []:
+    for engine in sorted(account.engines, key=lambda candidate: -candidate.rank) if settings.idle else []:
         if engine.idle and engine.serving and engine.name not in state.spared:
             return Step(IDLE, engine.name, f"{short}; it is on demand, and idle")
     if not account.complete:
         return None
-    found_step = _harm(settings, state, look, found, account)
+    found_step = _harm(settings, state, look, current, account)
     if found_step is None:
         return None
-    engine = next(each for each in account.engines if each.name == found_step.whom)
+    engine = next(candidate for candidate in account.engines if candidate.name == found_step.whom)
     if settings.refuse and engine.door and engine.serving and engine.name not in state.refused:
         return Step(REFUSE, engine.name, f"{found_step.why}; it is to be {WORDS[found_step.what]} next")
     return found_step
@@ -337,30 +337,33 @@ def _next(settings: Settings, state: State, look: Look, found: str, account: Acc
 WORDS = {RESTART: "restarted", STOP: "stopped"}
 
 
-def _harm(settings: Settings, state: State, look: Look, found: str, account: Account) -> Step | None:
+def _harm(settings: Settings, state: State, look: Look, current: str, account: Account) -> Step | None:
     """The engine that is to give its memory up, and how."""
     now, short = look.clock, f"{look.available / GIB:.2f} GiB available"
     lasting = state.critical is not None or (state.since is not None and now - state.since >= LASTING_SECONDS)
-    left = [each for each in account.engines if each.name not in state.spared]
-    above = sorted((each for each in left if each.above and each.serving), key=lambda each: (-each.above, -each.rank))
-    for each in above if lasting else []:
-        text = f"{each.above / GIB:.1f} GiB above its plan, {short}"
-        if settings.restart and may_restart(settings, state, each.name, now):
-            return Step(RESTART, each.name, text)
-        if settings.stop and found == CRITICAL:
-            return Step(STOP, each.name, f"{text}; it may not be restarted again yet")
-    if found != CRITICAL:
+    engines = [engine for engine in account.engines if engine.name not in state.spared]
+    above = sorted(
+        (engine for engine in engines if engine.above and engine.serving),
+        key=lambda engine: (-engine.above, -engine.rank),
+    )
+    for engine in above if lasting else []:
+        text = f"{engine.above / GIB:.1f} GiB above its plan, {short}"
+        if settings.restart and may_restart(settings, state, engine.name, now):
+            return Step(RESTART, engine.name, text)
+        if settings.stop and current == CRITICAL:
+            return Step(STOP, engine.name, f"{text}; it may not be restarted again yet")
+    if current != CRITICAL:
         return None
     # One that loads serves nobody yet, and waits behind its gate until there is memory.
-    for each in sorted((each for each in left if each.starting), key=lambda each: -each.rank):
-        if settings.restart and may_restart(settings, state, each.name, now):
-            return Step(RESTART, each.name, f"it is loading, {short}")
+    for engine in sorted((engine for engine in engines if engine.starting), key=lambda engine: -engine.rank):
+        if settings.restart and may_restart(settings, state, engine.name, now):
+            return Step(RESTART, engine.name, f"it is loading, {short}")
     if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    candidates = [each for each in left if each.serving]
+    candidates = [engine for engine in engines if engine.serving]
     if not candidates:
         return None
-    least = max(candidates, key=lambda each: (each.rank, each.name))
+    least = max(candidates, key=lambda engine: (engine.rank, engine.name))
     return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
 
 
@@ -377,9 +380,9 @@ def may_restart(settings: Settings, state: State, name: str, now: float) -> bool
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
 
 
-def _after(state: State, step: Step, now: float, found: str) -> State:
+def _after(state: State, step: Step, now: float, current: str) -> State:
     """What is to be remembered of a step."""
-    pause = URGENT_SECONDS if found == CRITICAL else MILD_SECONDS
+    pause = URGENT_SECONDS if current == CRITICAL else MILD_SECONDS
     if step.what in (IDLE, RESTART, STOP):
         pause = SETTLE_SECONDS
         state = replace(state, harmed=now)
@@ -394,8 +397,8 @@ def _after(state: State, step: Step, now: float, found: str) -> State:
         return replace(state, refused=state.refused | {step.whom})
     state = replace(state, spared=state.spared | {step.whom})
     if step.what == RESTART:
-        kept = tuple((whom, at) for whom, at in state.restarts if now - at < DAY)
-        return replace(state, restarts=(*kept, (step.whom, now)))
+        recent = tuple((whom, at) for whom, at in state.restarts if now - at < DAY)
+        return replace(state, restarts=(*recent, (step.whom, now)))
     return state
 
 
@@ -419,7 +422,7 @@ def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
 # --- what survives a restart ----------------------------------------------------------------------------------------------
 
 
-def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
+def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
     """Return what a later process has to know, with wall clocks: bounds, and what the gateway gives no requests.
 
     :param state: of this process
@@ -435,22 +438,22 @@ def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
     }
 
 
-def again(given: Any, wall: float, clock: float) -> State:
+def from_record(content: Any, wall: float, clock: float) -> State:
     """Return the state that C(kept) wrote, whatever has become of it; times that cannot be are left out.
 
-    :param given: what was read
+    :param content: what was read
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
     :returns: a state to begin with
     """
-    given = given if isinstance(given, Mapping) else {}
+    content = content if isinstance(content, Mapping) else {}
 
     def moment(value: Any) -> float | None:
         right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= wall - value < DAY
         return clock - (wall - value) if right else None
 
     def entries(key: str) -> list[Any]:
-        value = given.get(key)
+        value = content.get(key)
         return list(value) if isinstance(value, list) else []
 
     restarts = []

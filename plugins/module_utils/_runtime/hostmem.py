@@ -216,19 +216,19 @@ def parse_compute_apps(text: str) -> list[dict[str, Any]]:
     may hold commas, so it is what lies between the first and the last field. Raises NoAnswer for text without a process
     that does not say that there is none.
     """
-    found: list[dict[str, Any]] = []
+    processes: list[dict[str, Any]] = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) < 3 or not fields[0].isdigit():
             continue
         used = fields[-1].split()[0] if fields[-1] else ""
-        found.append(
+        processes.append(
             {
                 "pid": int(fields[0]),
                 "name": ", ".join(fields[1:-1]),
                 "used_mib": int(used) if used.isdigit() else None,
             }
         )
-    if not found and text.strip() and not NONE_THERE.search(text):
+    if not processes and text.strip() and not NONE_THERE.search(text):
         raise command.unreadable("nvidia-smi", text)
-    return sorted(found, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))
+    return sorted(processes, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))

@@ -49,10 +49,10 @@ class Settings:
 
 def from_service(service: Mapping[str, Any]) -> Settings | None:
     """Read the key C(load_guard) of a service's settings; C(None) where it is off, missing, or makes no sense."""
-    given = service.get("load_guard")
-    if not isinstance(given, Mapping) or given.get("enabled") is not True:
+    content = service.get("load_guard")
+    if not isinstance(content, Mapping) or content.get("enabled") is not True:
         return None
-    settings = Settings(*(given.get(each.name, each.default) for each in fields(Settings)))
+    settings = Settings(*(content.get(field.name, field.default) for field in fields(Settings)))
     right = _is_positive(settings.floor_gib) and _is_positive(settings.interval_seconds)
     return settings if right else None
 
@@ -122,17 +122,17 @@ class Guard:
         self.compactions += 1
         self._next_compaction = now + COMPACT_PAUSE
 
-    def failed(self, now: float, what: str, text: str) -> bool:
+    def failed(self, now: float, action: str, text: str) -> bool:
         """Note that the kernel refused; it is not asked for the same again.
 
         :param now: seconds of the guard's clock
-        :param what: C(DROP), C(COMPACT) or another step
+        :param action: C(DROP), C(COMPACT) or another step
         :param text: the kernel's error
         :returns: whether this is worth a line
         """
-        if what == DROP:
+        if action == DROP:
             self._next_drop = math.inf
-        elif what == COMPACT:
+        elif action == COMPACT:
             self._next_compaction = math.inf
         self.ended = now
         if text in self.errors:
@@ -185,8 +185,8 @@ def large_blocks(buddyinfo: str, page_bytes: int) -> int | None:
     """
     total = None
     for line in buddyinfo.splitlines():
-        head, comma, rest = line.partition(",")
-        words = rest.split()
+        head, comma, fields = line.partition(",")
+        words = fields.split()
         if not comma or not head.startswith("Node ") or words[:1] != ["zone"]:
             continue
         counts = [int(word) for word in words[2:] if word.isdigit()]

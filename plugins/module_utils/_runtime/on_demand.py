@@ -131,23 +131,23 @@ _LEAST = {
 }  # fmt: skip
 
 
-def from_mapping(given: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
+def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host.
 
-    :param given: what the settings file holds
+    :param content: what the settings file holds
     :returns: services and sets by name
     :raises Wrong: for what cannot be
     """
-    services = {str(name): _service(str(name), value) for name, value in _mapping(given, "services").items()}
+    services = {str(name): _service(str(name), value) for name, value in _mapping(content, "services").items()}
     groups = {}
-    for name, value in _mapping(given, "sets").items():
+    for name, value in _mapping(content, "sets").items():
         lists = value.get("combinations") if isinstance(value, Mapping) else None
-        if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
+        if not isinstance(lists, list) or not all(isinstance(entry, list) for entry in lists):
             raise Wrong(f"sets.{name}.combinations is no list of lists of services")
         keep = value.get("keep")
         if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
             raise Wrong(f"sets.{name}.keep is no number of at least 1")
-        groups[str(name)] = Group(_at_most([sorted(set(map(str, each))) for each in lists], keep))
+        groups[str(name)] = Group(_at_most([sorted(set(map(str, entry))) for entry in lists], keep))
     for service in services.values():
         if service.set is not None and service.set not in groups:
             raise Wrong(f"services.{service.name}.set: there is no set {service.set}")
@@ -156,28 +156,28 @@ def from_mapping(given: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str
 
 def _at_most(lists: list[list[str]], keep: int | None) -> tuple[frozenset[str], ...]:
     """The combinations of which no more services run than are to be kept."""
-    found: set[frozenset[str]] = set()
-    for each in lists:
-        size = len(each) if keep is None else min(keep, len(each))
-        found.update(map(frozenset, itertools.combinations(each, size)))
-    return tuple(sorted(found, key=sorted))
+    sets: set[frozenset[str]] = set()
+    for entry in lists:
+        size = len(entry) if keep is None else min(keep, len(entry))
+        sets.update(map(frozenset, itertools.combinations(entry, size)))
+    return tuple(sorted(sets, key=sorted))
 
 
-def _mapping(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = given.get(key) or {}
+def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = content.get(key) or {}
     if not isinstance(value, Mapping):
         raise Wrong(f"{key} is no mapping")
     return value
 
 
-def _service(name: str, given: Any) -> Service:
+def _service(name: str, content: Any) -> Service:
     """Read one service; keys that are not known are left for others."""
-    if not isinstance(given, Mapping):
+    if not isinstance(content, Mapping):
         raise Wrong(f"services.{name} is no mapping")
-    found: dict[str, Any] = {"name": name}
+    options: dict[str, Any] = {"name": name}
     for field in fields(Service):
-        value = given.get(field.name)
-        if field.name == "name" or (value is None and field.name != "idle_seconds") or field.name not in given:
+        value = content.get(field.name)
+        if field.name == "name" or (value is None and field.name != "idle_seconds") or field.name not in content:
             continue
         where = f"services.{name}.{field.name}"
         if field.name in _LEAST or field.name == "priority":
@@ -186,20 +186,20 @@ def _service(name: str, given: Any) -> Service:
                 raise Wrong(f"{where} is no number of at least {_LEAST.get(field.name)}")
         elif not isinstance(value, str) or not value:
             raise Wrong(f"{where} is no text")
-        found[field.name] = value
-    missing = [key for key in ("unit", "engine", "model") if key not in found]
+        options[field.name] = value
+    missing = [key for key in ("unit", "engine", "model") if key not in options]
     if missing:
         raise Wrong(f"services.{name} lacks {', '.join(missing)}")
-    if found.get("while_loading", WAIT) not in LOADING:
+    if options.get("while_loading", WAIT) not in LOADING:
         raise Wrong(f"services.{name}.while_loading is none of {', '.join(LOADING)}")
     try:
-        parts = urlsplit(found["engine"])
+        parts = urlsplit(options["engine"])
         right = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
     except ValueError:
         right = False
     if not right:
         raise Wrong(f"services.{name}.engine is no URL of the form http://ADDRESS:PORT")
-    return Service(**found)
+    return Service(**options)
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def decide(
     :returns: actions; after a C(LOOK) the same is to be asked again with what the engine said
     """
     turn = _Turn(now, services, groups, views)
-    for name in turn.wanted():
+    for name in turn.requested():
         turn.admit(name)
     for name in services:
         turn.settle(name)
@@ -241,22 +241,22 @@ class _Turn:
         self.leaving: dict[str, str] = {}
         self.actions: dict[str, Action] = {}
 
-    def do(self, what: str, name: str, why: str = "") -> None:
-        self.actions.setdefault(name, Action(what, name, why))
+    def do(self, kind: str, name: str, why: str = "") -> None:
+        self.actions.setdefault(name, Action(kind, name, why))
 
-    def members(self, name: str, of: set[str]) -> frozenset[str]:
+    def members(self, name: str, names: set[str]) -> frozenset[str]:
         """Those of the same set."""
-        return frozenset(each for each in of if self.services[each].set == self.services[name].set)
+        return frozenset(other for other in names if self.services[other].set == self.services[name].set)
 
-    def wanted(self) -> list[str]:
+    def requested(self) -> list[str]:
         """Services that somebody waits for and that may be started, in the order of their turn."""
-        found = []
+        names = []
         for name in self.services:
             view = self.views[name]
             may = view.state == COLD or (view.state == FAILED and self.now >= view.until)
             if may and view.demand is not None and view.pin != COLD:
-                found.append((view.demand, -self.services[name].priority, name))
-        return [name for _demand, _priority, name in sorted(found)]
+                names.append((view.demand, -self.services[name].priority, name))
+        return [name for _demand, _priority, name in sorted(names)]
 
     def admit(self, name: str) -> None:
         """Start a service that is waited for, or say who has to go for it."""
@@ -292,7 +292,7 @@ class _Turn:
             if name not in combination:
                 continue
             victims = staying - combination
-            pinned = sorted(each for each in victims if self.views[each].pin == WARM)
+            pinned = sorted(other for other in victims if self.views[other].pin == WARM)
             if pinned:
                 why = why and f"{', '.join(pinned)} is kept warm by its owner, and both do not fit"
                 continue
@@ -306,9 +306,9 @@ class _Turn:
 
     def cost(self, victims: frozenset[str]) -> tuple[Any, ...]:
         """What it takes that services go; less is better."""
-        hardest = max((self.hardness(each) for each in victims), default=0)
-        highest = max((self.services[each].priority for each in victims), default=0.0)
-        latest = max((self.views[each].last for each in victims), default=0.0)
+        hardest = max((self.hardness(other) for other in victims), default=0)
+        highest = max((self.services[other].priority for other in victims), default=0.0)
+        latest = max((self.views[other].last for other in victims), default=0.0)
         return (hardest, highest if victims else 0.0, len(victims), latest, sorted(victims))
 
     def hardness(self, name: str) -> int:
@@ -415,12 +415,12 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
 
 def units_of(text: str) -> dict[str, dict[str, str]]:
     """Read what C(systemctl show) prints of several units; returns their properties by C(Id)."""
-    found = {}
+    units = {}
     for block in text.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if values.get("Id"):
-            found[values["Id"]] = values
-    return found
+            units[values["Id"]] = values
+    return units
 
 
 # --- HTTP ---------------------------------------------------------------------------------------------------------------------
@@ -600,11 +600,11 @@ def usual(starts: Iterable[float]) -> float | None:
     return ordered[len(ordered) // 2] if ordered else None
 
 
-def left(starts: Iterable[float], elapsed: float) -> float | None:
+def seconds_left(starts: Iterable[float], elapsed: float) -> float | None:
     """Return how long a start still takes, seconds; None where that is not known, or it takes longer than the last ones did.
 
     :param starts: seconds that the last starts took
     :param elapsed: seconds since this one began
     """
-    whole = usual(starts)
-    return None if whole is None or elapsed > whole else whole - elapsed
+    usual_seconds = usual(starts)
+    return None if usual_seconds is None or elapsed > usual_seconds else usual_seconds - elapsed

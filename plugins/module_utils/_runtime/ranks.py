@@ -67,13 +67,13 @@ PART_SECONDS = 155.0
 """What the end of one container may take beside the time that it is given, each call of Docker at its limit."""
 
 
-def stop_seconds(parts: int, each: float) -> float:
+def stop_seconds(parts: int, seconds: float) -> float:
     """Return how long a rank may take to end its containers, seconds.
 
     :param parts: its containers
-    :param each: seconds that a container is given to end by itself
+    :param seconds: seconds that a container is given to end by itself
     """
-    return parts * (each + PART_SECONDS)
+    return parts * (seconds + PART_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -172,14 +172,14 @@ class Message:
 def decode(data: bytes) -> Message | None:
     """Read a datagram; None when it is not one of a supervisor of this version."""
     try:
-        given = parse_json(data, "a datagram")
-        if not isinstance(given, dict) or given.pop("magic", None) != MAGIC:
+        content = parse_json(data, "a datagram")
+        if not isinstance(content, dict) or content.pop("magic", None) != MAGIC:
             return None
-        given["facts"] = Facts(**{each.name: str(given["facts"][each.name]) for each in fields(Facts)})
-        members = given["members"]
-        given["members"] = None if members is None else _boots(members)
-        given["reachable_peers"] = _boots(given["reachable_peers"])
-        message = Message(**given)
+        content["facts"] = Facts(**{field.name: str(content["facts"][field.name]) for field in fields(Facts)})
+        members = content["members"]
+        content["members"] = None if members is None else _boots(members)
+        content["reachable_peers"] = _boots(content["reachable_peers"])
+        message = Message(**content)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     texts = (message.cluster, message.service, message.boot, message.fingerprint, message.reason)
@@ -188,8 +188,8 @@ def decode(data: bytes) -> Message | None:
     return message if numbers and message.phase in PHASES and all(isinstance(text, str) for text in texts) else None
 
 
-def _boots(given: Mapping[str, Any]) -> dict[int, str]:
-    return {int(rank): str(boot) for rank, boot in given.items()}
+def _boots(content: Mapping[str, Any]) -> dict[int, str]:
+    return {int(rank): str(boot) for rank, boot in content.items()}
 
 
 @dataclass
@@ -202,26 +202,26 @@ class Attempts:
     words: dict[int, str] = field(default_factory=dict)  # what peers said last before they went away
 
     @classmethod
-    def read(cls, given: Any, fingerprint: str, now: float) -> Attempts:
+    def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
         """Take over what was kept; failures and words of other settings are not those of these.
 
-        :param given: plain data that an earlier run kept
+        :param content: plain data that an earlier run kept
         :param fingerprint: of the settings now
         :param now: seconds of the same clock as the times that were kept; later ones are left out
         :returns: the attempts
         """
-        kept = cls(fingerprint)
-        if not isinstance(given, dict):
-            return kept
-        same = given.get("fingerprint") == fingerprint
+        attempts = cls(fingerprint)
+        if not isinstance(content, dict):
+            return attempts
+        same = content.get("fingerprint") == fingerprint
         for name in ("failed", "starts") if same else ("starts",):
-            times = given.get(name)
+            times = content.get(name)
             if isinstance(times, list):
-                setattr(kept, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
-        words = given.get("words")
+                setattr(attempts, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
+        words = content.get("words")
         if same and isinstance(words, dict):  # with others a number may be that of another host, or of none
-            kept.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
-        return kept
+            attempts.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
+        return attempts
 
 
 @dataclass
@@ -298,11 +298,11 @@ class Rank:
         if self.phase in (STOPPING, DOWN):
             heard = self.received.get(rank)
             # The first rank, a new one too, waits for this one; no datagram wakes it.
-            there = heard is not None and now - heard.at <= self.config.peer_timeout
-            return there and (rank == 0 or not self._gone_by(rank, now))
+            is_fresh = heard is not None and now - heard.at <= self.config.peer_timeout
+            return is_fresh and (rank == 0 or not self._gone_by(rank, now))
         # Ranks that wait for one that is not there would wake each other for ever.
-        asked = self._asked is not None and now - self._asked <= self.config.fresh
-        return self.phase != WAITING or self.config.rank == 0 or asked
+        was_asked = self._asked is not None and now - self._asked <= self.config.fresh
+        return self.phase != WAITING or self.config.rank == 0 or was_asked
 
     def freed(self) -> dict[str, float | None]:
         """Return what came back on the hosts of the other members, GiB by host; None where a host did not say."""
@@ -348,7 +348,7 @@ class Rank:
 
     # --- what happens here ----------------------------------------------------------------------------------------
 
-    def found(self, facts: Facts, now: float) -> None:
+    def note_facts(self, facts: Facts, now: float) -> None:
         """The image and the weights of this host were looked at."""
         if self.phase == WAITING:
             self.facts = facts
@@ -446,12 +446,14 @@ class Rank:
             return
         # A rank that is woken has to begin first.
         patience = self.config.peer_timeout + self.config.asked_for
-        fresh = [each.message for each in self.received.values() if now - each.at <= self.config.fresh]
-        if any(each.facts.problem.startswith(KEPT_COLD) for each in fresh):
+        fresh = [received.message for received in self.received.values() if now - received.at <= self.config.fresh]
+        if any(received.facts.problem.startswith(KEPT_COLD) for received in fresh):
             self._leave(DOWN, "; ".join(text for _key, text in self.waits(now)), EXIT_AGAIN)
             return
         # Who still stops what ran before is given the time for it.
-        if any(each.members is not None or (each.phase not in UP and not each.released) for each in fresh):
+        if any(
+            received.members is not None or (received.phase not in UP and not received.released) for received in fresh
+        ):
             patience += self.config.let_go
         waits = self.waits(now)
         if waits and now - self.born > patience:
@@ -558,20 +560,20 @@ class Rank:
 
     def waits(self, now: float) -> list[tuple[str, str]]:
         """Return what a waiting rank waits for: (what tells one cause from another, text)."""
-        found: list[tuple[str, str]] = []
+        reasons: list[tuple[str, str]] = []
         if self.facts is None:
-            found.append(("facts", "looks for its image"))
+            reasons.append(("facts", "looks for its image"))
         elif self.facts.problem:
-            found.append((f"cannot start: {self.facts.problem}", self.facts.problem))
+            reasons.append((f"cannot start: {self.facts.problem}", self.facts.problem))
         if self.unlinked:
-            found.append((f"cannot start: {self.unlinked}", self.unlinked))
+            reasons.append((f"cannot start: {self.unlinked}", self.unlinked))
         if self.unheard:
-            return [(self.unheard, self.unheard), *found]  # nothing follows from the silence of the others
+            return [(self.unheard, self.unheard), *reasons]  # nothing follows from the silence of the others
         for rank, peer in self.peers.items():
             cause = self._silence(peer, now) or self._refusal(peer, self.received[rank].message, now)
             if cause is not None:
-                found.append((f"{rank} {cause[0]}", cause[1]))
-        return found
+                reasons.append((f"{rank} {cause[0]}", cause[1]))
+        return reasons
 
     def _silence(self, peer: Peer, now: float) -> tuple[str, str] | None:
         received = self.received.get(peer.rank)
@@ -586,15 +588,15 @@ class Rank:
         """Say why there is no start with a peer that is heard."""
         if message.facts.problem:
             return f"cannot start: {message.facts.problem}", f"waits for {peer}: {message.facts.problem}"
-        for what, fix, mine, theirs in self._differences(message):
-            text = f"{what} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
-            return f"{what} {theirs}", text
-        known = {rank: received.message.boot for rank, received in self.received.items()} | {
+        for noun, fix, mine, theirs in self._differences(message):
+            text = f"{noun} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
+            return f"{noun} {theirs}", text
+        boots = {rank: received.message.boot for rank, received in self.received.items()} | {
             self.config.rank: self.boot
         }
-        if message.members is not None and any(message.members.get(rank) != boot for rank, boot in known.items()):
+        if message.members is not None and any(message.members.get(rank) != boot for rank, boot in boots.items()):
             return "held", f"waits for {peer}: it has not let go of an earlier start yet ({message.phase})"
-        for rank, boot in known.items():
+        for rank, boot in boots.items():
             if rank != peer.rank and message.reachable_peers.get(rank) != boot:
                 who = "this host" if rank == self.config.rank else str(self.peers[rank])
                 return f"deaf {rank}", f"waits for {peer}: it does not hear {who} (UDP port {self.config.port})"
@@ -603,18 +605,20 @@ class Rank:
     def _differences(self, message: Message) -> list[tuple[str, str, str, str]]:
         """Return (what differs, what helps, here, there)."""
         fix = f"run site.yml for all hosts of {self.config.cluster}"
-        found = []
+        differences = []
         if message.fingerprint != self.config.fingerprint:
-            found.append(("the settings", fix, self.config.fingerprint, message.fingerprint))
+            differences.append(("the settings", fix, self.config.fingerprint, message.fingerprint))
         mine, theirs = self.facts, message.facts
         if mine is None or mine.problem:
-            return found
+            return differences
         same = bool(mine.content) and mine.content == theirs.content
         if mine.image != theirs.image and not same:
-            found.append(("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image))
+            differences.append(
+                ("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image)
+            )
         if mine.commit != theirs.commit:
-            found.append(("the weights", fix, mine.commit, theirs.commit))
-        return found
+            differences.append(("the weights", fix, mine.commit, theirs.commit))
+        return differences
 
     def status(self, now: float) -> str:
         """One line for `systemctl status`."""
@@ -622,16 +626,16 @@ class Rank:
             return "; ".join(text for _key, text in self.waits(now)) or "meets the others"
         if self.phase in (STOPPING, DOWN):
             return f"{self.phase}: {self.reason}"
-        others = ", ".join(peer.host for peer in self.peers.values())
+        peer_names = ", ".join(peer.host for peer in self.peers.values())
         if self.phase == SERVING:
-            return f"serving with {others}"
+            return f"serving with {peer_names}"
         behind = [str(peer) for rank, peer in self.peers.items() if not self._reached(rank, ARMED)]
-        late = ", ".join(behind) or others
+        late = ", ".join(behind) or peer_names
         return {
-            JOINED: f"joined with {others}; other hosts make room first: {late}",
+            JOINED: f"joined with {peer_names}; other hosts make room first: {late}",
             GATING: "waits for its turn and for memory on this host",
             ARMED: f"has its memory; waits for {late}",
-            STARTING: f"starting with {others}",
+            STARTING: f"starting with {peer_names}",
         }[self.phase]
 
 
@@ -671,17 +675,17 @@ def read_config(service: Mapping[str, Any]) -> Config:
             on_demand=bool(service.get("on_demand")),
         )
         limits = {"peer_timeout": "peer_timeout_seconds", "starts": "starts", "start_interval": "start_interval"}
-        given = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}
+        limited = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"'rank' cannot be read: {error!r}") from error
     if sorted([config.rank, *(peer.rank for peer in peers)]) != list(range(int(rank["size"]))):
         raise ValueError(f"'rank' names the ranks {config.rank} and {[peer.rank for peer in peers]} of {rank['size']}")
-    return replace(config, **given)
+    return replace(config, **limited)
 
 
-def _address(given: Any) -> str:
+def _address(content: Any) -> str:
     """The one way to write it that sockets use too."""
-    return str(ipaddress.ip_address(str(given)))
+    return str(ipaddress.ip_address(str(content)))
 
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> int:

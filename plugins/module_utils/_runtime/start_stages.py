@@ -109,26 +109,26 @@ def stage_of(lines: list[str]) -> str:
 def percent_of(lines: list[str]) -> int | None:
     """Return how far the stage is that the last start in a log has reached, in percent; None where its log does not say."""
     pattern = _PERCENT.get(stage_of(lines))
-    said = [found for line in newest_start(lines) if (found := pattern.search(line))] if pattern else []
-    return min(int(said[-1][1]), 100) if said else None
+    matches = [match for line in newest_start(lines) if (match := pattern.search(line))] if pattern else []
+    return min(int(matches[-1][1]), 100) if matches else None
 
 
-def said(lines: Iterable[str]) -> dict[str, float]:
+def figures_of(lines: Iterable[str]) -> dict[str, float]:
     """Return what an engine says itself of parts of its start, seconds by the names of C(SAID).
 
     Of several processes the slowest counts; each part of a model (backbone, encoder, drafter) is compiled by itself.
     """
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for line in lines:
         for name, pattern in SAID.items():
             match = pattern.search(line)
             if match is None:
                 continue
             process, value = _PROCESS.search(line), _number(match[1])
-            key, of = process[1] if process else "", found.setdefault(name, {})
+            key, row = process[1] if process else "", figures.setdefault(name, {})
             if value is not None:
-                of[key] = of.get(key, 0.0) + value if name == "compile_seconds" else value
-    return {name: round(max(values.values()), 2) for name, values in found.items() if values}
+                row[key] = row.get(key, 0.0) + value if name == "compile_seconds" else value
+    return {name: round(max(values.values()), 2) for name, values in figures.items() if values}
 
 
 def _number(text: str) -> float | None:
@@ -147,9 +147,9 @@ def journal_argv(invocation: str, after: str = "") -> list[str]:
     :param invocation: the InvocationID of the unit
     :param after: the cursor behind which is read, empty for all
     """
-    wanted = f"--after-cursor={after}" if after else f"--lines={MOST_LINES}"
+    range_option = f"--after-cursor={after}" if after else f"--lines={MOST_LINES}"
     fixed = ["journalctl", "--no-pager", "--quiet", "--output=json", "--output-fields=MESSAGE", "--all"]
-    return [*fixed, wanted, f"_SYSTEMD_INVOCATION_ID={invocation}"]
+    return [*fixed, range_option, f"_SYSTEMD_INVOCATION_ID={invocation}"]
 
 
 def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
@@ -158,7 +158,7 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
     :param text: an object of JSON a line; what is none is passed over
     :returns: clock and text of each line, and the cursor of the last one, empty where there is none
     """
-    found, cursor = [], ""
+    messages, cursor = [], ""
     for row in text.splitlines():
         try:
             entry = parse_json(row, "journalctl")
@@ -170,8 +170,8 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
         if isinstance(message, list):  # a line with colours or other signs that JSON does not show comes as its bytes
             message = _decoded(message)
         if isinstance(message, str):
-            found.append((clock, message))
-    return found, cursor
+            messages.append((clock, message))
+    return messages, cursor
 
 
 def _decoded(message: list[Any]) -> str:
@@ -193,21 +193,21 @@ def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]
     :param lines: of C(read_journal)
     :returns: of C(ALL_STAGES); a stage that was reached twice is there twice
     """
-    found = [(GATE, began)]
+    stages = [(GATE, began)]
     if gate is None:
-        return found
-    found.append((STAGES[0], gate))
+        return stages
+    stages.append((STAGES[0], gate))
     reached = STAGES[0]
     for clock, line in lines:
         if clock < gate:
             continue
         if _NEW_START.search(line):  # an engine that is started anew by a supervisor; what it took before is lost
-            reached, found = STAGES[0], found[:2]
+            reached, stages = STAGES[0], stages[:2]
         stage = _after(reached, line)
         if stage != reached:
             reached = stage
-            found.append((stage, clock))
-    return found
+            stages.append((stage, clock))
+    return stages
 
 
 def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, float]:
@@ -243,8 +243,8 @@ def checked(value: Any) -> list[dict[str, Any]]:
     :param value: C({starts: [...]}), as C(kept) makes it, or anything else
     """
     rows = value.get("starts") if isinstance(value, Mapping) else None
-    found = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
-    return [row for row in found if row is not None]
+    entries = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
+    return [row for row in entries if row is not None]
 
 
 def _entry(row: Any) -> dict[str, Any] | None:
@@ -260,17 +260,17 @@ def _entry(row: Any) -> dict[str, Any] | None:
 
 def _figures(value: Any, names: Iterable[str]) -> dict[str, float]:
     """Return the seconds of a mapping that are some, in the order of C(names)."""
-    given = value if isinstance(value, Mapping) else {}
+    figures = value if isinstance(value, Mapping) else {}
     return {
-        name: float(given[name])
+        name: float(figures[name])
         for name in names
-        if isinstance(given.get(name), (int, float))
-        and not isinstance(given[name], bool)
-        and 0 <= given[name] <= MOST_SECONDS
+        if isinstance(figures.get(name), (int, float))
+        and not isinstance(figures[name], bool)
+        and 0 <= figures[name] <= MOST_SECONDS
     }
 
 
-def kept(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
+def with_start(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is to be kept of a service: C({version, starts}). before: what was kept. new: of C(entry)."""
     return {"version": 1, "starts": [*checked(before), dict(new)][-KEPT:]}
 
@@ -280,17 +280,17 @@ def kept(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
 
 def alike(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the starts of the launch that was started last: another one takes another time."""
-    return [each for each in starts if each["launch"] == starts[-1]["launch"]] if starts else []
+    return [start for start in starts if start["launch"] == starts[-1]["launch"]] if starts else []
 
 
 def usual(starts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return what each stage usually takes, seconds: the median of the last starts that had it."""
-    rows = [each["stages"] for each in alike(starts)]
+    rows = [start["stages"] for start in alike(starts)]
     ordered = {stage: sorted(row[stage] for row in rows if stage in row) for stage in ALL_STAGES}
     return {stage: seconds[len(seconds) // 2] for stage, seconds in ordered.items() if seconds}
 
 
-def left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> float | None:
+def seconds_left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> float | None:
     """Return how long a start still takes, seconds.
 
     :param starts: the last ones, of C(checked)
@@ -298,12 +298,14 @@ def left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> flo
     :param elapsed: seconds that it has been in it
     :returns: what is left of this stage and what those behind it take; None where nothing is known, or nothing is left by it
     """
-    known = usual(starts)
-    if not known:
+    usual_seconds = usual(starts)
+    if not usual_seconds:
         return None
     behind = ALL_STAGES[ALL_STAGES.index(stage) + 1 :]
-    found = max(known.get(stage, 0.0) - elapsed, 0.0) + sum(known.get(each, 0.0) for each in behind)
-    return found if found > 0 else None
+    remaining = max(usual_seconds.get(stage, 0.0) - elapsed, 0.0) + sum(
+        usual_seconds.get(later, 0.0) for later in behind
+    )
+    return remaining if remaining > 0 else None
 
 
 def progress(
@@ -318,12 +320,12 @@ def progress(
     :returns: C({stage, percent, seconds, left_seconds}): of the stage, seconds since the start began, and those that are left, where known
     """
     stage, since = stages[-1]
-    rest = left(starts, stage, now - since)
+    remaining = seconds_left(starts, stage, now - since)
     return {
         "stage": stage,
         "percent": percent_of(list(lines)) if stage in _PERCENT and stage_of(list(lines)) == stage else None,
         "seconds": round(max(now - stages[0][1], 0.0)),
-        "left_seconds": None if rest is None else round(rest),
+        "left_seconds": None if remaining is None else round(remaining),
     }
 
 

@@ -44,27 +44,27 @@ def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, An
     :returns: the answer
     """
     data = None if body is None else json.dumps(body).encode()
-    asked = url.rstrip("/") + path
+    address = url.rstrip("/") + path
     method = "GET" if data is None else "POST"
-    answer = http_client.fetch(asked, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
+    answer = http_client.fetch(address, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
     if answer.status != 200:
         raise OSError(f"HTTP {answer.status} at {path}")
-    found = parse_json(answer.body or b"{}", asked)
-    if not isinstance(found, dict):
+    answer_body = parse_json(answer.body or b"{}", address)
+    if not isinstance(answer_body, dict):
         raise ValueError("no JSON object came back")
-    return found
+    return answer_body
 
 
 def loaded_models(url: str) -> dict[str, float]:
     """The models that Ollama holds in memory, by name, GiB. Raises OSError or ValueError."""
     models = ask(url, "/api/ps").get("models") or []
-    found = {}
-    for each in models if isinstance(models, list) else []:
-        name = str(each.get("model") or each.get("name") or "") if isinstance(each, dict) else ""
-        size = each.get("size") if name else None
+    loaded = {}
+    for model in models if isinstance(models, list) else []:
+        name = str(model.get("model") or model.get("name") or "") if isinstance(model, dict) else ""
+        size = model.get("size") if name else None
         if name:
-            found[name] = size / GIB if isinstance(size, (int, float)) else 0.0
-    return found
+            loaded[name] = size / GIB if isinstance(size, (int, float)) else 0.0
+    return loaded
 
 
 def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool]:
@@ -76,12 +76,12 @@ def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool
     :returns: a text about it, empty where nothing was loaded or nothing answers, and whether memory came back
     """
     began = time.monotonic()
-    asked: dict[str, float] = {}
+    requested_at: dict[str, float] = {}
     try:
         while True:
             held = loaded_models(url)
-            for name in sorted(held.keys() - asked.keys()):
-                asked[name] = held[name]
+            for name in sorted(held.keys() - requested_at.keys()):
+                requested_at[name] = held[name]
                 # Whether it goes is seen below.
                 with contextlib.suppress(OSError, ValueError):
                     ask(url, "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
@@ -92,8 +92,11 @@ def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool
             time.sleep(min(poll, 0.5))
     except (OSError, ValueError) as error:
         # One that is not there holds nothing; one that breaks off is worth a word.
-        return f"Ollama at {url} was asked to unload {', '.join(sorted(asked))}: {error}" if asked else "", False
-    if not asked:
+        return (
+            f"Ollama at {url} was asked to unload {', '.join(sorted(requested_at))}: {error}" if requested_at else "",
+            False,
+        )
+    if not requested_at:
         return "", False
-    named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(asked.items()))
+    named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(requested_at.items()))
     return f"Ollama unloaded {named} in {time.monotonic() - began:.1f} s", True

@@ -121,9 +121,9 @@ class Tracker:
     def look(self, now: Observation) -> str:
         """Take in one look; returns C(NOTHING) or C(PROBE)."""
         gap = None if self.looked is None else now.clock - self.looked
-        again = self.invocation != now.invocation or gap is None
+        restarted = self.invocation != now.invocation or gap is None
         # Nobody saw what was between looks this far apart; the host may have stood still with everything on it.
-        if again or (gap is not None and gap > self._longest_gap()):
+        if restarted or (gap is not None and gap > self._longest_gap()):
             self._forget(now.clock)
         self.invocation, self.looked, self.moved = now.invocation, now.clock, False
         hold = self._hold(now)
@@ -209,8 +209,10 @@ class Tracker:
             )
         waited = wall - self.restarts[-1] if self.restarts else None
         if waited is not None and waited < settings.cooldown_minutes * 60:
-            left = settings.cooldown_minutes * 60 - waited
-            return f"its last restart was {waited / 60:.0f} minutes ago; it is restarted in {left / 60:.0f} minutes"
+            remaining = settings.cooldown_minutes * 60 - waited
+            return (
+                f"its last restart was {waited / 60:.0f} minutes ago; it is restarted in {remaining / 60:.0f} minutes"
+            )
         return None
 
     def acted(self, clock: float, wall: float) -> None:
@@ -272,8 +274,8 @@ class Tracker:
             self.hottest = now.power if self.hottest is None else max(self.hottest, now.power)
         window = settings.window_seconds * (BLIND_WINDOWS if busy is None else 1)
         if still < window:
-            what = "its counters stand still" if busy else f"its /metrics does not answer ({now.error})"
-            self._become(SUSPECT if self.failures else FROZEN, f"{what} for {still:.0f} s", now.clock)
+            symptom = "its counters stand still" if busy else f"its /metrics does not answer ({now.error})"
+            self._become(SUSPECT if self.failures else FROZEN, f"{symptom} for {still:.0f} s", now.clock)
             return NOTHING
         # Power of a GPU that another engine uses too says nothing about this one.
         hot = self.hottest is not None and self.hottest >= settings.power_watts and not self.shared

@@ -461,7 +461,7 @@ class Guard:
         self.file = args.state / "state.json"
         before = state_file.read(self.file) or {}
         self.record = record_of(before)
-        self.state = guard.again(before.get("kept"), time.time(), time.monotonic())
+        self.state = guard.from_record(before.get("kept"), time.time(), time.monotonic())
         free = load_guard.Settings(self.settings.free_floor_gib, CACHE_PAUSE)
         self.cache = load_guard.Guard(free, time.monotonic(), self.settings.contiguous_floor_gib)
         self.page = os.sysconf("SC_PAGE_SIZE")
@@ -745,7 +745,7 @@ class Guard:
                 "stopped": {name: dict(note) for name, note in record.stopped.items()},
                 "refused": sorted(self.state.refused),
                 "who": record.who,
-                "kept": guard.kept(self.state, wall, time.monotonic()),
+                "kept": guard.to_record(self.state, wall, time.monotonic()),
             }
         try:
             state_file.write(self.file, value)

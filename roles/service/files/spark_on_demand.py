@@ -225,7 +225,7 @@ class Slot:
             rest = self.loading.left(now)
             if rest is not None:
                 return rest
-        return on_demand.left(self.starts, now - self.since if self.state == on_demand.STARTING else 0.0)
+        return on_demand.seconds_left(self.starts, now - self.since if self.state == on_demand.STARTING else 0.0)
 
     def retry(self, now: float) -> float:
         """Seconds after which a client may try again."""
