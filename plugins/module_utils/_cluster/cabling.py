@@ -98,8 +98,10 @@ def up_cages(fabric: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Links:
-    """Which cages reach each other. pairs: of two cages; own: pairs of one host's two cages; strangers: hosts outside of the group, by
-    the cage that hears them."""
+    """Which cages reach each other.
+
+    pairs: of two cages. own: pairs of one host's two cages. strangers: hosts outside of the group, by the cage that hears them.
+    """
 
     pairs: set[frozenset[Cage]]
     own: set[frozenset[Cage]]
@@ -107,19 +109,17 @@ class Links:
 
 
 def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
-    """Find which cages reach each other.
+    """Return which cages reach each other.
 
-    By what each host heard, else by the MAC addresses that have answered. A link between two cages of one host means
-    that both hang on one switch, or that a cable joins them; interfaces of one cage hear each other always, which means nothing.
+    It follows from the beacons that each host heard, and from the MAC addresses that have answered. A link between two cages of one host means
+    that both hang on one switch, or that a cable joins them; interfaces of one cage always hear each other, which is no evidence.
     """
     cage_of: dict[tuple[str, str], int] = {}
     mac_of: dict[str, list[Cage]] = {}
-    for host, entry in hosts.items():
-        for cage, cage_facts in up_cages(entry["fabric"]).items():
-            for netdev in cage_facts["netdevs"]:
-                cage_of[(host, netdev["name"])] = cage
-                if netdev.get("mac"):
-                    mac_of.setdefault(netdev["mac"], []).append((host, cage))
+    for host, cage, netdev in _netdevs(hosts):
+        cage_of[(host, netdev["name"])] = cage
+        if netdev.get("mac"):
+            mac_of.setdefault(netdev["mac"], []).append((host, cage))
     pairs: set[frozenset[Cage]] = set()
     strangers: dict[Cage, set[str]] = {}
     for host, entry in hosts.items():
@@ -131,15 +131,21 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
                 strangers.setdefault((host, near_end), set()).add(heard["host"])
             elif far_end is not None and (host, near_end) != (heard["host"], far_end):
                 pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
-        for cage, cage_facts in up_cages(entry["fabric"]).items():
-            for neighbour in itertools.chain.from_iterable(
-                netdev.get("neighbours") or [] for netdev in cage_facts["netdevs"]
-            ):
-                ends = mac_of.get(neighbour["mac"], [])
-                if len(ends) == 1 and ends[0] != (host, cage):
-                    pairs.add(frozenset({(host, cage), ends[0]}))
+    for host, cage, netdev in _netdevs(hosts):
+        for neighbour in netdev.get("neighbours") or []:
+            ends = mac_of.get(neighbour["mac"], [])
+            if len(ends) == 1 and ends[0] != (host, cage):
+                pairs.add(frozenset({(host, cage), ends[0]}))
     own_pairs = {pair for pair in pairs if len({host for host, _cage in pair}) == 1}
     return Links(pairs, own_pairs, strangers)
+
+
+def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield host, cage and interface of all cages that are up."""
+    for host, entry in hosts.items():
+        for cage, facts in up_cages(entry["fabric"]).items():
+            for netdev in facts["netdevs"]:
+                yield host, cage, netdev
 
 
 def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:
@@ -158,7 +164,7 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
 
 
 def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddress.IPv4Network]]:
-    """Return the subnets of the cages that are up, by the addresses that they have or are given; without those of link-local ones."""
+    """Return the subnets of the cages that are up, by their present and requested addresses, without link-local ones."""
     subnets: dict[Cage, set[ipaddress.IPv4Network]] = {}
     for host, entry in hosts.items():
         requested = entry.get("addresses") or {}
@@ -173,7 +179,7 @@ def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddre
 
 
 def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[frozenset[Cage]]:
-    """Return the links that addresses speak for: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
+    """Return the links that addresses suggest: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
     return {
         frozenset({first, second})
         for first, second in itertools.combinations(subnets, 2)
@@ -182,7 +188,7 @@ def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[fro
 
 
 def contradicts(segments: Iterable[Sequence[Cage]], subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> bool:
-    """Tell whether segments join cages that have addresses, and none in common. subnets: of C(subnets_of)."""
+    """Return whether segments join cages whose addresses have no common subnet. subnets: of C(subnets_of)."""
     return any(
         subnets[first] and subnets[second] and not subnets[first] & subnets[second]
         for segment in segments
@@ -197,7 +203,7 @@ def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
 
 
 def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Guess the cables where neither frames nor addresses say which there are.
+    """Return assumed cables if neither frames nor addresses show any.
 
     Hosts with one cage up use that one, three hosts or more with both up are a ring (a switch needs one cable of each), else
     cages of one index belong together.
@@ -223,25 +229,21 @@ def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str,
 
     :param names: of the hosts
     :param segments: of C(segments_of)
-    :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from the end that is
-        listed first), on to the neighbour that is listed first; C(none) and nothing where the cables are neither
+    :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from its first
+        listed end), on to the first listed neighbour; C(none) and an empty list for any other shape
     """
     if not 3 <= len(names) <= MOST_RING or any(len(segment) != 2 for segment in segments):
         return "none", []
-    beside: dict[str, list[str]] = {name: [] for name in names}
+    neighbours: dict[str, list[str]] = {name: [] for name in names}
     for (first, _first_cage), (second, _second_cage) in segments:
-        beside[first].append(second)
-        beside[second].append(first)
-    degrees = sorted(len(adjacent) for adjacent in beside.values())
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    degrees = sorted(map(len, neighbours.values()))
     closed = degrees[0] == 2
     if degrees[0] < 1 or degrees[-1] != 2 or len(segments) != len(names) - (not closed):
         return "none", []
-    rank = {name: number for number, name in enumerate(names)}
-    order = [names[0] if closed else next(name for name in names if len(beside[name]) == 1)]
-    while True:
-        further = sorted((other for other in beside[order[-1]] if other not in order), key=rank.__getitem__)
-        if not further:
-            break
+    order = [names[0] if closed else next(name for name in names if len(neighbours[name]) == 1)]
+    while further := [name for name in names if name in neighbours[order[-1]] and name not in order]:
         order.append(further[0])
     return ("ring" if closed else "line", order) if len(order) == len(names) else ("none", [])
 
@@ -249,11 +251,11 @@ def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str,
 def name_topology(
     names: Sequence[str], segments: Sequence[Sequence[Cage]], strangers: Mapping[Cage, Iterable[str]]
 ) -> str:
-    """Name what the segments of a group make.
+    """Return the topology of the segments of a group.
 
     :param names: of the hosts
     :param segments: of C(segments_of)
-    :param strangers: cages that hear others than these hosts
+    :param strangers: cages that hear other hosts
     :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
     """
     spanning = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
@@ -266,9 +268,12 @@ def name_topology(
 
 @dataclass(frozen=True)
 class Cabling:
-    """What is cabled to what. assumed: no host has listened, cages that are up, or in one subnet, are taken to belong together. order: hosts
-    of a ring or a line as the cables lead. links: what the segments were made from; silent: cages that are up and heard nobody. known: of each
-    cage that is up it is known what it leads to, or that it leads to none of these hosts."""
+    """How the hosts of a group are joined.
+
+    assumed: no host has listened; cages that are up, or in one subnet, count as joined. order: hosts
+    of a ring or a line in the order of the cables. links: the origin of the segments. silent: cages that are up and heard nobody. known: the
+    other end of each cage that is up is known, or known to be outside of the group.
+    """
 
     topology: str
     segments: Sequence[Sequence[Cage]]
@@ -283,7 +288,7 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabl
     """Find how the hosts of a group are joined, and the segments that rails are laid on.
 
     :param hosts: as C(fabric.plan) takes them
-    :param requested: a word of C(fabric_layout.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
+    :param requested: one of C(fabric_layout.TOPOLOGIES); any but C(auto) replaces the topology if all hosts are joined
     :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
     """
     names = list(hosts)
@@ -632,7 +637,7 @@ def _judge_strangers(cabling: Cabling) -> list[Finding]:
 
 
 def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Name the hosts that no link joins, where all have a cage with a link; and the plugs, where a ring can be made out."""
+    """Return findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
     segments = cabling.segments
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
     repair = repair_of(hosts, cabling)
@@ -652,21 +657,7 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     ]
     if not apart or len(linked) != len(hosts):
         return []
-    islands = _islands(linked, together)
-    alone = [island[0] for island in islands if len(island) == 1]
-    if len(islands) == 2 and len(alone) == 1 and any(len(segment) > 2 for segment in segments):
-        ports = join(port((alone[0], cage)) for cage in sorted(up_cages(hosts[alone[0]]["fabric"])))
-        message = (
-            f"{ports} of the group reaches none of {join(name for name in hosts if name != alone[0])}, which hang on one switch: "
-            "wrong switch, VLAN or bridge."
-        )
-    elif len(hosts) > 3 and len(islands) > 1:
-        message = f"no QSFP link joins {'; '.join(join(island) for island in islands)} with one another; which plug is wrong is not known."
-    else:
-        message = (
-            f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one "
-            + ("have no address of a subnet of the other." if cabling.assumed else "receive nothing from the other.")
-        )
+    message = _apart_message(hosts, cabling, _islands(linked, together), apart)
     return [
         make_finding(
             "not_joined",
@@ -682,6 +673,27 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     ]
 
 
+def _apart_message(
+    hosts: Mapping[str, Mapping[str, Any]],
+    cabling: Cabling,
+    islands: Sequence[Sequence[str]],
+    apart: Sequence[tuple[str, str]],
+) -> str:
+    """Return the message about hosts that are not joined. islands: groups of joined hosts; apart: pairs that are not."""
+    alone = [island[0] for island in islands if len(island) == 1]
+    if len(islands) == 2 and len(alone) == 1 and any(len(segment) > 2 for segment in cabling.segments):
+        ports = join(port((alone[0], cage)) for cage in sorted(up_cages(hosts[alone[0]]["fabric"])))
+        return (
+            f"{ports} of the group reaches none of {join(name for name in hosts if name != alone[0])}, which hang on one switch: "
+            "wrong switch, VLAN or bridge."
+        )
+    if len(hosts) > 3 and len(islands) > 1:
+        return f"no QSFP link joins {'; '.join(join(island) for island in islands)} with one another; which plug is wrong is not known."
+    return f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one " + (
+        "have no address of a subnet of the other." if cabling.assumed else "receive nothing from the other."
+    )
+
+
 def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
     """Return the cables that join the two ports of one host, which no switch explains."""
     return {
@@ -690,7 +702,7 @@ def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
 
 
 def _judge_own(cabling: Cabling) -> list[Finding]:
-    """Name the hosts of which a cable joins the two ports."""
+    """Return findings about hosts whose two ports a cable joins."""
     return [
         make_finding(
             "own_cable",
@@ -703,7 +715,7 @@ def _judge_own(cabling: Cabling) -> list[Finding]:
 
 
 def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[str]]:
-    """Put hosts into groups that links join, over others if need be."""
+    """Return groups of hosts that links join, directly or through others."""
     islands: list[set[str]] = [{name} for name in names]
     for members in together:
         touched = [island for island in islands if island & members]
@@ -714,7 +726,7 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
 
 
 def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Say what closes a line to a ring."""
+    """Return a finding about the plugs that close a line to a ring."""
     repair = repair_of(hosts, cabling)
     outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:

@@ -18,7 +18,7 @@ This file is copied to hosts as it is, so it imports nothing but the standard li
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -235,7 +235,7 @@ def decide(settings: Settings, state: State, look: Look, account: Account | None
 
 
 def _usable(state: State, account: Account | None, now: float) -> Account | None:
-    """The account, if it is of this shortage, new enough, and of a time after the last engine was touched."""
+    """Return the account if it is of this shortage, recent, and newer than the last change to an engine."""
     if account is None or now - account.clock > ACCOUNT_SECONDS:
         return None
     oldest = max(state.since or 0.0, 0.0 if state.harmed is None else state.harmed)
@@ -243,7 +243,7 @@ def _usable(state: State, account: Account | None, now: float) -> Account | None
 
 
 def _quiet_state(settings: Settings, state: State, now: float) -> State:
-    """No shortage: after some calm, forget what was done."""
+    """Return the state without a shortage: after some calm, earlier steps are forgotten."""
     if state.since is None:
         return state
     calm = now if state.calm is None else state.calm
@@ -256,7 +256,7 @@ def _quiet_state(settings: Settings, state: State, now: float) -> State:
 def _admit(
     settings: Settings, state: State, current: str, now: float, account: Account | None
 ) -> tuple[list[Step], State]:
-    """Let the gateway give requests again to engines that are up and, as long as memory is short, inside their plans."""
+    """Admit requests again to engines that are up and, as long as memory is short, inside their plans."""
     if not state.refused or state.eased is None or account is None or now - account.clock > ACCOUNT_SECONDS:
         return [], state
     eased = now - state.eased
@@ -266,7 +266,7 @@ def _admit(
     admitted = [
         name
         for name in sorted(state.refused)
-        # One that is gone gets no requests anyway; one that is stopped is for the gateway to find down.
+        # A missing engine gets no requests anyway; a stopped one is found down by the gateway.
         if name not in engines or not (engines[name].starting or (current != CALM and engines[name].above))
     ]
     steps = [Step(ADMIT, name, f"memory is not critical for {eased:.0f} s") for name in admitted]
@@ -274,7 +274,7 @@ def _admit(
 
 
 def calm_needed(settings: Settings, state: State, now: float) -> float:
-    """Return the seconds without a shortage after which it counts as over: longer when there were several within an hour.
+    """Return the seconds without a shortage after which it is over: longer after several within an hour.
 
     :param settings: of the host
     :param state: with the refusals so far
@@ -287,7 +287,7 @@ def calm_needed(settings: Settings, state: State, now: float) -> float:
 
 
 def _say(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
-    """Say who took the memory, where it is none of the services, or that it is not known."""
+    """Return a step that names the holder of the memory if it is no service, or if it is unknown."""
     now = look.clock
     if state.named is not None and now - state.named < NAME_SECONDS:
         return [], state
@@ -303,85 +303,97 @@ def _say(settings: Settings, state: State, look: Look, account: Account | None) 
 
 
 def _others_did_it(settings: Settings, look: Look, account: Account) -> bool:
-    """Whether there would be no shortage without what is none of the services."""
+    """Return whether there would be no shortage without processes that are no services."""
     floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
     missing = max(floor - look.available, GIB)  # the reserve is no exact figure
-    # Whoever took what is gone since the account was taken is not known, and so may be none of them.
+    # Memory that was taken after the account may belong to other processes.
     return account.others + max(account.available - look.available, 0) >= missing
 
 
 def _next(settings: Settings, state: State, look: Look, current: str, account: Account | None) -> Step | None:
-    """The mildest step that is left."""
+    """Return the mildest step that is left."""
     short = f"{look.available / GIB:.2f} GiB available"
     if not state.dropped and look.cache >= GIB / 4:
         return Step(DROP, "", short)
     if account is None:
         return None
-    for name in account.helpers:
-        if name not in state.asked:
-            return Step(UNLOAD, name, short)
-    for engine in sorted(account.engines, key=lambda candidate: -candidate.rank) if settings.idle else []:
-        if engine.idle and engine.serving and engine.name not in state.spared:
-            return Step(IDLE, engine.name, f"{short}; it is on demand, and idle")
+    helper = next((name for name in account.helpers if name not in state.asked), None)
+    if helper is not None:
+        return Step(UNLOAD, helper, short)
+    idle = _idle_engine(state, account) if settings.idle else None
+    if idle is not None:
+        return Step(IDLE, idle.name, f"{short}; it is on demand, and idle")
     if not account.complete:
         return None
-    found_step = _harm(settings, state, look, current, account)
-    if found_step is None:
+    harm = _harm(settings, state, look, current, account)
+    if harm is None:
         return None
-    engine = next(candidate for candidate in account.engines if candidate.name == found_step.whom)
+    engine = next(candidate for candidate in account.engines if candidate.name == harm.whom)
     if settings.refuse and engine.door and engine.serving and engine.name not in state.refused:
-        return Step(REFUSE, engine.name, f"{found_step.why}; it is to be {WORDS[found_step.what]} next")
-    return found_step
+        return Step(REFUSE, engine.name, f"{harm.why}; it is to be {WORDS[harm.what]} next")
+    return harm
 
 
 WORDS = {RESTART: "restarted", STOP: "stopped"}
 
 
+def _idle_engine(state: State, account: Account) -> Engine | None:
+    """Return the least important idle engine."""
+    idle = [engine for engine in account.engines if engine.idle and engine.serving and engine.name not in state.spared]
+    return max(idle, key=lambda engine: engine.rank, default=None)
+
+
 def _harm(settings: Settings, state: State, look: Look, current: str, account: Account) -> Step | None:
-    """The engine that is to give its memory up, and how."""
+    """Return the step against the engine that has to free its memory."""
     now, short = look.clock, f"{look.available / GIB:.2f} GiB available"
-    lasting = state.critical is not None or (state.since is not None and now - state.since >= LASTING_SECONDS)
     engines = [engine for engine in account.engines if engine.name not in state.spared]
-    above = sorted(
-        (engine for engine in engines if engine.above and engine.serving),
-        key=lambda engine: (-engine.above, -engine.rank),
-    )
-    for engine in above if lasting else []:
-        text = f"{engine.above / GIB:.1f} GiB above its plan, {short}"
-        if settings.restart and may_restart(settings, state, engine.name, now):
-            return Step(RESTART, engine.name, text)
-        if settings.stop and current == CRITICAL:
-            return Step(STOP, engine.name, f"{text}; it may not be restarted again yet")
+    if state.critical is not None or (state.since is not None and now - state.since >= LASTING_SECONDS):
+        step = _harm_above(settings, state, engines, current, look)
+        if step is not None:
+            return step
     if current != CRITICAL:
         return None
-    # One that loads serves nobody yet, and waits behind its gate until there is memory.
+    # A loading engine serves nobody yet, and waits behind its gate until there is memory.
     for engine in sorted((engine for engine in engines if engine.starting), key=lambda engine: -engine.rank):
         if settings.restart and may_restart(settings, state, engine.name, now):
             return Step(RESTART, engine.name, f"it is loading, {short}")
-    if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
-        return None
     candidates = [engine for engine in engines if engine.serving]
-    if not candidates:
+    if (
+        not settings.stop
+        or not candidates
+        or (not settings.stop_for_others and _others_did_it(settings, look, account))
+    ):
         return None
     least = max(candidates, key=lambda engine: (engine.rank, engine.name))
     return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
 
 
+def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], current: str, look: Look) -> Step | None:
+    """Return the step against an engine that uses more memory than planned."""
+    above = [engine for engine in engines if engine.above and engine.serving]
+    for engine in sorted(above, key=lambda engine: (-engine.above, -engine.rank)):
+        text = f"{engine.above / GIB:.1f} GiB above its plan, {look.available / GIB:.2f} GiB available"
+        if settings.restart and may_restart(settings, state, engine.name, look.clock):
+            return Step(RESTART, engine.name, text)
+        if settings.stop and current == CRITICAL:
+            return Step(STOP, engine.name, f"{text}; it may not be restarted again yet")
+    return None
+
+
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
-    """Whether the bounds allow an engine to be restarted.
+    """Return whether the limits allow to restart an engine.
 
     :param settings: of the host
     :param state: with the restarts so far
     :param name: of the engine
     :param now: monotonic seconds
-    :returns: whether they do
     """
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
 
 
 def _after(state: State, step: Step, now: float, current: str) -> State:
-    """What is to be remembered of a step."""
+    """Return the state after a step."""
     pause = URGENT_SECONDS if current == CRITICAL else MILD_SECONDS
     if step.what in (IDLE, RESTART, STOP):
         pause = SETTLE_SECONDS
@@ -402,24 +414,24 @@ def _after(state: State, step: Step, now: float, current: str) -> State:
     return state
 
 
-# --- what the kernel says -----------------------------------------------------------------------------------------------
+# --- figures of the kernel ----------------------------------------------------------------------------------------------
 
 _FULL = re.compile(r"^full avg10=([0-9.]+)", re.MULTILINE)
 
 
 def stalled_percent(pressure: str) -> float | None:
-    """Return C(full avg10) of the text of C(/proc/pressure/memory), percent; None where there is no such line."""
+    """Return C(full avg10) of the text of C(/proc/pressure/memory), percent; None without such a line."""
     match = _FULL.search(pressure)
     return float(match[1]) if match else None
 
 
 def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
-    """Return how much of the swap is in use, percent, of C(/proc/meminfo); None where there is no swap."""
+    """Return the used share of the swap, percent, from C(/proc/meminfo); None without swap."""
     total = meminfo.get("SwapTotal", 0)
     return 100.0 * (total - meminfo.get("SwapFree", 0)) / total if total else None
 
 
-# --- what survives a restart ----------------------------------------------------------------------------------------------
+# --- state across restarts ------------------------------------------------------------------------------------------------
 
 
 def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:

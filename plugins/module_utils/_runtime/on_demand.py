@@ -171,7 +171,7 @@ def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _service(name: str, content: Any) -> Service:
-    """Read one service; keys that are not known are left for others."""
+    """Return one service; unknown keys belong to others."""
     if not isinstance(content, Mapping):
         raise Wrong(f"services.{name} is no mapping")
     options: dict[str, Any] = {"name": name}
@@ -179,13 +179,7 @@ def _service(name: str, content: Any) -> Service:
         value = content.get(field.name)
         if field.name == "name" or (value is None and field.name != "idle_seconds") or field.name not in content:
             continue
-        where = f"services.{name}.{field.name}"
-        if field.name in _LEAST or field.name == "priority":
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value is not None and (not number or value < _LEAST.get(field.name, value)):
-                raise Wrong(f"{where} is no number of at least {_LEAST.get(field.name)}")
-        elif not isinstance(value, str) or not value:
-            raise Wrong(f"{where} is no text")
+        _check_value(f"services.{name}.{field.name}", field.name, value)
         options[field.name] = value
     missing = [key for key in ("unit", "engine", "model") if key not in options]
     if missing:
@@ -200,6 +194,16 @@ def _service(name: str, content: Any) -> Service:
     if not right:
         raise Wrong(f"services.{name}.engine is no URL of the form http://ADDRESS:PORT")
     return Service(**options)
+
+
+def _check_value(where: str, key: str, value: Any) -> None:
+    """Raise Wrong for a value of the wrong type."""
+    if key in _LEAST or key == "priority":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and (not number or value < _LEAST.get(key, value)):
+            raise Wrong(f"{where} is no number of at least {_LEAST.get(key)}")
+    elif not isinstance(value, str) or not value:
+        raise Wrong(f"{where} is no text")
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------------
@@ -325,32 +329,38 @@ class _Turn:
         return view.looked is not None and view.looked >= view.last and self.now - view.looked <= FRESH_SECONDS
 
     def settle(self, name: str) -> None:
-        """See to a service that runs."""
-        service, view = self.services[name], self.views[name]
+        """Stop, drain or resume a service that runs."""
+        view = self.views[name]
         if view.state not in (READY, DRAINING):
             return
         if view.pin == COLD:
             self.stop_quiet(name, "its owner keeps it cold")
-            return
-        stayed = self.now - view.ready >= service.minimum_seconds
-        whom = self.leaving.get(name)
-        if whom is not None:
-            since = self.views[whom].demand
-            late = view.state == READY and since is not None and self.now - since >= service.minimum_seconds
-            if stayed and not self.stop_quiet(name, f"makes room for {whom}") and late:
-                self.do(DRAIN, name, f"{whom} has waited for {self.now - (since or 0.0):.0f} s")
-            return
-        if view.state == DRAINING:
+        elif self.leaving.get(name) is not None:
+            self._make_room(name, self.leaving[name])
+        elif view.state == DRAINING:
             self.do(RESUME, name, "nobody needs its room any more")
-            return
+        else:
+            self._stop_idle(name)
+
+    def _make_room(self, name: str, whom: str) -> None:
+        """Stop a service for another one, or drain it if that one has waited."""
+        view, least = self.views[name], self.services[name].minimum_seconds
+        since = self.views[whom].demand
+        late = view.state == READY and since is not None and self.now - since >= least
+        if self.now - view.ready >= least and not self.stop_quiet(name, f"makes room for {whom}") and late:
+            self.do(DRAIN, name, f"{whom} has waited for {self.now - (since or 0.0):.0f} s")
+
+    def _stop_idle(self, name: str) -> None:
+        """Stop a service without requests."""
+        service, view = self.services[name], self.views[name]
         if view.pin == WARM or view.demand is not None or service.idle_seconds is None:
             return
         idle = self.now - max(view.last, view.ready)
-        if stayed and idle >= service.idle_seconds:
+        if self.now - view.ready >= service.minimum_seconds and idle >= service.idle_seconds:
             self.stop_quiet(name, f"idle for {idle:.0f} s")
 
     def stop_quiet(self, name: str, why: str) -> bool:
-        """Stop a service if it has no requests, or have it asked for them; whether there is anything to do."""
+        """Stop a service if it has no requests, or have it asked for them; return whether there is a step."""
         view, service = self.views[name], self.services[name]
         if view.running:
             return False
@@ -358,22 +368,22 @@ class _Turn:
             self.do(LOOK, name, why)
             return True
         silent = 0.0 if view.unasked is None else self.now - view.unasked
-        # One whose metrics cannot be read may have requests of others; that is not waited for without an end.
+        # Unreadable metrics may hide requests of others; that is not waited for without end.
         if view.busy is False or (view.busy is None and silent > 0 and silent >= (service.idle_seconds or 0.0)):
             self.do(STOP, name, why)
             return True
         return False
 
 
-# --- what systemd says --------------------------------------------------------------------------------------------------------
+# --- states of units ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a service before a look at its unit.
+    """The state of a service before a look at its unit.
 
-    state: one of C(STATES). asked: when it was last asked to start or to stop; began: whether its start was seen; stop: whether the stop
-    was asked for here; failed: whether systemd called the unit failed.
+    state: one of C(STATES). asked: time of the last request to start or to stop it. began: whether its start was seen. stop: whether this
+    program requested the stop. failed: whether systemd called the unit failed.
     """
 
     state: str
@@ -387,34 +397,42 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
     """Return the state of a service by its unit: an admin may start and stop it too.
 
     :param now: monotonic seconds
-    :param past: what was known
-    :param unit: properties of it as C(systemctl show) prints them; C(Job) is there while a job is queued or runs
+    :param past: the state so far
+    :param unit: its properties as C(systemctl show) prints them; with C(Job) while a job is queued or runs
     :returns: one of C(STATES); C(STARTING) goes on while a start fails, until systemd is done with it
     """
     active, state = unit.get("ActiveState", ""), past.state
     queued = unit.get("Job", "") not in ("", "0")
-    waits = queued or (not past.began and now - past.asked < START_GRACE)
+    stopping = state == STOPPING and past.stop
+    recent_stop = stopping and now - past.asked < STOP_GRACE
     if active in ("active", "reloading", "refreshing"):
-        if state == STOPPING and past.stop and (queued or now - past.asked < STOP_GRACE):
+        if recent_stop or (stopping and queued):
             return STOPPING
         return DRAINING if state == DRAINING else READY
     if active == "activating":
-        return STOPPING if state == STOPPING and past.stop and now - past.asked < STOP_GRACE else STARTING
+        return STOPPING if recent_stop else STARTING
     if active in ("deactivating", "maintenance"):
         return STARTING if state == STARTING else STOPPING
+    waits = queued or (not past.began and now - past.asked < START_GRACE)
+    return _follow_ended(active, past, waits)
+
+
+def _follow_ended(active: str, past: Past, waits: bool) -> str:
+    """Return the state of a service whose unit does not run. waits: whether its start may still come."""
+    state = past.state
     if active == "failed":
         if state == STARTING and past.failed and waits:
-            return STARTING  # it failed before
+            return STARTING  # an earlier start failed
         return COLD if (state == COLD and past.failed) or (state == STOPPING and past.stop) else FAILED
-    if active == "inactive":
-        if state == STARTING:
-            return STARTING if waits else FAILED
-        return FAILED if state == FAILED and not past.failed else COLD
-    return state
+    if active != "inactive":
+        return state
+    if state == STARTING:
+        return STARTING if waits else FAILED
+    return FAILED if state == FAILED and not past.failed else COLD
 
 
 def units_of(text: str) -> dict[str, dict[str, str]]:
-    """Read what C(systemctl show) prints of several units; returns their properties by C(Id)."""
+    """Return the properties of units by C(Id). text: output of C(systemctl show)."""
     units = {}
     for block in text.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -434,7 +452,7 @@ _STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 
 class BadHead(ValueError):
-    """A request that cannot be read. status: what HTTP answers to it."""
+    """A request that cannot be read. status: of the answer."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -443,7 +461,7 @@ class BadHead(ValueError):
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a request. size: bytes of it, with the empty line at its end; length: of the body, None where the head does not say."""
+    """The head of a request. size: bytes of it, with the empty line at its end; length: of the body, None without such a header."""
 
     method: str
     target: str
@@ -453,25 +471,25 @@ class Head:
     length: int | None = None
 
     def get(self, name: str) -> str:
-        """The value of a header, empty where there is none."""
+        """The value of a header, or an empty text."""
         return next((value for key, value in self.headers if key.lower() == name), "")
 
     @property
     def path(self) -> str:
-        """What is asked for, without the query."""
+        """The path of the target, without the query."""
         target = self.target.partition("?")[0]
         absolute = re.match(r"https?://[^/]*(/.*)?\Z", target, re.IGNORECASE)
         return (absolute[1] or "/") if absolute else target
 
     @property
     def upgrades(self) -> bool:
-        """Whether it wants a WebSocket."""
+        """Whether it requests a WebSocket."""
         words = {word.strip().lower() for word in self.get("connection").split(",")}
         return "upgrade" in words and self.get("upgrade").lower() == "websocket"
 
     @property
     def demands(self) -> bool:
-        """Whether it is work for the engine, and no look at it."""
+        """Whether it is work for the engine, not a query of its state."""
         return self.method not in ("GET", "HEAD", "OPTIONS") or self.upgrades
 
 
