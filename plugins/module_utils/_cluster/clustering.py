@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
@@ -291,14 +291,14 @@ def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster
 
 
 def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict[str, Any] | None:
-    """Return the network of a part of a cluster, from that of the whole.
+    """Return the network of a part of a cluster.
 
-    Two neighbours of a ring are a pair on the cable between them: the other cables lead to hosts that have no rank. What is no
-    neighbour stays in a ring with cables missing, which C(check_reach) refuses.
+    Two neighbours of a ring are a pair on the cable between them: the other cables lead to hosts without a rank. Other parts
+    of a ring stay a ring with missing cables, which C(check_reach) refuses.
 
     :param planned: of C(plan_fabric)
     :param hosts: of the part, the first answers
-    :returns: C({topology, rails, hosts}); None as long as the hosts have not been asked
+    :returns: C({topology, rails, hosts}); None as long as the hosts' facts are unknown
     """
     if not planned or not set(hosts) < set(planned["hosts"]):
         return dict(planned) if planned else None
@@ -307,27 +307,28 @@ def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict
     paired = topology == "ring" and len(hosts) == 2 and bool(rails)
     if topology != "ring":
         rails = list(planned["rails"])
+    topology = "direct" if paired else topology
     parts = {}
     for host in hosts:
         host_plan = planned["hosts"][host]
-        active = str(host_plan["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
-        mine = [
-            rail_entry for rail_entry in host_plan["rails"] if rail_entry["name"] in {rail["name"] for rail in rails}
-        ]
-        place = Place(
-            host_plan["netdev"],
-            host_plan["address"],
-            tuple(str(rail_entry["rdma"]) for rail_entry in mine if rail_entry["rdma"] in active),
-        )
-        if paired and host_plan["address"]:
-            place = replace(place, netdev=mine[0]["netdev"], address=str(mine[0]["address"]).partition("/")[0])
+        place = _place_on(host_plan, {rail["name"] for rail in rails}, paired)
         parts[host] = {
             **host_plan,
             "netdev": place.netdev,
             "address": place.address,
-            "environment": engine_env.environment(place, "direct" if paired else topology, len(hosts)),
+            "environment": engine_env.environment(place, topology, len(hosts)),
         }
-    return {**planned, "topology": "direct" if paired else topology, "rails": rails, "hosts": parts}
+    return {**planned, "topology": topology, "rails": rails, "hosts": parts}
+
+
+def _place_on(host_plan: Mapping[str, Any], rail_names: Collection[str], paired: bool) -> Place:
+    """Return the address of a host on some rails. paired: the rails are one cable of a ring."""
+    active = str(host_plan["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
+    rails = [rail for rail in host_plan["rails"] if rail["name"] in rail_names]
+    devices = tuple(str(rail["rdma"]) for rail in rails if rail["rdma"] in active)
+    if paired and host_plan["address"]:
+        return Place(rails[0]["netdev"], str(rails[0]["address"]).partition("/")[0], devices)
+    return Place(host_plan["netdev"], host_plan["address"], devices)
 
 
 def plan_fabric(
@@ -336,12 +337,12 @@ def plan_fabric(
     addresses: Mapping[str, Mapping[str, str]],
     done: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    """Return the plan of the cluster's network, None as long as the hosts have not been asked.
+    """Return the plan of the cluster's network, None as long as the hosts' facts are unknown.
 
     :param cluster: as the inventory has it
-    :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None for a host that was not asked
-    :param addresses: host to netdev to CIDR, those that the inventory gives
-    :param done: what the role fabric has planned in this run; it has listened on the cables, so it knows better
+    :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None if unknown
+    :param addresses: host to netdev to CIDR, of the inventory
+    :param done: the plan of the role fabric in this run, which has listened on the cables and takes precedence
     :returns: as C(fabric.plan)
     """
     if done:
@@ -597,17 +598,17 @@ def spanning_args(
 
 
 def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
-    """The address of a host on the fabric; its name as long as that is not known."""
+    """Return the address of a host on the fabric, or its name if that is unknown."""
     host_plan = ((planned or {}).get("hosts") or {}).get(host) or {}
     return str(host_plan.get("address") or host)
 
 
 def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
-    """Find variables of a service that name interfaces which the host does not have.
+    """Find variables of a service that name missing interfaces of the host.
 
     :param name: of the service
     :param env: of its launch
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None for a host that was not asked
+    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param host: its name
     :returns: findings
     """
@@ -622,19 +623,15 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
     findings = []
     for variable, kind in INTERFACES.items():
         value = str(env.get(variable) or "")
-        if value.startswith("^"):  # all but these
-            continue
-        names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
-        # NCCL takes a name for the beginning of one, unless it is written with an equals sign.
-        strange = [name for name in names if not any(present.startswith(name) for present in names_by_kind[kind])]
-        if strange:
+        missing = _missing_interfaces(value, names_by_kind[kind])
+        if missing:
             noun = "network interface" if kind == "netdev" else "RDMA device"
             findings.append(
                 Finding(
                     rule="cluster.interface",
                     severity="error",
                     service=name,
-                    message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(strange)}; it has "
+                    message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
                     f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
                     fix=f"Take {variable} out of env: each host is given what its own cable is on.",
                     basis="measured",
@@ -643,8 +640,17 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
     return findings
 
 
+def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
+    """Return the names of a variable that match no interface; none for an exclusion list, which starts with C(^)."""
+    if value.startswith("^"):
+        return []
+    names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
+    # NCCL treats a name as a prefix, unless it is written with an equals sign.
+    return [name for name in names if not any(interface.startswith(name) for interface in present)]
+
+
 def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Find a service whose image is not the same on all hosts. What both know counts: the digest, else the id.
+    """Find a service whose image differs between hosts, by the digest if all have one, else by the id.
 
     :param cluster: as the inventory has it
     :param name: of the service
@@ -674,9 +680,9 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
 
 
 def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
-    """Find clusters on a switch that have addresses of another one; C(service) of a finding is the cluster it is about.
+    """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster.
 
-    Pairs that a cable joins may all have the same: they never meet.
+    Pairs on cables may share addresses: they never meet.
     """
     findings: list[Finding] = []
     seen: dict[str, tuple[str, str]] = {}
@@ -701,10 +707,10 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
 
 
 def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
-    """Return the pairs of ranks between which NCCL sends, where its rings go from each rank of a group to the next and back to the first.
+    """Return the pairs of ranks between which NCCL sends: its rings go from each rank of a group to the next and back to the first.
 
     vLLM counts ranks by replica, then by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
-    Ranks of one stage of all replicas have the experts between them.
+    Ranks of one stage of all replicas share the experts.
 
     :param size: ranks of the engine
     :param args: of its launch, without dashes
@@ -721,22 +727,23 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
     for first in range(0, size, replica):
         groups += [ranks[first + start : first + replica : tensor] for start in range(tensor)]
     if copies > 1:
-        groups += [[rank for rank in ranks if rank % replica // tensor == stage] for stage in range(stages)]
-        if str(split.get("all2all-backend") or "") not in _RINGS:  # each rank sends each other what its experts are for
-            groups += [list(pair) for group in groups[-stages:] for pair in combinations(group, 2)]
+        stage_groups = [[rank for rank in ranks if rank % replica // tensor == stage] for stage in range(stages)]
+        groups += stage_groups
+        if str(split.get("all2all-backend") or "") not in _RINGS:  # each rank sends tokens of experts to each other
+            groups += _all_pairs(stage_groups)
     if split.get("dcp-comm-backend") == "a2a":  # each rank of a decode context sends to each other
-        groups += [
-            list(pair)
-            for start in range(0, size, max(context, 1))
-            for pair in combinations(ranks[start : start + context], 2)
-        ]
+        groups += _all_pairs(ranks[start : start + context] for start in range(0, size, max(context, 1)))
     return {frozenset(pair) for group in groups for pair in zip(group, [*group[1:], *group[:1]]) if len(set(pair)) == 2}
+
+
+def _all_pairs(groups: Iterable[Sequence[int]]) -> list[list[int]]:
+    return [list(pair) for group in groups for pair in combinations(group, 2)]
 
 
 def check_reach(
     cluster: Cluster, name: str, args: Mapping[str, Any], planned: Mapping[str, Any] | None
 ) -> list[Finding]:
-    """Find a service whose ranks send to hosts that no cable of the ring joins them with; NCCL relays nothing. Else say what nobody has reported.
+    """Find a service whose ranks send to hosts without a common cable of the ring; NCCL relays nothing. Else report an untested split.
 
     :param cluster: as the inventory has it
     :param name: of the service

@@ -55,18 +55,17 @@ def plan(
     peers: Mapping[str, Any] | None = None,
     unasked: Collection[str] = (),
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Plan the firewall of one host.
+    """Return the firewall of one host: the variables of its role, None if there is nothing to close, and findings.
 
     :param host: its name
-    :param settings: of the host, as the plan has read them
-    :param listening: what its servers listen on
+    :param settings: of the host
+    :param listening: sockets of its servers
     :param hosts: see C(sockets.addresses)
     :param resolve: see C(sockets.addresses)
     :param cluster_ports: of the services of its cluster, on every rank
-    :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, on which
-        nothing but its own servers is closed
-    :param unasked: hosts that are going to be asked for their addresses before anything is changed
-    :returns: the variables of the role firewall, None where it has nothing to close, and findings
+    :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, where only
+        ports of its own servers are closed
+    :param unasked: hosts that report their addresses before anything is changed
     """
     where = f"host {host}"
     exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
@@ -77,24 +76,17 @@ def plan(
     if peers is None and not closed:
         return None, findings
     who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
-    unknown: dict[str, list[str]] = {}
-    for socket in closed:
-        admitted = who.setdefault(socket["port"], set())
-        admitted.update(named)
-        for caller in socket["callers"]:
-            sources = sockets.addresses(caller, hosts, resolve)
-            admitted.update(sources)
-            if not sources:
-                unknown.setdefault(caller, []).append(socket["service"])
+    unknown = _admit(who, closed, named, lambda caller: sockets.addresses(caller, hosts, resolve))
     findings += [
         _unknown_address(where, caller, services, hosts, caller in unasked)
         for caller, services in sorted(unknown.items())
     ]
     allowed = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
+    network = peers or {}
     return {
         "state": "present",
-        "fabric": list((peers or {}).get("fabric") or []),
-        "peers": list((peers or {}).get("peers") or []),
+        "fabric": list(network.get("fabric") or []),
+        "peers": list(network.get("peers") or []),
         "allowed": sorted({port for port, kind in allowed if kind == "tcp"}),
         "allowed_udp": sorted({port for port, kind in allowed if kind == "udp"}),
         "ranges": peers is not None,
@@ -103,8 +95,27 @@ def plan(
     }, findings
 
 
+def _admit(
+    who: dict[int, set[str]],
+    closed: Sequence[sockets.Socket],
+    named: Sequence[str],
+    addresses: Callable[[str], Sequence[str]],
+) -> dict[str, list[str]]:
+    """Add the admitted addresses of each port to C(who); return callers without a known address, with the services they need."""
+    unknown: dict[str, list[str]] = {}
+    for socket in closed:
+        admitted = who.setdefault(socket["port"], set())
+        admitted.update(named)
+        for caller in socket["callers"]:
+            sources = addresses(caller)
+            admitted.update(sources)
+            if not sources:
+                unknown.setdefault(caller, []).append(socket["service"])
+    return unknown
+
+
 def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
-    """Join the ports that admit the same addresses: C([{ports, from}]); ports that admit nobody are left out."""
+    """Return the ports by the addresses that they admit: C([{ports, from}]); ports that admit nobody are left out."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for port, admitted in sorted(who.items()):
         if admitted:

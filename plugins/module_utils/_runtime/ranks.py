@@ -439,7 +439,7 @@ class Rank:
         return todo
 
     def _bound_wait(self, now: float) -> None:
-        """End a wait for the others that is of no use: of the first rank a request waits for it, the others wait for that one."""
+        """End a useless wait: the first rank waits for the others as long as a request waits, the others wait for the first rank."""
         if self.config.rank:
             if now - (self.born if self._asked is None else self._asked) > self.config.asked_for:
                 self._leave(STOPPING, "the first rank does not ask for it", EXIT_STOPPED)
@@ -450,7 +450,7 @@ class Rank:
         if any(received.facts.problem.startswith(KEPT_COLD) for received in fresh):
             self._leave(DOWN, "; ".join(text for _key, text in self.waits(now)), EXIT_AGAIN)
             return
-        # Who still stops what ran before is given the time for it.
+        # Hosts that still stop an earlier start get time for it.
         if any(
             received.members is not None or (received.phase not in UP and not received.released) for received in fresh
         ):
@@ -462,20 +462,20 @@ class Rank:
             )
 
     def _gone_by(self, rank: int, now: float) -> bool:
-        """Tell whether a peer holds nothing of this start any more, as far as can be known."""
+        """Return whether a peer holds nothing of this start any more, as far as is known."""
         heard = self.received.get(rank)
         if heard is None or self.members is None or now - heard.at > self.config.peer_timeout:
             return True
         return heard.message.released or heard.message.boot != self.members[rank]
 
     def _all_gone(self, now: float) -> bool:
-        """Tell whether the first rank of a model on demand may end: who sees it end takes the memory of all hosts to be back."""
+        """Return whether the first rank of a model on demand may end: its end means that the memory of all hosts is free."""
         if not self.config.on_demand or self.config.rank or self._left is None:
             return True
         return now - self._left > self.config.let_go or all(self._gone_by(rank, now) for rank in self.peers)
 
     def _lost(self, now: float, members: Mapping[int, str]) -> str:
-        """Say which member is gone and how that is known; empty when all are there."""
+        """Return which member is gone and the evidence; empty if all are present."""
         for rank, peer in self.peers.items():
             received = self.received[rank]
             message = received.message
@@ -493,13 +493,12 @@ class Rank:
         return ""
 
     def _reached(self, rank: int, phase: str) -> bool:
-        """Tell whether a peer has come as far as C(phase), with the very members of this rank."""
+        """Return whether a peer has reached C(phase), with the same members as this rank."""
         message = self.received[rank].message
         return message.members == self.members and UP.get(message.phase, -1) >= UP[phase]
 
     def _advance(self, now: float) -> bool:
-        """Make one step; tell whether there may be another."""
-        leads = self.config.rank == 0
+        """Make one step; return whether there may be another."""
         before = self.phase
         if self.phase == WAITING:
             if not self.waits(now):
@@ -515,22 +514,31 @@ class Rank:
                 self.phase = ARMED
         elif self.phase == ARMED:
             # Ray's own start waits for its nodes; without Ray the first rank comes last.
-            needed = STARTING if leads and self.config.executor != "ray" else ARMED
+            needed = STARTING if self.config.rank == 0 and self.config.executor != "ray" else ARMED
             if all(self._reached(rank, needed) for rank in self.peers):
                 self._start(now)
         elif self.phase == STARTING:
-            if leads and self._nodes and not self._engine:
-                self._engine = True
-                self._todo += [START_ENGINE, AWAIT_ANSWER]
-            if self._answered if leads else self._reached(0, SERVING):
-                self.phase, self._served = SERVING, now
-                self._todo.append(ACTIVE)
+            self._serve(now)
         else:
-            self._left = now if self._left is None else self._left
-            if self._stopped and self._all_gone(now):
-                self._stopped = False
-                self._todo.append(EXIT)
+            self._end(now)
         return self.phase != before
+
+    def _serve(self, now: float) -> None:
+        """Start the engine on the first rank; become active when the model has answered."""
+        leads = self.config.rank == 0
+        if leads and self._nodes and not self._engine:
+            self._engine = True
+            self._todo += [START_ENGINE, AWAIT_ANSWER]
+        if self._answered if leads else self._reached(0, SERVING):
+            self.phase, self._served = SERVING, now
+            self._todo.append(ACTIVE)
+
+    def _end(self, now: float) -> None:
+        """Exit once the containers are stopped."""
+        self._left = now if self._left is None else self._left
+        if self._stopped and self._all_gone(now):
+            self._stopped = False
+            self._todo.append(EXIT)
 
     def _before_me(self) -> list[int]:
         order = self.config.order
@@ -556,10 +564,10 @@ class Rank:
         elif self.config.rank == 0:
             self._todo.append(AWAIT_ANSWER)
 
-    # --- why nothing happens --------------------------------------------------------------------------------------
+    # --- reasons for a wait ---------------------------------------------------------------------------------------
 
     def waits(self, now: float) -> list[tuple[str, str]]:
-        """Return what a waiting rank waits for: (what tells one cause from another, text)."""
+        """Return the reasons why a rank waits: (key that distinguishes causes, text)."""
         reasons: list[tuple[str, str]] = []
         if self.facts is None:
             reasons.append(("facts", "looks for its image"))
@@ -585,7 +593,7 @@ class Rank:
         return ("silent", f"waits for {peer}: {quiet}") if quiet else None
 
     def _refusal(self, peer: Peer, message: Message, now: float) -> tuple[str, str] | None:
-        """Say why there is no start with a peer that is heard."""
+        """Return the reason against a start with a peer that is heard."""
         if message.facts.problem:
             return f"cannot start: {message.facts.problem}", f"waits for {peer}: {message.facts.problem}"
         for noun, fix, mine, theirs in self._differences(message):
