@@ -72,7 +72,7 @@ FABRIC_FORM: dict[str, Any] = {"subnets": [str], "min_gbps": plain_data.MappingO
 RAY_VERSION = component_versions.RAY.version
 """The Ray that this collection is tested with; vLLM asked for 2.48 or newer as long as it asked for Ray, and states no end."""
 PEER_TIMEOUT = 45
-"""Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s of its own accord."""
+"""Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s."""
 CLUSTER_KEYS: dict[str, Key] = {
     "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
     "head": Key(str, None, "host that answers requests; the first of the group when left out"),
@@ -136,7 +136,7 @@ INTERFACES = {
 
 @dataclass
 class Cluster:
-    """One cluster: its hosts with the head first, how it is spanned, and its services as they are written."""
+    """One cluster: its hosts with the head first, its executor, and its services from the inventory."""
 
     name: str
     hosts: list[str]
@@ -190,7 +190,7 @@ def read_clusters(
 ) -> tuple[dict[str, Cluster], list[str]]:
     """Read the clusters of all hosts.
 
-    given: host to its C(spark_cluster), an empty mapping where it has none. groups: those of the inventory, in its order.
+    given: host to its C(spark_cluster), an empty mapping without one. groups: of the inventory, in its order.
     Returns the clusters by name, and everything that is wrong with them.
     """
     messages: list[str] = []
@@ -252,7 +252,7 @@ def _read_cluster(
 
 
 def _read_fabric(problems: validation.Problems, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the network that were written; what is wrong goes to C(problems)."""
+    """Return the written settings of the network; errors go to C(problems)."""
     settings = schema.read(problems, content, FABRIC_KEYS, "fabric.")
     wrong = plain_data.misfits(settings, FABRIC_FORM, "fabric")
     wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
@@ -268,12 +268,12 @@ def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
 
 
 def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:
-    """Return a cluster with those of its hosts that one of its services spans.
+    """Return a cluster with the hosts that one of its services spans.
 
     :param cluster: as the inventory has it
     :param hosts: as the service names them, the first answers; empty for all
     :param where: the service stands, to begin messages with
-    :returns: the part, and what is wrong with it
+    :returns: the part, and messages about wrong hosts
     """
     if not hosts:
         return cluster, []
@@ -366,9 +366,9 @@ def choose_executor(
     """Decide how vLLM spans the hosts.
 
     :param cluster: as the inventory has it
-    :param version: of vLLM in the image, as far as it is known
-    :param probe: what the image says
-    :param ray: whether Ray is in it, None where that is not known
+    :param version: of vLLM in the image, or None
+    :param probe: facts of the image
+    :param ray: whether it has Ray, None if unknown
     :returns: C(ray) or C(mp), and why
     """
     parsed_version = versions.parse_version(version or "")
@@ -385,14 +385,14 @@ def choose_executor(
 
 
 def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, Any] | None) -> bool:
-    """Tell whether Ray is in an image: by what it says, by the catalogue, else by what that vLLM requires.
+    """Return whether an image has Ray: by its own facts, by the catalogue, else by the requirements of its vLLM.
 
     Sources: the requirements of the packages, which have no Ray from 0.18.0 on.
 
-    :param version: of vLLM, as far as it is known
-    :param probe: what the image says
+    :param version: of vLLM, or None
+    :param probe: facts of the image
     :param entry: of the image catalogue
-    :returns: None where that cannot be known
+    :returns: None if unknown
     """
     if probe.get("packages"):
         return bool(probe.get("ray"))
@@ -405,7 +405,7 @@ def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, A
 def check_service(
     cluster: Cluster, args: Mapping[str, Any], env: Mapping[str, str], nodes: int, recipe: str | None, where: str
 ) -> list[str]:
-    """Return what is wrong with a service of a cluster that could not be wrong on one host.
+    """Return messages about errors of a service that only a cluster can have.
 
     :param cluster: as the inventory has it
     :param args: of its launch, without dashes
@@ -442,14 +442,14 @@ def replicas_of(args: Mapping[str, Any]) -> int:
     """Return how many replicas of an engine there are.
 
     :param args: of its launch, without dashes
-    :returns: C(data-parallel-size) as vLLM reads it; 1 where it is left out or no whole number, which is refused elsewhere
+    :returns: C(data-parallel-size) as vLLM reads it; 1 if left out or no whole number, which is refused elsewhere
     """
     copies = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
     return copies if isinstance(copies, int) and not isinstance(copies, bool) and copies > 1 else 1
 
 
 def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
-    """Return what is wrong with the replicas of a service.
+    """Return messages about the replicas of a service.
 
     :param cluster: the hosts that it spans
     :param args: of its launch, without dashes
@@ -525,7 +525,7 @@ def span_of(
 
 
 def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return the interfaces by which a host of a ring sends to its neighbours; supervisors meet by another network and do not notice them.
+    """Return the interfaces by which a host of a ring sends to its neighbours; supervisors use another network and do not notice them.
 
     :param host: its name
     :param planned: of C(plan_fabric)
@@ -547,8 +547,8 @@ def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
 
     :param span: of the host
     :param rank: of the host, 0 is the head
-    :param args: of the launch, as they are written
-    :returns: those of the rank
+    :param args: of the launch
+    :returns: arguments of the rank
     """
     return spanning_args(args, span.executor, rank, span.size, span.addresses[span.head], span.position)
 
@@ -558,13 +558,13 @@ def spanning_args(
 ) -> dict[str, Any]:
     """Return the options of a launch as one of several hosts runs it.
 
-    :param args: of the launch, as they are written
+    :param args: of the launch
     :param executor: C(ray) or C(mp)
     :param rank: of the host, 0 is the head
     :param size: hosts that the launch spans
     :param head: its address
     :param position: of the service in the cluster, from 0, which its ports follow from
-    :returns: those of the rank
+    :returns: arguments of the rank
     """
     result = dict(args)
     split = _whole_split(size, args)
@@ -782,13 +782,13 @@ def check_reach(
 
 
 def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Finding]:
-    """Say what of a split over a ring of four or more nobody is known to have run, though each rank sends to its neighbours alone."""
+    """Return a finding about untested splits over a ring of four or more, though each rank sends to its neighbours alone."""
     split = launch.parse(args).args
     ways = {
         f"a ring of {cluster.size}": cluster.size > MOST_REPORTED,
         "pipeline stages": split.get("pipeline-parallel-size", 1) > 1,
         "replicas": replicas_of(args) > 1,
-        # With one replica vLLM adds up what the experts of each rank gave, as it does without: nothing is sent from each to each.
+        # With one replica vLLM adds up the results of each rank's experts, as it does without: no rank sends to all others.
         "experts spread over the ranks": bool(split.get("enable-expert-parallel")),
         "a decode context over ranks": split.get("decode-context-parallel-size", 1) > 1,
     }

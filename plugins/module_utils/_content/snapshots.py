@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Model snapshots in the layout of HF_HOME: what is there, what is whole, and the program that fetches one.
+"""Model snapshots in the layout of HF_HOME: their files, their completeness, and the program that downloads one.
 
 Layout (huggingface_hub): C(hub/models--ORG--NAME/{refs,snapshots,blobs}); a ref is a file that holds a commit, a
 snapshot a folder of links to blobs.
@@ -51,7 +51,7 @@ TOKENIZER_FILES = ("*.jinja", "*.json", "*.model", "*.txt")
 COPY = re.compile(r"(?:original|metal)/.*\.(?:safetensors|bin|pth?|gguf)|model-\d+-of-\d+\.safetensors", re.ASCII)
 """Weights that a repository may hold once more, in a form that vLLM does not read where an index or model.safetensors names others.
 
-A pytorch_model.bin is none of them: it is a program to who loads it, so it is fetched, locked and checked as any file.
+A pytorch_model.bin does not count: it is a program for its loader, so it is downloaded, locked and checked as any file.
 """
 
 # Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
@@ -114,9 +114,9 @@ def _model(snapshot: Path) -> AbstractContextManager[int]:
 
 
 def listing(snapshot: Path) -> tuple[dict[str, File], dict[str, str]]:
-    """Return the files of a snapshot by their names in the repository, and what is wrong with the names that are none.
+    """Return the files of a snapshot by their names in the repository, and messages about invalid names.
 
-    A file is there when it, or what it is a link to, is a regular file of the model's own folder. What a link elsewhere leads to is
+    A file is present if it, or its link's target, is a regular file of the model's own folder. The target of a link elsewhere is
     neither looked at nor used.
     """
     files: dict[str, File] = {}
@@ -162,7 +162,7 @@ def commit_of(hf_home: Path, repo: str, revision: str) -> str | None:
 
 
 def _shards(snapshot: Path, files: Mapping[str, File], index: str) -> set[str] | None:
-    """Return the shards that an index of a snapshot names, None where it says none."""
+    """Return the shards that an index of a snapshot names, or None."""
     try:
         with _model(snapshot) as model:
             content = beneath.read(model, files[index].real, MOST_OF_AN_INDEX)
@@ -172,7 +172,7 @@ def _shards(snapshot: Path, files: Mapping[str, File], index: str) -> set[str] |
 
 
 def copies(snapshot: Path, files: Mapping[str, File]) -> set[str]:
-    """Return the weights of a snapshot that are there once more, in a form that no engine reads beside the one that is named.
+    """Return the weights of a snapshot in a second format, which no engine reads next to the named one.
 
     Nothing is a copy before all that the index names is there.
 
@@ -204,7 +204,7 @@ def _missing(
 
 
 def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Say what the host has of a model at a revision.
+    """Return the state of a model at a revision on the host.
 
     A snapshot of selected files is complete when its folder holds any of them.
 
@@ -251,7 +251,7 @@ def present(hf_home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         repo = folder[len("models--") :].replace("--", "/", 1)
         try:
             model = _commits(hf_home, repo, folder)
-        except Exception as error:  # whatever lies there: the other models are looked at
+        except Exception as error:  # the other models are still read
             unreadable[repo] = f"{hf_home}/hub/{folder} cannot be read: {error!r}"
             continue
         if model["commits"] or model.get("selected"):
@@ -277,7 +277,7 @@ def models_of(hf_home: Path) -> list[str]:
 
 
 def entries(hf_home: Path, relative: str) -> list[str]:
-    """Return what a folder below HF_HOME holds; nothing where it is none, or a link."""
+    """Return the content of a folder below HF_HOME; empty for a missing folder or a link."""
     try:
         with beneath.folder(hf_home, relative) as at:
             return beneath.names(at)
@@ -303,7 +303,7 @@ class Sums:
         self._known: dict[str, list[Any]] = {name: value for name, value in recorded.items() if isinstance(value, list)}
 
     def digest_of(self, handle: IO[bytes], name: str, renew: bool = False) -> str:
-        """Return the SHA-256 of a file, as it was read before where the file has not changed since.
+        """Return the SHA-256 of a file, from the record if the file is unchanged.
 
         :param handle: the file, open
         :param name: that it is noted by
@@ -330,14 +330,14 @@ class Sums:
         self._new = True
 
     def follow(self, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
-        """Take other stat keys for files whose content is what it was; each with the one before, by path."""
+        """Record new stat keys for files with unchanged content; each with the previous key, by path."""
         for name, (before, after) in marks.items():
             recorded = self._known.get(name)
             if recorded and recorded[:-1] == before:
                 self.note(after, name, str(recorded[-1]))
 
     def save(self) -> None:
-        """Keep what was read, by one rename; entries of files that are gone are dropped."""
+        """Write the record by one rename, without entries of removed files."""
         if not self._new:
             return
         existing = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
@@ -362,15 +362,15 @@ def _chosen(names: Iterable[str], only: Sequence[str]) -> list[str]:
 def describe_files(
     snapshot: Path, sums: Sums, only: Sequence[str] = (), verify: bool = False
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return size, sum and blob of each file of a snapshot but for C(copies) of weights, and what is wrong with them.
+    """Return size, sum and blob of each file of a snapshot except C(copies) of weights, and messages about bad files.
 
     The hub library names the blobs of large files by their sum; those are read only on request. All others are.
 
     :param snapshot: its folder
-    :param sums: what was read before
+    :param sums: recorded sums
     :param only: patterns of the files that are meant; all when empty
     :param verify: read large files too
-    :returns: C({size, sha256, blob}) by file, and what is wrong
+    :returns: C({size, sha256, blob}) by file, and messages
     """
     files: dict[str, dict[str, Any]] = {}
     files_present, wrong = listing(snapshot)
@@ -442,12 +442,12 @@ def _safetensors_size(handle: IO[bytes]) -> int | None:
 
 
 def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, verify: str) -> list[dict[str, str]]:
-    """Compare a snapshot with what its files are to be.
+    """Compare a snapshot with expected files.
 
     :param snapshot: its folder
     :param files: of the lock file, by name
-    :param sums: what was read before
-    :param verify: C(size) looks at sizes alone, C(changed) reads what is new or was touched, C(all) reads
+    :param sums: recorded sums
+    :param verify: C(size) compares sizes alone, C(changed) reads new and touched files, C(all) reads
         everything
     :returns: C([{file, why}]), empty when all is well
     """
@@ -470,13 +470,13 @@ def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, ve
 
 
 def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ()) -> list[str]:
-    """Return what lies in a snapshot and is not among the files of its lock entry, but for what nobody reads as a program or weights.
+    """Return files of a snapshot that its lock entry does not list, except files that are neither programs nor weights.
 
     An engine reads what it finds: weights that no index names, a chat template, code of the model. C(copies) it does not read.
 
     :param snapshot: its folder
     :param files: of the lock entry, by name
-    :param only: patterns of the files that the entry is about; what they do not name may belong to another
+    :param only: patterns of the entry's files; other files may belong to another
         service
     :returns: names below the snapshot
     """
@@ -492,12 +492,12 @@ def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ())
 
 
 def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Compare a snapshot with what it says of itself, where no lock file says what it is to be; returns as C(check) does.
+    """Check a snapshot without a lock entry against its own index and blobs; return as C(check) does.
 
     A safetensors file is as long as its header says.
 
     :param snapshot: its folder
-    :param sums: what was read before
+    :param sums: recorded sums
     :param verify: see C(check); with C(all), large files are read, which the hub library names by their sum
     :param only: patterns of the files that are meant; all when empty
     :returns: C([{file, why}]), empty when all is well
@@ -527,11 +527,11 @@ def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ())
 
 
 def faults(present: Mapping[str, Any], expected: Mapping[str, Any], sums: Sums, verify: str) -> list[dict[str, str]]:
-    """Compare a snapshot with the lock file's C(files) of it, or with itself where there are none.
+    """Compare a snapshot with the lock file's C(files), or check it by itself without them.
 
     :param present: of C(look)
     :param expected: C({files, only}) of the model that is asked for
-    :param sums: what was read before
+    :param sums: recorded sums
     :param verify: see C(check)
     :returns: C([{file, why}]), empty when all is well
     """
@@ -580,7 +580,7 @@ def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any]
     :param container: name for it
     :param image: that has the hub library
     :param hf_home: of the host
-    :param request: what the program inside is told: repository, revision, patterns, and C(keep), the files that a lock names
+    :param request: input of the program: repository, revision, patterns, and C(keep), the files that a lock names
     :param token_path: file of the host with the token, None without one
     :returns: the command
     """
@@ -631,8 +631,8 @@ def announced(log: str) -> dict[str, Any]:
 
 
 HUB = "https://huggingface.co"
-"""Where licences are accepted, whichever mirror weights come from."""
-# What the hub library prints -> what to do about it; the first that matches counts.
+"""Where licences are accepted, for every mirror of weights."""
+# Messages of the hub library -> the fix; the first match counts.
 REASONS = (
     # A hub says 401 of a model that does not exist too, to who has no token.
     (
@@ -648,7 +648,7 @@ REASONS = (
 
 
 def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
-    """Say why a download failed and what to do, from the hub library's own words.
+    """Return why a download failed, with the fix, from the hub library's messages.
 
     :param noun: REPO@REVISION
     :param hf_home: of the host
@@ -674,7 +674,7 @@ def progress(done: int, total: int | None, seconds: float, before: int = 0) -> s
     """Write progress for a person: bytes in GB as download pages count them, rate and time left.
 
     :param done: bytes by now
-    :param total: bytes of all, None where it is not known
+    :param total: bytes of all, None if unknown
     :param seconds: since the beginning
     :param before: bytes that were there at the beginning
     :returns: a short line

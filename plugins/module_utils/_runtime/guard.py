@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The guard of a host whose engines serve: what to do when its memory runs out. A pure function, C(decide): state in, steps out.
+"""The guard of a host whose engines serve: steps against a shortage of memory. A pure function, C(decide): state in, steps out.
 
-On a GB10 the GPU allocates from the memory of the host, and a host that has none left freezes without a word. So steps are taken
+On a GB10 the GPU allocates from the memory of the host, and a host without memory freezes without a word. So steps are taken
 before, the mildest first, one at a time: give the page cache back; ask what keeps models for later to unload them; stop engines that are on
 demand and idle; let the gateway give the engine in question no new requests; restart the engine that holds more than its plan; last, stop
 the least important one.
@@ -12,7 +12,7 @@ A healthy engine inside its plan is never stopped while another step is left, no
 services: then the guard says who it is. An account of the memory that is missing, old or incomplete is "not known", and no engine is
 touched by it.
 
-This file is copied to hosts as it is, so it imports nothing but the standard library.
+This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEVELS = (CALM, SHORT, CRITICAL)
 DROP, UNLOAD, IDLE, REFUSE, RESTART, STOP = "drop", "unload", "idle", "refuse", "restart", "stop"
 """Steps against a shortage, the mildest first."""
 ADMIT, NAME = "admit", "name"
-"""Steps that take nothing away: requests are admitted again; it is said what took the memory, or that this is not known."""
+"""Harmless steps: requests are admitted again; the holder of the memory is named, or reported as unknown."""
 STEPS = (DROP, UNLOAD, IDLE, REFUSE, RESTART, STOP, ADMIT, NAME)
 
 MILD_SECONDS = 5.0
@@ -43,7 +43,7 @@ LASTING_SECONDS = 30.0
 ACCOUNT_SECONDS = 60.0
 """An account of the memory that is older is not gone by."""
 AHEAD_SECONDS = 2.0
-"""Memory that falls is judged by what is left after so long: 7 GiB within 3 s were measured before a freeze."""
+"""Falling memory is judged by the rest after so many seconds: 7 GiB within 3 s were measured before a freeze."""
 NAME_SECONDS = 600.0
 """Between two lines about who took the memory."""
 HOUR, DAY = 3600.0, 86400.0
@@ -84,7 +84,7 @@ class Settings:
 
 
 def from_mapping(content: Mapping[str, Any]) -> Settings:
-    """Return settings of those keys of a mapping that are known; what is missing has its default."""
+    """Return settings from the known keys of a mapping; missing ones have their defaults."""
     names = {field.name for field in fields(Settings)}
     return Settings(**{key: value for key, value in content.items() if key in names})
 
@@ -93,7 +93,7 @@ def from_mapping(content: Mapping[str, Any]) -> Settings:
 class Look:
     """Memory of the host at one moment.
 
-    clock: monotonic seconds. available: C(MemAvailable), bytes. cache: what dropping the page cache gives back, bytes. stalled: percent
+    clock: monotonic seconds. available: C(MemAvailable), bytes. cache: bytes that dropping the page cache frees. stalled: percent
     of time, PSI's C(full avg10), and swapped: percent of the swap in use; None where the kernel does not say.
     """
 
@@ -109,7 +109,7 @@ class Look:
 class Engine:
     """A model server of the host.
 
-    used, limit: bytes that it holds, and that it holds at most by its plan; None where that is not known. rank: 0 is the most
+    used, limit: its bytes, and its most bytes by the plan; None if unknown. rank: 0 is the most
     important one. serving: its unit is active; starting: its unit is activating. door: the gateway of this host gives it requests. idle: it is on
     demand, and nobody asks it anything: the next request starts it again, so stopping it takes nothing away.
     """
@@ -149,9 +149,9 @@ class Account:
 
 @dataclass(frozen=True)
 class State:
-    """What is remembered from one look to the next. Clocks are monotonic seconds, None for not now.
+    """The memory of the guard between looks. Clocks are monotonic seconds, None for not now.
 
-    since: of the shortage; calm: since when there is none any more; critical: since when it is critical; eased: since when it is not;
+    since: of the shortage; calm: since its end; critical: since when it is critical; eased: since when it is not;
     ready: before which nothing more is done; harmed: when an engine was last restarted or stopped. last: clock and memory of the last
     look. asked: helpers that were asked to unload in this shortage; refused: engines that the gateway gives nothing; spared: engines that
     were restarted or stopped in this shortage; restarts, refusals: when there were any, of the latter also stops of idle engines, which the
@@ -176,7 +176,7 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be done: one of C(STEPS), to whom (an engine or a helper, empty for the host), and why, as a text for people."""
+    """A step: one of C(STEPS), its target (an engine or a helper, empty for the host), and the reason, a text for people."""
 
     what: str
     whom: str = ""
@@ -206,12 +206,12 @@ def level(settings: Settings, look: Look, last: tuple[float, int] | None = None)
 
 
 def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
-    """Take in one look; return what is to be done, at most one step against a shortage, and what to remember.
+    """Return the steps after one look, at most one against a shortage, and the next state.
 
     :param settings: of the host
     :param state: what the call before returned
     :param look: memory now
-    :param account: who holds it, as last taken; None where that was not possible yet
+    :param account: the holders of the memory at the last look; None if unknown
     :returns: the steps in their order, and the state for the next call
     """
     now = look.clock
@@ -435,12 +435,12 @@ def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
 
 
 def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
-    """Return what a later process has to know, with wall clocks: bounds, and what the gateway gives no requests.
+    """Return the state for a later process, with wall clocks: limits, and the engines without requests.
 
     :param state: of this process
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
-    :returns: what JSON can hold
+    :returns: a value for JSON
     """
     ahead = wall - clock
     return {
@@ -451,9 +451,9 @@ def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
 
 
 def from_record(content: Any, wall: float, clock: float) -> State:
-    """Return the state that C(kept) wrote, whatever has become of it; times that cannot be are left out.
+    """Return the state from a record of C(to_record), in any condition; impossible times are left out.
 
-    :param content: what was read
+    :param content: of the record
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
     :returns: a state to begin with

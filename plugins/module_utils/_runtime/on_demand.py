@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Engines on demand: which to start and to stop, as a pure function, C(decide), and the heads of HTTP requests that wake them.
 
-Of the services of a set only those of one combination of the plan may hold memory at a time. Who waits longest is served first: room is made
+Of the services of a set only those of one combination of the plan may hold memory at a time. The longest waiting service comes first: room is made
 by what has been idle longest, of the lowest priority; never by an engine with requests running, nor within its minimum stay. Where none is
 ever idle, one is drained after that stay: its new requests wait, so that a storm over two models changes engines once a minimum stay, and
 nobody starves.
 
 A service that is stopped, starts, or cannot be asked is "not idle": an engine is only stopped when its own metrics count no request.
 
-This file is copied to hosts as it is, so it imports nothing but the standard library.
+This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOLDING = (*STAYING, STOPPING)
 """States in which it holds memory."""
 
 START, STOP, DRAIN, RESUME, REFUSE, LOOK = "start", "stop", "drain", "resume", "refuse", "look"
-"""What is to be done: start an engine; stop one; let its new requests wait; let them go on; answer those that wait with the reason; ask it
+"""Kinds of actions: start an engine; stop one; let its new requests wait; let them go on; answer those that wait with the reason; ask it
 for its metrics and decide again."""
 
 WARM = "warm"
@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True)
 class Action:
-    """What is to be done, with which service, and why, as a text for people."""
+    """An action with its service and reason, a text for people."""
 
     what: str
     name: str
@@ -134,7 +134,7 @@ _LEAST = {
 def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host.
 
-    :param content: what the settings file holds
+    :param content: of the settings file
     :returns: services and sets by name
     :raises Wrong: for what cannot be
     """
@@ -155,7 +155,7 @@ def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[s
 
 
 def _at_most(lists: list[list[str]], keep: int | None) -> tuple[frozenset[str], ...]:
-    """The combinations of which no more services run than are to be kept."""
+    """Return the combinations without those that are part of others."""
     sets: set[frozenset[str]] = set()
     for entry in lists:
         size = len(entry) if keep is None else min(keep, len(entry))
@@ -212,13 +212,13 @@ def _check_value(where: str, key: str, value: Any) -> None:
 def decide(
     now: float, services: Mapping[str, Service], groups: Mapping[str, Group], views: Mapping[str, View]
 ) -> list[Action]:
-    """Return what is to be done now, at most one action a service.
+    """Return the next actions, at most one a service.
 
     :param now: monotonic seconds
     :param services: by name
     :param groups: the sets, by name
     :param views: each service at this moment
-    :returns: actions; after a C(LOOK) the same is to be asked again with what the engine said
+    :returns: actions; after a C(LOOK) the function has to be called again with the engine's answer
     """
     turn = _Turn(now, services, groups, views)
     for name in turn.requested():
@@ -249,7 +249,7 @@ class _Turn:
         self.actions.setdefault(name, Action(kind, name, why))
 
     def members(self, name: str, names: set[str]) -> frozenset[str]:
-        """Those of the same set."""
+        """Return the services of the same set."""
         return frozenset(other for other in names if self.services[other].set == self.services[name].set)
 
     def requested(self) -> list[str]:
@@ -277,7 +277,7 @@ class _Turn:
             self.leaving[victim] = name
         self.goal = (self.goal - victims) | {name}
         self.promised.add(name)
-        # One that is to stop, or stops, holds its memory until it is gone.
+        # A service that stops holds its memory until its end.
         if not victims and group.fits(self.members(name, self.held) | {name}):
             self.held.add(name)
             self.do(
@@ -309,14 +309,14 @@ class _Turn:
         return (best[1], "") if best is not None else (None, why)
 
     def cost(self, victims: frozenset[str]) -> tuple[Any, ...]:
-        """What it takes that services go; less is better."""
+        """Return the cost of stopping services; less is better."""
         hardest = max((self.hardness(other) for other in victims), default=0)
         highest = max((self.services[other].priority for other in victims), default=0.0)
         latest = max((self.views[other].last for other in victims), default=0.0)
         return (hardest, highest if victims else 0.0, len(victims), latest, sorted(victims))
 
     def hardness(self, name: str) -> int:
-        """0 for a service that seems idle, 1 for one that is drained already, 2 for a busy one, 3 for one that may not go yet."""
+        """Return 0 for an idle service, 1 for a drained one, 2 for a busy one, 3 for one that must stay."""
         view = self.views[name]
         if view.state not in (READY, DRAINING) or self.now - view.ready < self.services[name].minimum_seconds:
             return 3
@@ -496,9 +496,9 @@ class Head:
 def read_head(data: bytes | bytearray) -> Head | None:
     """Read the head of a request.
 
-    :param data: what has come so far
+    :param data: bytes received so far
     :returns: the head; None while its end has not come
-    :raises BadHead: for what is no request of HTTP/1
+    :raises BadHead: for anything but a request of HTTP/1
     """
     end = _END.search(data, 0, MOST_HEAD)
     if end is None:
@@ -525,7 +525,7 @@ def read_head(data: bytes | bytearray) -> Head | None:
 
 
 def _length(headers: list[tuple[str, str]]) -> int | None:
-    """Length of the body; raises BadHead where it can be read in two ways."""
+    """Return the length of the body; raises BadHead for an ambiguous one."""
     lengths = {value for name, value in headers if name.lower() == "content-length"}
     coded = [value for name, value in headers if name.lower() == "transfer-encoding"]
     if len(lengths) > 1 or (lengths and coded):
@@ -555,9 +555,9 @@ def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
 def read_answer(data: bytes | bytearray) -> tuple[int, bool, int] | None:
     """Read the head of an answer.
 
-    :param data: what has come so far
+    :param data: bytes received so far
     :returns: status, whether its body comes in chunks, and the bytes of its head; None while its end has not come
-    :raises BadHead: for what is no answer
+    :raises BadHead: for anything but an answer
     """
     end = _END.search(data, 0, MOST_HEAD)
     if end is None:
@@ -596,7 +596,7 @@ def problem(status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(status: int, body: bytes) -> str:
-    """Return an error as an event of a stream that was begun: as the engine put it, where it did."""
+    """Return an error as an event of a started stream, in the engine's form if it has one."""
     text = body.decode("utf-8", "replace").strip()
     try:
         value = json.loads(text)
@@ -613,13 +613,13 @@ def error_event(status: int, body: bytes) -> str:
 
 
 def usual(starts: Iterable[float]) -> float | None:
-    """Return how long a start takes by the last ones, seconds: their median; None where there was none."""
+    """Return the usual time of a start, seconds: the median of the last ones, None without any."""
     ordered = sorted(starts)
     return ordered[len(ordered) // 2] if ordered else None
 
 
 def seconds_left(starts: Iterable[float], elapsed: float) -> float | None:
-    """Return how long a start still takes, seconds; None where that is not known, or it takes longer than the last ones did.
+    """Return the remaining time of a start, seconds; None if unknown, or if it takes longer than earlier ones.
 
     :param starts: seconds that the last starts took
     :param elapsed: seconds since this one began

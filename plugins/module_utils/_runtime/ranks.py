@@ -14,11 +14,11 @@ exit, come back as new incarnations and meet again::
 
     waiting -> joined -> gating -> armed -> starting -> serving       any of them -> stopping (asked to) or down -> exit
 
-Of a model on demand no supervisor runs while it is cold. That of the first rank is started for a request; its datagrams wake the others, whose
+A cold model on demand has no running supervisors. The first rank's is started for a request; its datagrams wake the others, whose
 sockets systemd holds. None comes back by itself: a rank that the first one does not ask for ends, and the first one ends when all others
 have let go of their memory. It does not wait for longer than ranks may be silent to meet them.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MAX_TEXT = 300  # of a reason: a datagram is to fit into one packet
 KEPT_COLD = "the model is kept cold by"
 """Begins the problem of a rank that is not to run until somebody says so."""
 PART_SECONDS = 155.0
-"""What the end of one container may take beside the time that it is given, each call of Docker at its limit."""
+"""Most seconds for the end of one container beyond its own time, with each call of Docker at its limit."""
 
 
 def stop_seconds(parts: int, seconds: float) -> float:
@@ -138,7 +138,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Facts:
-    """What this host would run. C(content) says what is in the image: stores of Docker may name one image differently."""
+    """The launch of this host. C(content) identifies the image's content: stores of Docker may name one image differently."""
 
     image: str = ""
     content: str = ""
@@ -194,16 +194,16 @@ def _boots(content: Mapping[str, Any]) -> dict[int, str]:
 
 @dataclass
 class Attempts:
-    """The starts that count against a bound. Kept across incarnations, so times are those of the host's monotonic clock."""
+    """The starts that count against a limit. Recorded across incarnations, so times are from the host's monotonic clock."""
 
     fingerprint: str = ""
     failed: list[float] = field(default_factory=list)  # starts that this rank's own engine made fail
-    starts: list[float] = field(default_factory=list)  # starts of the engine, whatever became of them
+    starts: list[float] = field(default_factory=list)  # starts of the engine, successful or not
     words: dict[int, str] = field(default_factory=dict)  # what peers said last before they went away
 
     @classmethod
     def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
-        """Take over what was kept; failures and words of other settings are not those of these.
+        """Return the recorded attempts; failures and messages of other settings do not count.
 
         :param content: plain data that an earlier run kept
         :param fingerprint: of the settings now
@@ -219,7 +219,7 @@ class Attempts:
             if isinstance(times, list):
                 setattr(attempts, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
         words = content.get("words")
-        if same and isinstance(words, dict):  # with others a number may be that of another host, or of none
+        if same and isinstance(words, dict):  # with other settings a number may mean another host
             attempts.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
         return attempts
 
@@ -231,7 +231,7 @@ class _Received:
 
 
 class Rank:
-    """The state of one rank. Events change it, C(tick) moves it on and returns what is to be done."""
+    """The state of one rank. Events change it, C(tick) advances it and returns the next actions."""
 
     def __init__(self, config: Config, boot: str, attempts: Attempts, now: float) -> None:
         self.config = config
@@ -260,10 +260,10 @@ class Rank:
         self._gated = self._nodes = self._answered = self._engine = self._stopped = False
         self._todo: list[str] = []
 
-    # --- what is said ---------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def message(self, now: float) -> Message:
-        """Return what the other ranks are told, with the number of the last datagram."""
+        """Return the message to the other ranks, with the number of the last datagram."""
         reachable_peers = {
             rank: received.message.boot
             for rank, received in self.received.items()
@@ -300,7 +300,7 @@ class Rank:
             # The first rank, a new one too, waits for this one; no datagram wakes it.
             is_fresh = heard is not None and now - heard.at <= self.config.peer_timeout
             return is_fresh and (rank == 0 or not self._gone_by(rank, now))
-        # Ranks that wait for one that is not there would wake each other for ever.
+        # Ranks that wait for a missing one would wake each other for ever.
         was_asked = self._asked is not None and now - self._asked <= self.config.fresh
         return self.phase != WAITING or self.config.rank == 0 or was_asked
 
@@ -312,7 +312,7 @@ class Rank:
         }
 
     def _facts(self) -> Facts:
-        """Return what is told of this host: a link that is out stands in the way of a start, as a missing image does."""
+        """Return the facts of this host for the others: a broken link prevents a start, as a missing image does."""
         facts = self.facts or Facts(problem="has not looked for its image yet")
         return replace(facts, problem=self.unlinked) if self.unlinked and not facts.problem else facts
 
@@ -321,7 +321,7 @@ class Rank:
         return self.message(now).encode()
 
     def receive(self, message: Message, now: float) -> None:
-        """Take in what a peer said; what is not for this service, late, or from a past incarnation is nothing."""
+        """Take in a peer's message; messages for another service, late ones, and those of a past incarnation are ignored."""
         mine = (self.config.cluster, self.config.service)
         if (message.cluster, message.service) != mine or message.rank not in self.peers:
             return
@@ -341,7 +341,7 @@ class Rank:
             return
         if (
             self.phase != STOPPING or not self.config.on_demand
-        ):  # an idle one that all stopped together says nothing new
+        ):  # an idle rank that all stopped together has no news
             self.attempts.words[message.rank] = _last_words(message)
         if message.final:
             self.attempts.starts.clear()  # somebody has to act before it is tried again, so the count begins afresh
@@ -357,7 +357,7 @@ class Rank:
             self._leave(DOWN, facts.problem or changed, EXIT_AGAIN)
 
     def links(self, out: Sequence[Link], now: float) -> None:
-        """The links of this host were looked at; C(out) are those that have none."""
+        """Take in the state of this host's links; C(out) are the broken ones."""
         text = ", ".join(map(str, out))
         if text and not self.unlinked:
             self._unlinked_at = now
@@ -405,7 +405,7 @@ class Rank:
     def stopped(self, freed_gib: float | None = None) -> None:
         """No container of this rank is left, and their memory is back or no longer waited for.
 
-        :param freed_gib: by how much the available memory grew, None where that was not measured
+        :param freed_gib: growth of the available memory, None if not measured
         """
         self._stopped = True
         # The first rank listens to the others to the end, and nothing of it is waited for.
@@ -422,13 +422,13 @@ class Rank:
     # --- what follows ---------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[str]:
-        """Move on as far as it goes and return what is to be done."""
+        """Advance as far as possible and return the next actions."""
         if self.phase in UP and self.members is not None:
             lost = self._lost(now, self.members)
             if not lost and self.unlinked and now - self._unlinked_at > self.config.peer_timeout:
                 self._leave(DOWN, f"{self.unlinked} for {now - self._unlinked_at:.0f} s", EXIT_AGAIN)
             elif lost:
-                # One that requests start is well when another one has ended it; who failed says so itself.
+                # A rank that requests start is fine when another one has ended it; the failed rank reports the error.
                 cold = self.config.on_demand and self.config.rank > 0
                 self._leave(DOWN, lost, EXIT_STOPPED if cold else EXIT_AGAIN)
         if self.phase == WAITING and self.config.on_demand:
@@ -658,7 +658,7 @@ def _span(seconds: float) -> str:
 
 
 def read_config(service: Mapping[str, Any]) -> Config:
-    """Read the settings of a service. Raises ValueError with what is wrong with them."""
+    """Return the settings of a service. Raises ValueError with the error."""
     rank = service.get("rank")
     if not isinstance(rank, Mapping):
         raise ValueError("this service has no ranks ('rank' is missing)")
