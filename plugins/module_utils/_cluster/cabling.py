@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is cabled to what: the shape that the links of a group make, and which plug is in the wrong port.
+"""The cabling of a group: its topology, and plugs in the wrong port.
 
 cage        one QSFP port of a host; messages call it port, as people who stand before it do
 segment     cages that hear each other: the two ends of a cable, or all that hang on one switch
@@ -43,11 +43,11 @@ def join(words: Iterable[str]) -> str:
 
 
 def make_finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
-    """Make a finding about the fabric from what hosts say.
+    """Return a finding about the fabric, from facts of hosts.
 
     :param rule: its id without C(fabric.)
     :param severity: C(error), C(warning) or C(info)
-    :param message: what is wrong, where and why
+    :param message: the problem, its place and its cause
     :param fix: what to change
     :param source: where the knowledge comes from
     :returns: the finding
@@ -261,7 +261,7 @@ def name_topology(
     spanning = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
     if not spanning:
         return walk(names, segments)[0]
-    # A cage with a cable to a host of another group is no switch; one that hears a peer and a stranger is on one.
+    # A cage with a cable to a host of another group is no switch; a cage that hears a peer and a stranger is on a switch.
     crowded = any(strangers.get(cage) for segment in spanning for cage in segment)
     return "switch" if len(names) > 2 or crowded or any(len(cages) > len(names) for cages in spanning) else "direct"
 
@@ -324,7 +324,7 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabl
 def _unheard(
     hosts: Mapping[str, Mapping[str, Any]], links: Links, cages: Sequence[Cage]
 ) -> tuple[Links, list[list[Cage]], str]:
-    """Find how hosts are joined that have not listened: by their addresses, and by a guess where that leaves room for one.
+    """Return the links of hosts that have not listened: by their addresses, else by an assumption.
 
     A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
 
@@ -352,7 +352,7 @@ def _unheard(
 @dataclass(frozen=True)
 class Repair:
     """How the nearest ring differs from the cables. order: of its hosts. missing: its cables that are not there, each from port 0 to port 1.
-    exchanged: hosts of which the plugs of both ports are exchanged; what is missing is what it is after they were put right."""
+    exchanged: hosts with the plugs of both ports exchanged; missing: cables that are missing after these were corrected."""
 
     order: Sequence[str]
     missing: Sequence[tuple[Cage, Cage]]
@@ -362,7 +362,7 @@ class Repair:
 def nearest_ring(names: Sequence[str], pairs: Iterable[frozenset[Cage]]) -> Repair | None:
     """Find the ring that needs the fewest cables moved.
 
-    The order in which the group lists its hosts counts before others that are as near: it is what somebody has written down.
+    The listed order of hosts takes precedence over equally near ones, because somebody wrote it.
 
     :param names: of the hosts, three to C(MOST_RING)
     :param pairs: of cages that a cable joins, also two of one host; no cage in two of them
@@ -426,7 +426,7 @@ def _exchanged(
 
 
 def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
-    """Say what the plug in a port is joined to now."""
+    """Return what the plug in a port is connected to now."""
     other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
     if other is not None:
         return f"its cable ends in {port(other)}"
@@ -439,7 +439,7 @@ def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -
 
 
 def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[str]:
-    """Name each cable that is not where it belongs by its two ports, and what is in them."""
+    """Return each misplaced cable by its two ports, with the plugs in them."""
     texts = [f"the plugs of {port((name, 0))} and {port((name, 1))} are exchanged" for name in repair.exchanged]
     for end, other in repair.missing:
         plug, other_plug = _now(end, hosts, cabling), _now(other, hosts, cabling)
@@ -451,7 +451,7 @@ def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabl
 
 
 def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Find what a ring of these hosts lacks, where that can be known: all have a link, no switch is between."""
+    """Return the missing cables of a ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
     names = list(hosts)
     pairs = cabling.links.pairs
     met = [cage for pair in pairs for cage in pair]
@@ -463,11 +463,11 @@ def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair 
 
 
 def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Say what the nearest ring lacks, where the cables are none and it is known which was meant.
+    """Return the nearest ring to wrong cables, if it is recognisable.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)
-    :returns: the ring; None where the cables are right, or where what is wrong with them is not known
+    :returns: the ring; None if the cables are right, or the ring is unknown
     """
     if cabling.topology == "none":
         return _repair(hosts, cabling)
@@ -491,11 +491,11 @@ def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
 
 
 def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
-    """Return what is wrong with the cables, for the page of the network.
+    """Return the errors of the cables, for the page of the network.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)
-    :returns: C(cables), those that are not where they belong; C(missing), where they belong, and which are not there; C(ends), ports with a
+    :returns: C(cables), the misplaced ones; C(missing), the places of missing ones; C(ends), ports with a
         link that leads to nobody of the group; each by its two ends, host and cage
     """
     repair = repair_of(hosts, cabling)
@@ -519,7 +519,7 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
 
 
 def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, dict[str, str]]:
-    """Return what each port is joined to, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
+    """Return the state of each port, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
     C(dark): no link.
 
     :param hosts: as C(fabric.plan) takes them
@@ -541,7 +541,7 @@ RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from 
 
 
 def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Judge what is cabled to what.
+    """Return the findings about the cabling of a group.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)
@@ -586,7 +586,7 @@ LISTEN = "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once"
 
 
 def _judge_assumed(cabling: Cabling) -> list[Finding]:
-    """Say that nobody has listened, where that is so."""
+    """Return a finding if no host has listened."""
     if not (cabling.assumed and cabling.segments):
         return []
     return [
@@ -780,7 +780,7 @@ def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> lis
 
 
 def _listed(hosts: Mapping[str, Mapping[str, Any]], order: Sequence[str]) -> str:
-    """Say how the group has to list its hosts, where that differs."""
+    """Return a finding about the listed order of hosts, if it is wrong."""
     names = list(hosts)
     if list(order) in (names, [names[0], *reversed(names[1:])]):
         return ""

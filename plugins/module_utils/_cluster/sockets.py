@@ -18,10 +18,10 @@ HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?")
 
 
 class Kind(NamedTuple):
-    """One kind of server: its unit, as whom it runs, where it listens, by which key, and whether it is closed to strangers.
+    """One kind of server: its unit, its account, its address, its key, and whether it is closed to strangers.
 
-    C(where): the address by default, and what changes it. C(key): what a caller has to know. C(closed): the firewall of a Spark
-    admits named hosts alone; what is meant for people is open and asks for a key or a password itself.
+    C(where): the default address, and the settings for it. C(key): the secret of callers. C(closed): the firewall of a Spark
+    admits named hosts alone; servers for people are open and ask for a key or a password.
     """
 
     title: str
@@ -124,7 +124,7 @@ def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, 
 
     :param key: C(host/service), or C(cluster/service) for a model over several hosts
     :param kind: of the endpoint
-    :param host: where it answers
+    :param host: its host
     :param settings: of C(askers)
     :returns: host to reason
     """
@@ -172,7 +172,7 @@ def of_host(
     endpoints: Sequence[Endpoint],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> list[Socket]:
-    """Return what listens on a host once the plan is carried out.
+    """Return the sockets of a host once the plan is carried out.
 
     :param host: its name
     :param made: by role, as C(addons.plan) returns it
@@ -215,7 +215,7 @@ def _of_endpoints(
 def _of_exporters(
     host: str, exporters: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Socket]:
-    """exporters: variables of their role, empty where there are none."""
+    """exporters: variables of their role, or empty."""
     for kind, runs, port in (
         ("node-exporter", exporters.get("node_exporter") == "managed", "node_port"),
         ("gpu-exporter", exporters.get("gpu_exporter"), "gpu_port"),
@@ -254,11 +254,11 @@ def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
 def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]) -> list[str]:
     """Return the addresses or networks that an entry of C(spark_allow_from), or a host of the inventory, stands for.
 
-    Loopback is none: nobody comes from there over a network; nor is what is neither address nor name.
+    Loopback is left out, since nobody comes from there over a network; so is any text that is neither address nor name.
 
     :param entry: an address, a network, a host of the inventory or a name
-    :param hosts: what is known of the hosts of the inventory, as addresses or names, the best first
-    :param resolve: the addresses of a name, none where nobody knows it
+    :param hosts: addresses or names of the inventory's hosts, the best first
+    :param resolve: returns the addresses of a name, none for an unknown name
     :returns: addresses and networks
     """
     for name in hosts.get(entry) or [entry]:
@@ -315,13 +315,13 @@ def collapsed(networks: Iterable[str]) -> list[str]:
 BUILT_IN = ("/docs", "/openapi.json", "/redoc")
 """Of FastAPI itself, unless disable-fastapi-docs takes them away."""
 HARMLESS = ("/health", "/ping", "/version", "/ready", "/readyz", "/load", "/metrics", *BUILT_IN, "/static")
-"""Paths that tell how a server is, and neither use the model nor change what it does."""
+"""Paths that report the state of a server, and neither use the model nor change the server."""
 
 
 def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, Any]) -> list[str] | None:
     """Return the paths that a version of vLLM answers without its key; None where the version is not known.
 
-    What an option adds is left out when that option cannot be told from the arguments.
+    Paths of an option are left out if the arguments do not tell whether it is set.
 
     :param version: of vLLM
     :param env: of the engine: VLLM_SERVER_DEV_MODE adds paths

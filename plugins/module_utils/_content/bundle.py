@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle: images and weights in a folder, for machines without internet. What goes in, what is in it, what is taken out.
+"""A bundle: images and weights in a folder, for machines without internet. Choosing, describing and finding its contents.
 
-C(images/NAME-ID/NNNN) are the pieces of an archive of docker save without its layers, C(layers/NAME.zst/NNNN) those of a layer, which
-several images may have in common; C(hub/models--ORG--NAME) is what HF_HOME has, without links, so that it can lie on any file system.
+C(images/NAME-ID/NNNN) are the pieces of an archive of docker save without its layers, C(layers/NAME.zst/NNNN) the pieces of a layer, which
+several images may have in common; C(hub/models--ORG--NAME) has the files of HF_HOME, without links, so it fits any file system.
 C(manifest.json) has size and SHA-256 of everything.
 """
 
@@ -118,7 +118,7 @@ def survey(
     :param play: the hosts that take part
     :param images: host to C(images) of M(dgxspark.vllm.spark_info)
     :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
-    :returns: what each host is to hand over, spread by bytes over the hosts that have it, and refusals
+    :returns: the contents that each host hands over, distributed by bytes over the hosts that have them, and refusals
     """
     refusals: list[str] = []
     load: dict[str, int] = {host: 0 for host in play}
@@ -219,7 +219,7 @@ def _model_holders(
 
 
 def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, Any]:
-    """Return what is packed of an image; the bytes are those that it takes unpacked.
+    """Return the parts of an image to pack; the bytes are its unpacked size.
 
     :param ref: its reference
     :param image: C(images) of M(dgxspark.vllm.spark_info)
@@ -239,7 +239,7 @@ def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, 
 
 
 def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is packed of a model."""
+    """Return the parts of a model to pack."""
     return {
         "kind": "model",
         "repo": entry["repo"],
@@ -252,7 +252,7 @@ def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def no_room(need: int, free: int, where: str, noun: str) -> str:
-    """Say that there is no room, with the numbers; an empty text if there is.
+    """Return a message if there is too little space, with the numbers; else an empty text.
 
     :param need: bytes
     :param free: bytes
@@ -265,11 +265,11 @@ def no_room(need: int, free: int, where: str, noun: str) -> str:
     return f"{where} has {free / 1e9:.2f} GB free, and {noun} needs {need / 1e9:.2f} GB: {(need - free) / 1e9:.2f} GB are missing."
 
 
-# --- what is in it -------------------------------------------------------------------------------------------------
+# --- contents ------------------------------------------------------------------------------------------------------
 
 
 def make_manifest(images: Sequence[Mapping[str, Any]], models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the manifest of what was packed; it carries its own sum, so that half of one is not taken for one."""
+    """Return the manifest of the packed contents, with its checksum, so that half of one is recognised."""
     body = {
         "schema": SCHEMA,
         "images": sorted((dict(image) for image in images), key=lambda image: (image["ref"], image["id"])),
@@ -279,20 +279,20 @@ def make_manifest(images: Sequence[Mapping[str, Any]], models: Sequence[Mapping[
 
 
 def own_sum(manifest: Mapping[str, Any]) -> str:
-    """Return the sum of a manifest without the one that it carries."""
+    """Return the checksum of a manifest, computed without its checksum."""
     body = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
-    """Check what was read from a manifest; returns C((manifest, messages))."""
+    """Return C((manifest, messages)) of a parsed manifest."""
     copy_again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
     if not isinstance(data, Mapping) or data.get("schema") not in READABLE:
         return {}, [f"{where} is no manifest of a bundle that this release reads. {copy_again}"]
     if data.get("sha256") != own_sum(data):
         return {}, [f"{where} is not as it was written: its sum does not fit. {copy_again}"]
     try:
-        # The bundle may have come on a stick: what it says is checked like what a host says.
+        # The bundle may have come on a stick: its texts are checked like answers of hosts.
         read = MANIFEST_SHAPE(data, where)
     except untrusted.Untrusted as error:
         return {}, [f"{error}. {copy_again}"]
@@ -349,15 +349,15 @@ MANIFEST_SHAPE = untrusted.record(
 )
 
 
-# --- what is taken out ---------------------------------------------------------------------------------------------
+# --- finding contents -----------------------------------------------------------------------------------------------
 
 
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the image of the bundle for a reference, or why there is none.
+    """Return the image of the bundle for a reference, or the reason why it has none.
 
-    What is locked is found by its id, anything else by name, and by the digest if it has one.
+    Locked images are matched by id, others by name, and by the digest if they have one.
 
     :param manifest: of the bundle
     :param ref: the reference
@@ -394,7 +394,7 @@ def find_image(
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the model of the bundle for a revision, or why there is none.
+    """Return the model of the bundle for a revision, or the reason why it has none.
 
     :param manifest: of the bundle
     :param repo: ORG/NAME

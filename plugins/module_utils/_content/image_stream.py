@@ -29,7 +29,7 @@ MOST_OF_A_LIST = 16 * 2**20
 """Bytes of a file of the archive that holds names."""
 LISTS = ("manifest.json", "index.json", "repositories")
 HASH = "[0-9a-f]{64}"
-# All that docker save writes, in either of its layouts. What is not in it might be another way to one of the lists.
+# Files that docker save writes, in either of its layouts. Other files might be another way to one of the lists.
 MEMBER = re.compile(
     rf"(?:oci-layout|{'|'.join(map(re.escape, LISTS))}|blobs|blobs/sha256|blobs/sha256/{HASH}|{HASH}\.json|{HASH}|{HASH}/(?:VERSION|json|layer\.tar))"
 )
@@ -39,7 +39,7 @@ NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.na
 
 
 class UnexpectedContent(Exception):
-    """An archive holds something else than was asked for, or is none; the message says what."""
+    """An archive has unexpected content, or is none; the message has the reason."""
 
 
 def full_name(ref: str) -> str:
@@ -75,7 +75,7 @@ class ArchiveGuard:
         self.remaining = 0
         """Bytes of the present member that are to come, with what fills its last block."""
         self.kept: bytearray | None = None
-        """The present member, where it is one to look at."""
+        """The present member, if it is to be inspected."""
         self.name = ""
         self.length = 0
         self.extended: dict[str, str] = {}
@@ -126,7 +126,7 @@ class ArchiveGuard:
         return name in self.without
 
     def set_aside(self, some: bytes) -> None:
-        """Take what comes of a member that is left out, with what fills its last block."""
+        """Take the content of a left-out member, with the padding of its last block."""
 
     def end(self) -> None:
         """Say that all has come."""
@@ -138,7 +138,7 @@ class ArchiveGuard:
     def _enter(self, header: bytes) -> None:
         """Read the header of a member."""
         if not header.strip(b"\0"):
-            self.ended, self.start = True, header  # what follows has to be zeros as well
+            self.ended, self.start = True, header  # only zeros may follow
             if self.extended:
                 raise UnexpectedContent("the archive ends within a member")
             return
@@ -241,7 +241,7 @@ def _text(field: bytes) -> str:
 
 
 def _extended(content: bytes) -> dict[str, str]:
-    """Read the records of an extended header: those that say what the next member is."""
+    """Return the records of an extended header that describe the next member."""
     fields: dict[str, str] = {}
     while content:
         length, space, _text = content[:20].partition(b" ")
@@ -295,7 +295,7 @@ def _of_repositories(body: Any) -> list[str]:
 
 
 def _annotations(body: Any) -> Iterable[tuple[str, Any]]:
-    """Yield all annotations of an index, at whatever depth."""
+    """Yield all annotations of an index, at any depth."""
     if isinstance(body, dict):
         for key, value in body.items():
             if key.lower() == "annotations" and value is not None:
@@ -326,9 +326,9 @@ def load(
     :param unpack: command that reads them and writes the archive
     :param names: references that it may hold
     :param docker: command of docker
-    :param seconds: what all of it may take
+    :param seconds: time limit
     :returns: what docker printed
-    :raises UnexpectedContent: with the reason where it holds something else, or where a program fails
+    :raises UnexpectedContent: with the reason, for other content or a failed program
     """
     with (
         tempfile.TemporaryFile() as errors,
@@ -352,7 +352,7 @@ def load(
         feeding = threading.Thread(target=_feed, args=(files, unpacking.stdin), daemon=True)
         feeding.start()
         why = pump(unpacking.stdout.read, loading.stdin.write, names)
-        unpacking.stdout.close()  # ends the program where it is not through
+        unpacking.stdout.close()  # ends the program if it still runs
         feeding.join()
         if why:
             loading.kill()
@@ -384,7 +384,7 @@ def _feed(files: Iterable[Path], into: IO[bytes]) -> None:
 
 
 def pump(read: Callable[[int], bytes], write: Callable[[bytes], Any], names: Iterable[str]) -> str:
-    """Pass an archive on as far as it is what was asked for.
+    """Pass an archive on as long as it has the expected content.
 
     :param read: returns at most so many bytes of it
     :param write: takes them

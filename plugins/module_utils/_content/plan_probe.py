@@ -30,7 +30,7 @@ MEMORY_GIB = 4
 """Most memory of that container; a probe takes up to 3 GiB."""
 CPUS = 2
 MOST_FILE = 8 * 2**20
-"""Bytes of one file of a model that says what it is; the largest known is a tenth of it."""
+"""Bytes of one descriptive file of a model; the largest known is a tenth of it."""
 MOST_FILES = 4 * MOST_FILE
 """Bytes of all of them."""
 FILE = re.compile(r"[A-Za-z0-9_][\w.-]*\.(?:json|py|jinja|txt)", re.ASCII)
@@ -38,7 +38,7 @@ FILE = re.compile(r"[A-Za-z0-9_][\w.-]*\.(?:json|py|jinja|txt)", re.ASCII)
 GB10: Mapping[str, Any] = {
     **{"name": "NVIDIA GB10", "capability": [12, 1], "memory": int(119.67 * GIB), "processors": 48, "count": 1},
 }
-# Options that change nothing in what is planned: the front end's, those of logs, those that say where this rank is, and those
+# Options without effect on the plan: for the front end, for logs, for the place of this rank, and those
 # that only work out how much memory there is, which the question says.
 BESIDE = re.compile(
     r"(?:api-key|host|port|uds|served-model-name|root-path|headless|model|tokenizer|tokenizer-(?:mode|revision)|revision|code-revision"
@@ -48,8 +48,8 @@ BESIDE = re.compile(
     r"|kv-cache-memory-bytes|master-(?:addr|port)|node-rank|otlp-.*|collect-detailed-traces|disable-fastapi-docs"
     r"|lora-modules|enable-request-id-headers|trust-remote-code|use-tqdm-on-load|safetensors-load-strategy)\Z"
 )
-# Words of names of vLLM's variables that may change what is planned (model runner, layout of the cache, kernels of attention, experts and
-# quantised layers, tables, graphs, the longest context), and words of those that never leave the host. Builds have variables of their own.
+# Words of names of vLLM's variables that may change the plan (model runner, layout of the cache, kernels of attention, experts and
+# quantised layers, tables, graphs, the longest context), and words of private ones, which stay on the host. Builds add variables.
 DECIDES = re.compile(
     r"_(?:ATTENTION|ATTN|B12X|CONV|CUDAGRAPHS?|CUTLASS|EMBED|ENGRAM|FLA|FLASHINFER|(?:NV|MX)?FP[48]|GEMM|HEAD|HUMMING|INDEXER|INT4|KERNELS|KV|LAYOUT"
     r"|LEN|MAMBA|MARLIN|MHA|MLA|MOE|OFFLOAD|PARTITION|PLE|QUANT|QUANTIZATION|RETENTION|RUNNER|SHARD|SPARSE|SSM|TRITON|TRTLLM|W4A16)(?=_|\Z)",
@@ -74,7 +74,7 @@ def deciding(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def describes(name: str, trust: bool) -> bool:
-    """Tell whether a file of a model's folder may say what the model is; its code only where the service trusts it.
+    """Return whether a file of a model's folder may describe the model; its code only if the service trusts it.
 
     :param name: of the file
     :param trust: as of C(problems)
@@ -86,9 +86,9 @@ def describes(name: str, trust: bool) -> bool:
 
 
 def relevant(argv: Iterable[str]) -> list[str]:
-    """Return the words of a command line that may change its memory: options of C(BESIDE) are left out with their values.
+    """Return the words of a command line that may change its memory, without options of C(BESIDE) and their values.
 
-    argv: options by their long names, each value a word of its own or behind C(=), as C(_vllm/launch.py) renders them.
+    argv: options by their long names, each value a separate word or behind C(=), as C(_vllm/launch.py) renders them.
     """
     words, keep = [], True
     for word in argv:
@@ -105,11 +105,11 @@ def trusts(argv: Sequence[str]) -> bool:
 
 
 def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> list[str]:
-    """Return what is wrong with the files of a model that are to be given to an image.
+    """Return messages about files of a model that an image must not get.
 
     :param files: their texts, by name
     :param trust: whether the service trusts code of the model's repository
-    :param where: what they are called in messages
+    :param where: their name in messages
     :returns: messages
     """
     messages = []
@@ -134,12 +134,12 @@ def question(
     env: Mapping[str, str] | None = None,
     snapshots: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what the program in the image is asked.
+    """Return the question for the program in the image.
 
     :param files: texts of the model's config.json, hf_quant_config.json and the like, by name
     :param argv: options of the launch, see C(relevant)
     :param available: bytes that the KV cache of each rank may have
-    :param draft: files of a drafter that is a model of its own
+    :param draft: files of a separate drafter model
     :param memory: total memory of the host, bytes
     :param env: of the engine, see C(deciding)
     :param snapshots: in place of files that are not here, REPO@COMMIT of C(model) and C(draft): a name for the question, which can then
@@ -160,7 +160,7 @@ def question(
 
 
 def digest(question: Mapping[str, Any]) -> str:
-    """Return a name for a question, whatever sizes it asks for; another program may answer otherwise, so it counts."""
+    """Return a name for a question, independent of its sizes; it includes the program, since another one may answer otherwise."""
     content = {**question, "available": None, "program": program()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -172,14 +172,14 @@ def cache_name(image_id: str, question: Mapping[str, Any]) -> str:
 
 @cache
 def program() -> str:
-    """Return the text that runs inside the image: its file is joined to that of the other probe, which it imports."""
+    """Return the text that runs inside the image: the program with the modules that it imports."""
     return program_text.program(plan_probe_program, image_probe_program, plan_probe_standins)
 
 
 def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB) -> list[str]:
     """Return the command that asks an image; the question is its standard input.
 
-    No GPU, no network, nothing written outside of its own /tmp, bounded memory and processors.
+    No GPU, no network, nothing written except below /tmp, limited memory and processors.
 
     :param image_id: of the image
     :param container: name of the container
@@ -201,7 +201,7 @@ def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: i
 def parse(
     rc: int, out: str, err: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the answer as the image gave it, or None and why there is none.
+    """Return the answer of the image unchanged, or None and the reason.
 
     Nothing in it is checked yet: C(_memory/image_answer.py) does that.
 

@@ -18,7 +18,7 @@ SYSTEMD = "systemd supervises the engines here"
 _PRIORITY = "units here set no priority; systemd's Nice= in a drop-in does"
 PYTHON = "the image's own Python runs the engine"
 _USER = "engines run as the image's user here"
-# What people put in front of vllm serve, and why it is not carried over; "" where there is nothing to say.
+# Programs in front of vllm serve, and why they are not carried over; "" for no message.
 PREFIXES = {
     **dict.fromkeys(("exec", "command", "builtin", "tini", "dumb-init", "--", "nvidia_entrypoint.sh", "time"), ""),
     **dict.fromkeys(("env", "taskset", "sudo"), ""),
@@ -73,7 +73,7 @@ _MENTION = (
     *("logger", "history", "alias", "systemctl", "journalctl", "git", "docker-compose"),
 )
 SHELLS = ("bash", "sh", "dash", "zsh", "ash")
-# What a script does beside the launch that needs no word: it changes nothing that a role or a unit has to.
+# Harmless commands of a script: they change nothing that a role or a unit has to do.
 _QUIET = {
     *(":", "true", "false", "[", "[[", "test", "set", "shopt", "trap", "exit", "return", "echo", "printf", "shift"),
     *("wait", "kill", "sleep", "read", "break", "continue", "cd", "pwd", "pushd", "popd", "unset", "mkdir", "date"),
@@ -103,8 +103,8 @@ _INSTALL = re.compile(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ")
 class Engine:
     """C(vllm serve) as a command has it.
 
-    words: what it is given. env: variables set in front of it. unset: variables taken away. cpus: that it is bound to.
-    left_out: programs in front of it, with the reason. beside: commands of the same script.
+    words: arguments of the engine. env: variables set in front of it. unset: removed variables. cpus: its CPU list.
+    left_out: programs in front of it, with the reason. beside: other commands of the same script.
     """
 
     words: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> En
 
     :param words: of the command
     :param variables: variables of the container
-    :returns: None where there is none
+    :returns: None without an engine
     """
     position, behind = _place(words)
     if position is not None:
@@ -238,10 +238,10 @@ def _in_script(text: str, variables: dict[str, str], program: str) -> Engine | N
 
 
 def role(words: Sequence[str]) -> str:
-    """Tell what a container does by its command.
+    """Return the purpose of a container by its command.
 
     :param words: the entrypoint and the command
-    :returns: engine, rank (one that another leads), ray (it joins hosts), idle (it waits for somebody to type) or other
+    :returns: engine, rank (led by another one), ray (it joins hosts), idle (it waits for somebody to type) or other
     """
     engine = find(words)
     text = " ".join(words)
@@ -256,7 +256,7 @@ def role(words: Sequence[str]) -> str:
     return "rank" if is_rank(engine.words) else "engine"
 
 
-# Programs of images that people run to look around, to test a GPU, or beside an engine.
+# Programs of images for inspection, for tests of a GPU, or for use besides an engine.
 _PROGRAMS = frozenset(
     [
         "vllm",
@@ -306,8 +306,8 @@ _START = re.compile(r"(?:.*/)?(?:docker-)?(?:entry ?point|start|startup|run|laun
 def program(words: Sequence[str]) -> str:
     """Return the program that a command without C(vllm serve) runs, empty where its first word can be a model.
 
-    :param words: what a container is given
-    :returns: the program as it is named in messages
+    :param words: command of a container
+    :returns: name of the program, for messages
     """
     if not words or words[0].startswith("-"):
         return ""
@@ -321,7 +321,7 @@ def program(words: Sequence[str]) -> str:
 
 
 def is_rank(words: Sequence[str]) -> bool:
-    """Whether options of C(vllm serve) are those of a rank that another leads."""
+    """Return whether options of C(vllm serve) belong to a rank that another one leads."""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == "--headless" and value != "false":
@@ -333,7 +333,7 @@ def is_rank(words: Sequence[str]) -> bool:
 
 
 def quiet(words: Sequence[str]) -> bool:
-    """Whether a command beside a launch needs no word."""
+    """Return whether a command of a launch needs no message."""
     name = words[0].rpartition("/")[2] if words else ""
     if name == "sudo":
         return quiet(words[1:])
@@ -348,7 +348,7 @@ def quiet(words: Sequence[str]) -> bool:
 
 
 def brief(words: Sequence[str]) -> str:
-    """Name a command that is left out; one that may hold a secret by its first words only."""
+    """Return a short form of a left-out command, without words that may be a secret."""
     text = " ".join(words)
     if re.search(r"(?i)token|key|secret|passw|bearer|login", text):
         return f"{' '.join(words[:2])} ..."

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan as people see it in a terminal: memory bars, tables, findings; and what the page has in common with that.
+"""The plan for people in a terminal: memory bars, tables, findings; and its common parts with the page.
 
 Pure functions. Hosts that are planned alike are shown once, and so is a finding that many hosts have: a fleet of a hundred
 is read by what differs in it.
@@ -60,14 +60,14 @@ def paint(text: str, style: str, color: bool) -> str:
 
     :param text: the text
     :param style: a name of C(STYLES), or SGR parameters
-    :param color: the text stays as it is without
+    :param color: without it the text stays unchanged
     :returns: the text
     """
     return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
 
 
 def shares(sizes: Sequence[float], width: int) -> list[int]:
-    """Split a width in proportion to the sizes; what is there gets at least one column."""
+    """Divide a width in proportion to the sizes; every size above zero gets at least one column."""
     total = sum(sizes) or 1.0
     columns = [max(1, int(size / total * width)) if size > 0 else 0 for size in sizes]
     while sum(columns) != width and any(columns):
@@ -99,7 +99,7 @@ def free_gib(body: Mapping[str, Any]) -> float:
 
 
 def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Draw a host's memory as a bar; what is beyond its memory is crossed out.
+    """Draw a host's memory as a bar; the part above its memory is crossed out.
 
     :param body: the host's part of a plan
     :param width: columns that the bar has, exactly
@@ -182,7 +182,7 @@ def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key by which spark-2 comes before spark-10."""
+    """Return a sort key by which spark-2 comes before spark-10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name, maxsplit=0)]
 
 
@@ -223,7 +223,7 @@ class HostGroup:
 
 
 def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
-    """Group the hosts of a plan by what people are shown of them."""
+    """Group the hosts of a plan that look the same to people."""
     groups: dict[str, HostGroup] = {}
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
@@ -236,7 +236,7 @@ def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
 
 
 def worst_first(groups: Sequence[HostGroup]) -> list[HostGroup]:
-    """Sort hosts by their verdict, and those of one verdict by name."""
+    """Sort hosts by their verdict, and those with one verdict by name."""
     return sorted(groups, key=lambda group: VERDICTS.index(standing(group.body)))
 
 
@@ -265,9 +265,9 @@ class SameFinding:
 
 
 def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
-    """Group findings that say the same, the worst first; those of one id stand together where the first of them stands.
+    """Group equal findings, the worst first; those with one id stay together at the place of the first.
 
-    Those that differ in nothing but figures and names of services become one as well, where they are more than C(MOST_FIGURES).
+    Findings that differ only in figures and names of services are merged too, if there are more than C(MOST_FIGURES).
     """
     exact: dict[tuple[str, ...], SameFinding] = {}
     for finding in findings:
@@ -317,7 +317,7 @@ def count_severities(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def same_messages(messages: Sequence[str]) -> list[str]:
-    """Return messages about hosts, C(host NAME...), in their order; what several hosts have alike, as from a variable of their group, is one."""
+    """Return messages about hosts, C(host NAME...), in their order; equal messages of several hosts, as from a variable of their group, are merged."""
     hosts: dict[tuple[str, str], list[str]] = {}
     for message in messages:
         match = _OF_HOST.match(message)
@@ -330,7 +330,7 @@ def same_messages(messages: Sequence[str]) -> list[str]:
 
 
 def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
-    """Sort by severity, and within one put together those of one id, and of these those with one fix."""
+    """Sort by severity, and within one group by id, and within that by fix."""
     rules: dict[tuple[int, str], int] = {}
     fixes: dict[tuple[int, str, str], int] = {}
     keys = []
@@ -416,7 +416,7 @@ def _is_note(finding: Mapping[str, Any]) -> bool:
 
 
 def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Count the notes that were not printed by their ids, the most frequent first; empty where there are none."""
+    """Return the counts of unprinted notes by their ids, the most frequent first; empty without any."""
     counts = Counter(group.first["rule"] for group in same_findings(findings) if _is_note(group.first))
     if not counts:
         return ""
@@ -436,7 +436,7 @@ HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests
 
 
 def service_cells(service: Mapping[str, Any]) -> list[str]:
-    """Return a service's row below C(HEADER); an asterisk marks what was worked out."""
+    """Return a service's row below C(HEADER); an asterisk marks calculated values."""
     memory = service["memory"]
     solved = memory.get("solved") or []
     utilization = service["args"].get("gpu-memory-utilization")
@@ -467,7 +467,7 @@ def replicas(service: Mapping[str, Any]) -> int:
 
 
 def label(service: Mapping[str, Any]) -> str:
-    """Name a service, as a rank where it spans hosts, with its exclusive set and with what its owner has stopped."""
+    """Return the label of a service: a rank if it spans hosts, with its exclusive set and whether its owner has stopped it."""
     span = service.get("cluster")
     name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
     notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
@@ -484,7 +484,7 @@ def label_notes(
     """Say what the labels of services mean beyond their names, and what the figures of their memory rest on.
 
     :param services: of the plan
-    :param sets: of hosts on which speech servers are a set of their own, what of it runs at most at once
+    :param sets: combinations on hosts whose speech servers have their own set
     :returns: lines
     """
     names = list(services)
@@ -504,7 +504,7 @@ def label_notes(
 
 
 def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
-    """Say which services of each set on demand run beside each other. beside: of sets of which no service is listed."""
+    """Return the combinations of each on-demand set. beside: those of sets without a listed service."""
     sets = {
         service["on_demand"]["set"]: service["on_demand"]["combinations"]
         for service in services
@@ -562,7 +562,7 @@ def plan_text(
     :param findings: of all hosts
     :param width: columns
     :param color: whether it is coloured
-    :param page: where the same is to be seen at leisure, for the last line
+    :param page: address of the page, for the last line
     :param notes: print findings of severity C(info); else they are counted
     :returns: lines
     """
@@ -598,7 +598,7 @@ def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
     shown, hidden = worst[:MOST_LINES], worst[MOST_LINES:]
     titles = [group.hosts[0] + (f" +{len(group.hosts) - 1}" if len(group.hosts) > 1 else "") for group in shown]
     column = max(len(title) for title in titles)
-    # Beside the bar: the name, the verdict (5) and what is free (14), two blanks between them and the brackets (8).
+    # Besides the bar: the name, the verdict (5) and the free memory (14), two blanks between them and the brackets (8).
     inner = max(SHORTEST_BAR, min(LONGEST_BAR, width - column - 5 - 14 - 8))
     lines = []
     for title, group in zip(titles, shown):

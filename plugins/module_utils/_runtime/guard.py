@@ -8,9 +8,9 @@ before, the mildest first, one at a time: give the page cache back; ask what kee
 demand and idle; let the gateway give the engine in question no new requests; restart the engine that holds more than its plan; last, stop
 the least important one.
 
-A healthy engine inside its plan is never stopped while another step is left, nor when what took the memory is none of this host's
-services: then the guard says who it is. An account of the memory that is missing, old or incomplete is "not known", and no engine is
-touched by it.
+A healthy engine inside its plan is never stopped while another step is left, nor when the memory went to other processes than this host's
+services: then the guard names them. An account of the memory that is missing, old or incomplete is "not known", and no engine is
+touched for it.
 
 This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """

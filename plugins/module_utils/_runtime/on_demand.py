@@ -4,7 +4,7 @@
 """Engines on demand: which to start and to stop, as a pure function, C(decide), and the heads of HTTP requests that wake them.
 
 Of the services of a set only those of one combination of the plan may hold memory at a time. The longest waiting service comes first: room is made
-by what has been idle longest, of the lowest priority; never by an engine with requests running, nor within its minimum stay. Where none is
+by the longest idle services of the lowest priority; never by an engine with requests running, nor within its minimum stay. If none is
 ever idle, one is drained after that stay: its new requests wait, so that a storm over two models changes engines once a minimum stay, and
 nobody starves.
 
