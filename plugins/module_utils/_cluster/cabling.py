@@ -426,7 +426,7 @@ def _exchanged(
 
 
 def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
-    """Return what the plug in a port is connected to now."""
+    """Return the present peer of the plug in a port."""
     other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
     if other is not None:
         return f"its cable ends in {port(other)}"

@@ -525,7 +525,7 @@ def span_of(
 
 
 def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return the interfaces by which a host of a ring sends to its neighbours; supervisors use another network and do not notice them.
+    """Return the interfaces that a host of a ring sends through; supervisors use another network and do not notice them.
 
     :param host: its name
     :param planned: of C(plan_fabric)

@@ -29,7 +29,7 @@ TAKEN = (
     *("NCCL_", "GLOO_", "UCX_", "OMPI_", "MN_IF_NAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP"),
     *("LD_PRELOAD", "LD_LIBRARY_PATH", "VLLM_NCCL_SO_PATH", "TORCH_USE_RTLD_GLOBAL"),
 )
-"""How variables begin that say over which network ranks talk, and by which NCCL."""
+"""Prefixes of variables that choose the network of ranks, and their NCCL."""
 NCCL_FIX = (
     "Nothing was started. env: {NCCL_DEBUG: INFO} of the service shows by which device each way goes; docs/fabric.md has the settings. "
     "bandwidth: false below fabric of spark_cluster starts without this test."
@@ -37,7 +37,7 @@ NCCL_FIX = (
 
 
 def program() -> str:
-    """Return the text that runs inside the image: joined to that of the image probe, which it imports."""
+    """Return the text that runs inside the image: the program after the image probe, which it imports."""
     return program_text.program(collective_program, image_probe_program)
 
 
@@ -58,7 +58,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables of a rank of the test.
 
-    :param env: of the engine; what says over which network it talks, and by which NCCL, is taken from it
+    :param env: of the engine, the source of variables that choose network and NCCL
     :param rank: of the host
     :param size: ranks
     :param head: address of the first rank
@@ -97,7 +97,7 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def read(rc: int, out: str, err: str) -> dict[str, Any]:
-    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) where it said nothing.
+    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output.
 
     :param rc: exit code of the container
     :param out: its output

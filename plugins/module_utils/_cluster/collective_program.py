@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Add up numbers on all hosts of an engine, by the torch and the NCCL of its own image, and say how fast that went.
+"""Add up numbers on all hosts of an engine, with the torch and the NCCL of its image, and report the speed.
 
 C(collective.py) sends this text into a container on each host. The result is one line of JSON behind C(MARK). It runs on the image's
 Python, so it is plain Python 3.8 with the standard library, and torch where the image has it.
@@ -45,7 +45,7 @@ def bus_gbps(size: int, count: int, seconds: float) -> float:
 
 
 def version_of_nccl(torch: Any) -> str:
-    """Return the version of NCCL that torch has, empty where it does not say."""
+    """Return the version of torch's NCCL, or an empty text."""
     try:
         return ".".join(str(part) for part in torch.cuda.nccl.version())
     except Exception:  # builds differ in what they lack
@@ -53,7 +53,7 @@ def version_of_nccl(torch: Any) -> str:
 
 
 def load_nccl() -> None:
-    """Load the NCCL that an engine is told to take, before torch loads the one that it brings: one by that name is loaded once."""
+    """Load the NCCL that an engine has to use before torch loads its own: a library of one name is loaded once."""
     path = os.environ.get("VLLM_NCCL_SO_PATH")
     if path:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -136,7 +136,7 @@ def main() -> None:
         try:
             load_nccl()
             result = add_up(importlib.import_module("torch"))
-        except Exception as error:  # whatever it is goes to the person who reads the finding
+        except Exception as error:  # the finding reports it
             result = {"error": text_of(error)}
     sys.stdout.write(f"{RESULT}{json.dumps(result)}\n")
     sys.stdout.flush()

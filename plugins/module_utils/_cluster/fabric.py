@@ -11,7 +11,7 @@ segment     cages that hear each other: the two ends of a cable, or all cages on
 rail        one interface of each host of a segment, and their subnet
 
 Sources: NVIDIA's playbooks for two, three and switched Sparks; the set-up scripts spark-vllm-docker and sparkrun; reports of owners,
-named where they are used.
+cited at each use.
 """
 
 from __future__ import annotations

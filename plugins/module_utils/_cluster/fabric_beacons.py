@@ -15,7 +15,7 @@ BEACON = "dgxspark.fabric.1"
 
 
 def beacon(mac: str, host: str, netdev: str) -> bytes:
-    """Return the frame by which a netdev identifies itself: a broadcast, which needs no address.
+    """Return the frame that identifies a netdev: a broadcast, which needs no address.
 
     :param mac: of the netdev, aa:bb:cc:dd:ee:ff
     :param host: its name

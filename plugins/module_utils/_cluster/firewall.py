@@ -24,7 +24,7 @@ ABSENT: dict[str, Any] = {
     "closed": [],
     "admitted": [],
 }
-"""What takes the table of a host away."""
+"""The command that removes the table of a host."""
 CLOSED = ("6379-6399", "8265", "10001-19999", "29400-29600")
 """Ray's GCS and its neighbours, its dashboard, its clients and workers; rendezvous of torch and vLLM, supervisors of ranks.
 
@@ -64,7 +64,7 @@ def plan(
     :param resolve: see C(sockets.addresses)
     :param cluster_ports: of the services of its cluster, on every rank
     :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, where only
-        ports of its own servers are closed
+        ports of its servers are closed
     :param unasked: hosts that report their addresses before anything is changed
     """
     where = f"host {host}"
@@ -139,7 +139,7 @@ def _unknown_address(
 def _named(
     where: str, entries: Sequence[str], hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]
 ) -> tuple[list[str], list[Finding]]:
-    """Return the addresses that C(spark_allow_from) names, and what is wrong with it."""
+    """Return the addresses in C(spark_allow_from), and findings about wrong ones."""
     networks: list[str] = []
     findings: list[Finding] = []
     for entry in entries:
@@ -170,7 +170,7 @@ def _named(
 
 
 def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Sequence[int]) -> list[Finding]:
-    """Say what anybody reaches on a host whose firewall is switched off."""
+    """Return findings about open ports of a host whose firewall is switched off."""
     listed = ", ".join(f"{socket['service']} on {socket['address']}:{socket['port']}" for socket in open_)
     if not open_ and not cluster_ports:
         return []
@@ -187,7 +187,7 @@ def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Se
 
 
 def ray_open(host: str, services: Sequence[str]) -> Finding:
-    """Say that Ray can be reached by anybody: it runs what it is sent."""
+    """Return a finding about an open Ray: it runs any code that it receives."""
     return Finding(
         "firewall.ray",
         "error",
@@ -223,13 +223,13 @@ def blocked_listeners(
 ) -> list[Finding]:
     """Name the servers of somebody else that the firewall closes to other networks.
 
-    Containers and units of this collection are what it is for; loopback is not closed; what Docker publishes
+    Containers and units of this collection are expected; loopback is never closed; ports that Docker publishes
     never comes to where these are looked at.
 
     :param listening: of M(dgxspark.vllm.spark_info)
     :param allowed: ports that stay open
     :param closed: ports, or C(LOW-HIGH), of the collection's own servers
-    :param ranges: whether those of Ray and torch are closed
+    :param ranges: whether the ranges of Ray and torch are closed
     :returns: one finding, or none
     """
     shut_ranges = [*(CLOSED if ranges else ()), *([EPHEMERAL] if ranges else []), *closed]
@@ -263,7 +263,7 @@ def blocked_listeners(
 
 
 def problems(settings: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the settings of the table, which no nft file could hold.
+    """Return messages about settings that no nft file can hold.
 
     :param settings: C(fabric), C(peers), C(allowed), C(allowed_udp), C(closed) and C(admitted)
     :returns: sentences that name variables of the role firewall

@@ -25,7 +25,7 @@ def send(run: Callable[..., tuple[int, str, str]], ping: Mapping[str, Any]) -> d
 
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param ping: an entry of C(fabric_routes.pings)
-    :returns: the entry with C(large) and, where that failed, C(small), both of C(parse_ping)
+    :returns: the entry with C(large) and, if it failed, C(small), both of C(parse_ping)
     """
     _rc, out, err = run(ping_command(ping, int(ping["size"])))
     result = {**ping, "large": parse_ping(out, err)}
@@ -56,7 +56,7 @@ def parse_ping(out: str, err: str) -> dict[str, Any]:
 
 
 def judge_pings(results: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Judge pings that were sent: each has C(large) and, where that failed, C(small), both of C(parse_ping)."""
+    """Return findings about pings: each has C(large) and, if it failed, C(small), both of C(parse_ping)."""
     findings = []
     for ping in results:
         large, small = ping["large"], ping.get("small")

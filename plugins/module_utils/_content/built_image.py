@@ -4,7 +4,7 @@
 """Images that are made of a pinned one by instructions of a Dockerfile, C(dockerfile) of an image: patches that others put into a
 container at each start. Which instructions may stand there, the whole Dockerfile, and the name of the result.
 
-The build has no context: what goes in is the base, known by its digest, and the text, which the plan shows.
+The build has no context: its input is the base, by digest, and the text, which the plan shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .._common import plain_secrets, redaction
 INSTRUCTIONS = ("ARG", "COPY", "ENV", "LABEL", "RUN", "SHELL", "USER", "WORKDIR")
 MOST_CHARACTERS = 65536
 NAMES = "dgxspark/built"
-"""Repository of the results; a tag is a hash of base and instructions, so what has the name is what is wanted."""
+"""Repository of the results; a tag is a hash of base and instructions, so the name identifies the content."""
 BASES = "dgxspark/built-base"
 """Repository of the names that bases get, since a Dockerfile takes no image id and a result must not lose what it stands on."""
 _OTHERS = {
@@ -37,7 +37,7 @@ def problems(ref: str, steps: Any) -> list[str]:
 
     :param ref: reference of its base
     :param steps: the instructions, as a person wrote them
-    :returns: what is wrong with them, one sentence each
+    :returns: messages
     """
     if not isinstance(steps, str) or not steps.strip():
         return ["'dockerfile' of an image must be the instructions of a Dockerfile behind its FROM, a text."]
@@ -83,7 +83,7 @@ def _instructions(steps: str) -> Iterator[tuple[int, str]]:
 
 
 def _wrong(line: str) -> list[str]:
-    """Return what is wrong with one instruction."""
+    """Return messages about one instruction."""
     word, _space, arguments = line.partition(" ")
     name = word.upper()
     if name not in INSTRUCTIONS:
@@ -107,10 +107,10 @@ def _wrong(line: str) -> list[str]:
 
 
 def planned(ref: str, base: str, steps: str) -> dict[str, str]:
-    """Return what is built for a service.
+    """Return the built image of a service.
 
     :param ref: reference of the base, pinned by its digest
-    :param base: by which name the base is on the host
+    :param base: name of the base on the host
     :param steps: instructions without a problem
     :returns: C(base), C(base_tag), the name that the base gets, C(tag), the name of the result, and C(dockerfile), the whole text
     """

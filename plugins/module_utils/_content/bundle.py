@@ -355,7 +355,7 @@ MANIFEST_SHAPE = untrusted.record(
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the image of the bundle for a reference, or the reason why it has none.
+    """Return the image of the bundle for a reference, or None and the reason.
 
     Locked images are matched by id, others by name, and by the digest if they have one.
 
@@ -394,7 +394,7 @@ def find_image(
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the model of the bundle for a revision, or the reason why it has none.
+    """Return the model of the bundle for a revision, or None and the reason.
 
     :param manifest: of the bundle
     :param repo: ORG/NAME

@@ -44,7 +44,7 @@ class NoWay(OSError):
 
 
 def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
-    """Send one peer the files of a folder that it asks for, on a connection of their own.
+    """Send one peer the requested files of a folder, on a separate connection.
 
     :param hub: the folder; links are not followed, and nothing outside of it is sent
     :param address: to listen on, of IPv4 or IPv6
@@ -76,10 +76,10 @@ def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
 def _accept(server: socket.socket, word: str) -> socket.socket:
     """Return the first connection that says the word, however many others say nothing or something else.
 
-    :raises TimeoutError: where that takes longer than WAIT_SECONDS
+    :raises TimeoutError: after WAIT_SECONDS
     """
     expected, until = f"{word}\n".encode(), time.monotonic() + WAIT_SECONDS
-    strangers: dict[socket.socket, bytes] = {}  # what each has said so far; the oldest first
+    strangers: dict[socket.socket, bytes] = {}  # received bytes of each; the oldest first
     server.setblocking(False)
     try:
         while (remaining := until - time.monotonic()) > 0:
@@ -157,11 +157,11 @@ class Receiver:
         return decode_text(line)
 
     def take(self, store: str, begin: int, size: int, target: IO[bytes], digest: Any) -> None:
-        """Write what is still to come of a file, and hash it; a file that is shorter at the source ends early.
+        """Write the missing part of a file, and hash it; a file that is shorter at the source ends early.
 
         :param store: the file, below the hub folder of the source
         :param begin: bytes that are there already
-        :param size: bytes that it is to have
+        :param size: expected bytes
         :param target: open for writing behind these
         :param digest: of hashlib, takes what comes
         :raises OSError: where the source cannot read it, or the connection ends
@@ -185,7 +185,7 @@ class Receiver:
 
 
 def main() -> None:
-    """Serve who asked by SSH; its words are those of C(serve)."""
+    """Serve a peer over SSH; its words are arguments of C(serve)."""
 
     def say(line: str) -> None:
         sys.stdout.write(line)

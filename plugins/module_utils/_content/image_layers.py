@@ -26,16 +26,16 @@ NO_CONFIG = {
     **{"Env": None, "Cmd": None, "Image": "", "Volumes": None, "WorkingDir": "", "Entrypoint": None, "OnBuild": None},
     "Labels": None,
 }
-"""What Docker before 25 names layers by, beside the layers below: an empty C(container.Config), in the order of its fields (moby v20.10)."""
+"""Input of layer names in Docker before 25, with the layers below: an empty C(container.Config), in the order of its fields (moby v20.10)."""
 
 
 def read(text: str) -> list[str]:
     """Return the layers that C(docker image inspect) prints of an image as JSON, the lowest first.
 
-    :raises ValueError: where it is something else
+    :raises ValueError: for any other content
     """
     layers = parse_json(text, "docker image inspect")
-    if layers is None:  # an image without any
+    if layers is None:  # an image without layers
         return []
     if not isinstance(layers, list) or not all(isinstance(layer, str) and LAYER.fullmatch(layer) for layer in layers):
         raise ValueError("no list of layers")
@@ -45,10 +45,10 @@ def read(text: str) -> list[str]:
 def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
     """Return the layers of each image that the engine of this host has.
 
-    None at all where it has the containerd image store, which keeps layers under other names, and may have removed what an image
+    Empty with the containerd image store, which keeps layers under other names, and may have removed what an image
     was made of.
 
-    :param printed: runs a command and returns what it prints; raises C(LookupError) where it fails
+    :param printed: runs a command and returns its output; raises C(LookupError) if it fails
     :raises ValueError: where docker says something else
     """
     if "io.containerd.snapshotter" in printed(["docker", "info", "--format", "{{json .DriverStatus}}"]):
@@ -63,10 +63,10 @@ def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
 def shared(layers: Sequence[str], present_images: Iterable[Sequence[str]]) -> list[str]:
     """Return the layers of an image that need not be sent to a host.
 
-    Docker finds a layer by itself and all below it. One that comes again higher up has to be sent: it lies in the archive once.
+    Docker identifies a layer with all below it. A repeated one higher up has to be sent: it is in the archive once.
 
     :param layers: layers of the image, the lowest first
-    :param present_images: those of each image that the host has
+    :param present_images: layers of each image on the host
     :returns: what can be left out, the lowest first
     """
     count = max((_alike(layers, other) for other in present_images), default=0)
@@ -79,7 +79,7 @@ def _alike(layers: Sequence[str], present_layers: Sequence[str]) -> int:
 
 
 def stored_as(layers: Sequence[str], left_out: Iterable[str]) -> list[str]:
-    """Return the names that archives have for layers: their own digests from Docker 25 on, those of its first image format before.
+    """Return the names of layers in archives: their digests from Docker 25 on, the names of its first image format before.
 
     :param layers: all layers of the image, the lowest first
     :param left_out: those to name

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which images a host has, and what is known of their contents: from Docker, from the cache, from the images themselves."""
+"""Images of a host, and facts about their contents: from Docker, from the cache, from the images themselves."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return a cached answer, None for a missing one and for one that this release cannot read."""
+    """Return a cached answer, None for a missing or unreadable one."""
     content = state_file.read(path)
     answer = content.get("answer") if content and content.get("schema") == image_probe.SCHEMA else None
     return answer if isinstance(answer, dict) else None

@@ -69,7 +69,7 @@ class Pieces:
 class Splitter(ArchiveGuard):
     """Takes the layers out of an archive.
 
-    names: possible names of the image; diff_ids: digests of its layers, by which those of Docker before 25 are checked;
+    names: possible names of the image; diff_ids: digests of its layers, for archives of Docker before 25;
     known: names of layers that are not wanted; begin: returns where a layer of a name goes.
     """
 

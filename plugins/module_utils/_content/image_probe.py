@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking an image what is in it: the container that is run once per image id, and its answer."""
+"""Ask an image for its contents: the container that runs once per image id, and its answer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def describe(answer: Mapping[str, Any] | None, env: Mapping[str, str]) -> dict[s
     """Reduce an answer to what the plan judges by; None for an image that was not asked.
 
     Returns C({error, python, vllm_version, ray, cuda, ptxas, nccl, caches, packages, options, names}). ray: its version, or None for
-    an image without it. cuda: release that torch was built for, else that of the toolkit. options and names: empty
+    an image without it. cuda: release of torch's CUDA, else of the toolkit. options and names: empty
     where the sources of vLLM could not be read.
     """
     if answer is None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs inside an image to say what is in it: C(python3 -c SOURCE), see C(image_probe).
+"""The program that reports the contents of an image, inside it: C(python3 -c SOURCE), see C(image_probe).
 
 It reads package metadata and sources and imports neither vLLM nor torch, so it needs no GPU, little memory and a
 second or two. It runs on the image's Python, so it is plain Python 3.8 with the standard library alone.
@@ -50,7 +50,7 @@ NAME_FILES = (
     "entrypoints/openai/tool_parsers/__init__.py",
     "reasoning/__init__.py",
 )
-# The toolkit's own, and those that Triton ships and prefers; it uses the second of its own for Blackwell where it has it.
+# Paths of the toolkit, and of Triton, which prefers its own; for Blackwell it uses its second one, if present.
 PTXAS = {
     "toolkit": "/usr/local/cuda/bin/ptxas",
     "triton": "{triton}/backends/nvidia/bin/ptxas",
@@ -71,7 +71,7 @@ CACHES = {
 
 
 def read_tree(path: Path) -> ast.Module | None:
-    """Parse one source file; None if there is none or it is not Python that this interpreter reads."""
+    """Parse one source file; None if it is missing or this interpreter cannot parse it."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -131,7 +131,7 @@ def location(package: str) -> Path | None:
 
 
 async def output(*argv: str) -> bytes:
-    """Return what a program prints within ten seconds; there is no module here whose C(run_command) could be used."""
+    """Return the output of a program after at most ten seconds; C(run_command) of Ansible is not available here."""
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     try:
         return (await asyncio.wait_for(process.communicate(), 10))[0]
@@ -168,9 +168,9 @@ def version_inside(path: Path) -> str | None:
 
 
 def nccl(root: str = "/") -> dict[str, str]:
-    """Return C({library, version}) of the NCCL that torch will load, as far as that is known; empty where there is none.
+    """Return C({library, version}) of the NCCL that torch loads; empty if unknown.
 
-    library: C(pip), the wheel's own file; C(replaced), another file in its place; C(named), one that a variable of the image
+    library: C(pip), the wheel's file; C(replaced), another file in its place; C(named), the file that a variable of the image
     names; C(system), one of the image itself. The wheel's goes before the image's own: torch looks for it there.
     """
     named = [os.environ.get("VLLM_NCCL_SO_PATH", ""), *re.split(r"[: ]+", os.environ.get("LD_PRELOAD", ""))]
@@ -216,7 +216,7 @@ def toolkit() -> str | None:
 
 
 def interpreter_of_vllm() -> str | None:
-    """Return the interpreter that the command C(vllm) runs on, where it is another than this one."""
+    """Return the interpreter of the command C(vllm), if it differs from this one."""
     script = shutil.which("vllm")
     if not script:
         return None

@@ -39,7 +39,7 @@ NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.na
 
 
 class UnexpectedContent(Exception):
-    """An archive has unexpected content, or is none; the message has the reason."""
+    """An archive has unexpected content, or is no archive; the message has the reason."""
 
 
 def full_name(ref: str) -> str:
@@ -75,7 +75,7 @@ class ArchiveGuard:
         self.remaining = 0
         """Bytes of the present member that are to come, with what fills its last block."""
         self.kept: bytearray | None = None
-        """The present member, if it is to be inspected."""
+        """The content of the present member, if it needs inspection."""
         self.name = ""
         self.length = 0
         self.extended: dict[str, str] = {}

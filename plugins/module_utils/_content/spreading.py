@@ -49,12 +49,12 @@ def local_alias(ref: str) -> str:
 
 
 def names_of(ref: str, ids: Sequence[str] = ()) -> list[str]:
-    """Return all names by which a host may have an image. ids: of the lock file."""
+    """Return all possible names of an image on a host. ids: of the lock file."""
     return list(dict.fromkeys(name for name in (ref, local_alias(ref), *ids) if name))
 
 
 def name_at(look: Mapping[str, Any], ref: str) -> str:
-    """Return the name by which a host has an image, or will have it after a transfer."""
+    """Return the name of an image on a host, now or after a transfer."""
     image = look["images"].get(ref) or {}
     return str(image.get("name") or local_alias(ref) or ref)
 
@@ -338,7 +338,7 @@ def taking_part(things: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def links(host: Mapping[str, Any], source: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the addresses by which a host takes from a source, the fastest first.
+    """Return the addresses over which a host receives from a source, the fastest first.
 
     Hosts share a fabric by its name, and by a network that both have an interface in: the same subnet is in use on many
     pairs that have no cable in common.

@@ -18,7 +18,7 @@ ACCEPT = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-"""An index first: its digest is the one that Docker knows an image of several platforms by."""
+"""An index first: Docker knows an image of several platforms by the digest of its index."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -45,7 +45,7 @@ def manifest_url(ref: str) -> str:
 
 
 def token_url(challenge: str, ref: str) -> str | None:
-    """Return where a registry gives out the token that it asks for, from its C(WWW-Authenticate); None where it wants a password."""
+    """Return the address of a registry's tokens, from its C(WWW-Authenticate); None if it asks for a password."""
     kind, _space, parameters = challenge.partition(" ")
     words = dict(re.findall(r'(\w+)="([^"]*)"', parameters))
     if kind.lower() != "bearer" or not words.get("realm", "").startswith("https://"):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse downloads beside a launch: the repository of the hub behind each folder."""
+"""Parse downloads of a launch: the repository of the hub behind each folder."""
 
 from __future__ import annotations
 

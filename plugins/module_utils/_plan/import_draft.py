@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a launch says, by docker's options, whatever form it was found in."""
+"""A launch in docker's options, read from any form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Draft:
 
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
     it, if there is one. scripts: those that lie beside the launch, by their path
-    relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    relative to it. text: the original. nodes: its stated number of Sparks, 0 if it states none.
     typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
     downloads: models that the launch fetches into folders. dropped: paths of the container whose volumes are not carried over.
     """

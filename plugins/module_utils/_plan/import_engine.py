@@ -104,7 +104,7 @@ class Engine:
     """C(vllm serve) as a command has it.
 
     words: arguments of the engine. env: variables set in front of it. unset: removed variables. cpus: its CPU list.
-    left_out: programs in front of it, with the reason. beside: other commands of the same script.
+    left_out: programs in front of it, with the reason. beside: the other commands of the script.
     """
 
     words: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Manifests of Kubernetes, read into one C(Draft): the container that runs vLLM, in whatever workload its pod stands."""
+"""Manifests of Kubernetes, read into one C(Draft): the container that runs vLLM, in any kind of workload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
 from .import_inline import inline_scripts, script_path
 
-# A name in brackets; two dollars keep it as it is.
+# A name in brackets; two dollars escape it.
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _SIZE = re.compile(r"(\d+)([KMGT])i?")
@@ -64,7 +64,7 @@ class _Container:
 
     @property
     def names(self) -> set[str]:
-        """The names by which C(select) may ask for it."""
+        """The names that C(select) accepts."""
         workload = _name(self.workload)
         kind = str(self.workload.get("kind"))
         return {self.name, workload, f"{workload}/{self.name}", f"{kind}/{workload}", f"{kind.lower()}/{workload}"}

@@ -21,7 +21,7 @@ from .import_engine import brief
 # What vllm-project/recipes calls this machine, and what it belongs to; the first that a recipe has counts.
 HARDWARE = ("dgx_spark_gb10", "blackwell", "nvidia")
 SPARK_GB = 117
-"""What an engine can have of one Spark, in GB as recipes count them."""
+"""Memory of an engine on one Spark, in GB as in recipes."""
 SPARKS = (1, 2, 4, 8)
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _DOUBLED = re.compile(r"\{\{|\{([A-Za-z_]\w*)\}|\}\}")
@@ -115,7 +115,7 @@ def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _least_nodes(document: Mapping[str, Any]) -> int:
-    """Return the least number of Sparks of a recipe, 0 if it has none."""
+    """Return the least number of Sparks of a recipe, 0 without one."""
     if document.get("solo_only") or document.get("mode") == "solo":
         return 1
     least = document.get("min_nodes")

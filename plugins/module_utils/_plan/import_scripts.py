@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands and scripts that launch vLLM, read into one C(Draft): C(docker run), C(docker exec), C(vllm serve) as it is typed."""
+"""Commands and scripts that launch vLLM, read into one C(Draft): C(docker run), C(docker exec), typed C(vllm serve)."""
 
 from __future__ import annotations
 

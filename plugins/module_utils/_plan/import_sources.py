@@ -350,7 +350,7 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
 
 
 def _selected(entries: Sequence[tuple[str, dict[str, Any]]], select: str | None) -> tuple[str, dict[str, Any]]:
-    """Return name and body of the service to import: the selected one, else the only one that runs vLLM."""
+    """Return name and body of the service to import: the selected one, else the only service with vLLM."""
     matches = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
     if matches:
         return matches[0]
@@ -371,7 +371,7 @@ def _has_plain_command(body: Mapping[str, Any]) -> bool:
 def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a service of compose whose command has the text of scripts from configs and mounts.
 
-    :param draft: with the files that lie beside the compose file
+    :param draft: with the files next to the compose file
     :param body: the service
     :param configs: the compose file's C(configs)
     :returns: the service

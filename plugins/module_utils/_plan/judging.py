@@ -20,7 +20,7 @@ from . import image_check, image_questions, measured_starts, on_demand, service_
 from .container_argv import own_docker_args
 from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
 
-# What an engine's host-side processes hold beside its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
+# Memory of an engine's host-side processes outside of its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
 # the 4B of "Two Qwen3 models on one DGX Spark").
 HOST_SIDE_GIB = 1.83
 SOLVED = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")

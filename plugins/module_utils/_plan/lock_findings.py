@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare services and images of hosts with the lock file: what differs, what has moved, and what a fleet must not deploy."""
+"""Compare services and images of hosts with the lock file: differences, moved names, and names that a fleet must not deploy."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _collect_models(
 def _collect_services(
     plan: Mapping[str, Any], requested: Mapping[str, Mapping[str, Any]], before: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the lock's entry of each service: new for those of this run, unchanged for other planned services."""
+    """Return the lock's entry of each service: new for this run's services, unchanged for other planned ones."""
     planned = {service["lock"]["key"] for body in plan.values() for service in body.get("services") or []}
     return {
         **{key: dict(value) for key, value in before.items() if key in planned},

@@ -15,7 +15,7 @@ from . import lock as lock_file
 from .service import Host, JudgedLaunch, PlacedService, Sources
 
 SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens")
-"""Options by which near launches may differ: their effect is calculated."""
+"""Options that may differ between near launches: their effect is calculated."""
 
 
 def options_of(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Return a sort key by which spark-2 comes before spark-10."""
+    """Return a sort key that puts spark-2 before spark-10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name, maxsplit=0)]
 
 
@@ -504,7 +504,7 @@ def label_notes(
 
 
 def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
-    """Return the combinations of each on-demand set. beside: those of sets without a listed service."""
+    """Return the combinations of each on-demand set. beside: combinations of sets without a listed service."""
     sets = {
         service["on_demand"]["set"]: service["on_demand"]["combinations"]
         for service in services

@@ -26,7 +26,7 @@ class Placed:
     served: str
     hosts: list[str] = field(default_factory=list)
     gib: float = 0.0
-    """What it takes where it runs."""
+    """Its memory on its host."""
     frees: float = 0.0
     """By how much its hosts are relieved without it: of an exclusive set memory is planned for the largest alone."""
 
@@ -79,7 +79,7 @@ def without_replica(placed: Sequence[Placed]) -> list[Placed]:
 def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the hosts whose parts are more than their memory: C({host: {over_gib, move, to}}).
 
-    move: the smallest service that would have to go, and to: the host with the most room that would take it; None where there is none.
+    move: the smallest service that has to go, and to: the host with the most free memory that fits it; None without one.
     Of an exclusive set only the largest counts: without it the host has the difference to the next one more, without another nothing.
     """
     bodies = plan["hosts"]
@@ -127,7 +127,7 @@ def check(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the same as findings, each with its host. One host alone has nobody to stand in for it, so it has none."""
+    """Return the same as findings, each with its host. A single host has no replacement, so it has no finding."""
     result: list[dict[str, Any]] = []
     judged = check(plan)
     for entry in judged["without_replica"] if judged["hosts"] > 1 else ():

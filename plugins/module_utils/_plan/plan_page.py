@@ -49,8 +49,8 @@ def page(
 
     :param plan: as C(plan.make_plan) returns it
     :param findings: of all hosts
-    :param folders: of the controller; a path below one of them is told as it is below it, since the page may be given to others
-    :param figures: by cluster what was measured last of its network, of C(fabric_figures.of_clusters)
+    :param folders: of the controller; paths below them are shown relative to them, since the page may be given to others
+    :param figures: by cluster the last measurements of its network, of C(fabric_figures.of_clusters)
     :returns: HTML
     """
     findings = [_below(finding, folders) for finding in findings]
@@ -58,7 +58,7 @@ def page(
     title = f"Plan of {hosts} DGX Spark{'s'[: hosts != 1]}"
     groups = picture.worst_first(picture.host_groups(plan))
     sections = [_hosts(groups), _findings(findings)]
-    if len(groups) > MOST_OPEN:  # the list of hosts is long: what is wrong comes before it
+    if len(groups) > MOST_OPEN:  # the list of hosts is long: problems come before it
         sections.reverse()
     networks = fabric_tables.render_networks(plan, figures or {})
     sections += [networks] if networks else []
@@ -66,7 +66,7 @@ def page(
 
 
 def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:
-    """A finding whose paths are told as they are below the folders, the longest first."""
+    """Return a finding with paths relative to the folders, the longest first."""
     shown = dict(finding)
     for folder in sorted((folder for folder in folders if len(folder) > 1), key=len, reverse=True):
         for key in ("message", "fix"):

@@ -4,7 +4,7 @@
 """A first set of models for Sparks that serve nothing yet, chosen from the recipes. Pure functions.
 
 The first Spark gets the fastest model for chat, code and agents, each further one the fastest of another base model; what others
-published for one stream is what counts as fast. A recipe is only chosen where the plan judges that it fits as it is written.
+published for one stream decides. A recipe is only chosen if the plan judges that it fits unchanged.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def service_name(recipe: str) -> str:
 
 
 def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> list[Pick]:
-    """Return the recipes for so many Sparks that fit as they are written, those that are published as fastest first.
+    """Return the recipes for so many Sparks that fit unchanged, the fastest by published rates first.
 
     known: recipe name to recipe. nodes: number of Sparks that one engine spans.
     """
     picks = []
     for name in sorted(recipes_by_name):
         recipe = recipes_by_name[name]
-        # Those of a folder of the controller are tests, and those by reference are decided by the person who names them.
+        # Recipes of a folder of the controller are tests, and those by reference need a person's decision.
         if (recipe.get("model") or {}).get("path") or ":" in name or not model_table.plannable(recipe):
             continue
         if (recipe.get("nodes") or 1) != nodes or not model_table.one_stream({**_published(recipe), "nodes": nodes}):

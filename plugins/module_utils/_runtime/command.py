@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run programs with a deadline: each call ends as finished, as not there, or without an answer in time.
 
-Silence is never an answer. A program that does not end in time is killed with all its children, and one that cannot be
+Silence is never an answer. A program without an end in time is killed with all its children, and one that cannot be
 killed, as a client of a hung driver, is left behind instead of being waited for.
 
 Output of programs is foreign text: it steers no terminal. This file is copied to hosts unchanged (units run it).
@@ -243,7 +243,7 @@ class _Pipes:
 
 
 def _end(child: subprocess.Popen[bytes], key: tuple[str, ...]) -> None:
-    """Kill a program with its children; one that does not die is noted and left."""
+    """Kill a program with its children; an immortal one is noted and left."""
     with contextlib.suppress(OSError):  # the session that it leads is its process group
         os.killpg(child.pid, signal.SIGKILL)
     try:

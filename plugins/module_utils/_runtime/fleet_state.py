@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a fleet monitor remembers, what counts as a change, and what it says about it; no clock, no I/O.
+"""The state of a fleet monitor, the changes in it, and the messages about them; no clock, no I/O.
 
 A state is a plain dict, kept as JSON::
 
@@ -12,7 +12,7 @@ network is gone. A run sends one message at most to each of them, with all that 
 
 An endpoint that comes and goes is told about once, as unsteady, and again when it has become steady.
 
-This file is copied to hosts as it is (the monitor runs it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (the monitor runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Result:
 
 
 def fresh(content: Any) -> dict[str, Any]:
-    """Return a state that has everything, of what was read from a file, or of nothing."""
+    """Return a complete state from the content of a file, or a new one."""
     state = dict(content) if isinstance(content, Mapping) else {}
     for key in ("endpoints", "outbox", "delivery"):
         value = state.get(key)
@@ -61,9 +61,9 @@ def fresh(content: Any) -> dict[str, Any]:
 
 
 def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], every: int) -> str | None:
-    """Return the model of an endpoint that is to be asked for a token in the run that begins, or None.
+    """Return the model of an endpoint whose token is checked in this run, or None.
 
-    Every n-th run asks, and the names of an endpoint take turns. One that failed is asked in every run until it
+    Every n-th run asks, and the names of an endpoint take turns. A failed one is asked in every run until it
     answers;
     else the checks between would hide that it cannot make tokens.
 
@@ -90,7 +90,7 @@ def judge(
     :param results: one an endpoint
     :param now: seconds since 1970
     :param failures: checks in a row that have to fail before an endpoint is down
-    :param watched: keys of all endpoints that are watched; what the state knows beyond them is forgotten
+    :param watched: keys of all watched endpoints; others are removed from the state
     :returns: the changes, in the order of the results
     """
     changes = []

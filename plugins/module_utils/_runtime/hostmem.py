@@ -4,7 +4,7 @@
 """Memory of a host with one unified pool: reading the free memory, dropping the page cache, waiting for free memory.
 
 On GB10 the GPU has no separate memory, so C(/proc/meminfo) is the only account of it (nvidia-smi answers [N/A]).
-vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is what lies
+vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is the difference
 between the two, which is why it is dropped before an engine loads.
 
 This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
@@ -212,9 +212,9 @@ def wait_until_back(
 def parse_compute_apps(text: str) -> list[dict[str, Any]]:
     """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
 
-    C(used_mib) is None if nvidia-smi prints [N/A]. Lines of other forms (messages) are left out. A process name
+    C(used_mib) is None for C([N/A]). Lines of other forms (messages) are left out. A process name
     may hold commas, so it extends from the first to the last field. Raises NoAnswer for text without a process
-    and without a message that there is none.
+    and without a message that no process runs.
     """
     processes: list[dict[str, Any]] = []
     for line in text.splitlines():

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves.
 
-This file is copied to hosts as it is (watchdog and fleet monitor run it).
+This file is copied to hosts unchanged (watchdog and fleet monitor run it).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _plain(escape: re.Match[str]) -> str:
 
 
 def samples(text: str) -> dict[str, list[float]]:
-    """Return the values of each name, whatever their labels."""
+    """Return the values of each name, with any labels."""
     values: dict[str, list[float]] = {}
     for name, _labels, value in _samples(text):
         values.setdefault(name, []).append(value)

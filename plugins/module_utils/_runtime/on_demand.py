@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Engines on demand: which to start and to stop, as a pure function, C(decide), and the heads of HTTP requests that wake them.
 
-Of the services of a set only those of one combination of the plan may hold memory at a time. The longest waiting service comes first: room is made
+Only the services of one combination in the plan may hold memory at a time. The longest waiting service comes first: room is made
 by the longest idle services of the lowest priority; never by an engine with requests running, nor within its minimum stay. If none is
 ever idle, one is drained after that stay: its new requests wait, so that a storm over two models changes engines once a minimum stay, and
 nobody starves.
@@ -53,9 +53,9 @@ STOP_GRACE = 5.0
 class Service:
     """One engine, as the settings have it.
 
-    engine: URL of its server. set: name of the set that it shares memory with, None where it is always allowed. idle_seconds: without a
+    engine: URL of its server. set: name of the set that it shares memory with, None if always allowed. idle_seconds: without a
     request until it is stopped, None for never. minimum_seconds: least stay after it became ready. hold_seconds: most that a request waits.
-    retry_seconds: after a start that failed. start_seconds: deadline of a start. while_loading: one of C(LOADING). kind: C(VLLM), or that of a
+    retry_seconds: after a failed start. start_seconds: deadline of a start. while_loading: one of C(LOADING). kind: C(VLLM), or the kind of a
     speech server, which has no count of its requests. health: path that says how it is.
     """
 
@@ -95,7 +95,7 @@ class View:
 
     state: one of C(STATES). demand: since when a request, or the pin of its owner, waits for it; None for neither. running: requests that
     it works on. last: end of the last one, or since when it is ready if there was none. ready: since when it is. looked: when it was last
-    asked for its metrics; busy: whether it counted requests then, None where it did not say; unasked: since when it does not say.
+    asked for its metrics; busy: whether it counted requests then, None if unknown; unasked: since when it does not answer.
     pin: C(warm), C(cold) or empty. until: after a start that failed, before which it is not tried again.
     """
 
@@ -316,7 +316,7 @@ class _Turn:
         return (hardest, highest if victims else 0.0, len(victims), latest, sorted(victims))
 
     def hardness(self, name: str) -> int:
-        """Return 0 for an idle service, 1 for a drained one, 2 for a busy one, 3 for one that must stay."""
+        """Return the rank of a service as a victim: 0 idle, 1 drained, 2 busy, 3 must stay."""
         view = self.views[name]
         if view.state not in (READY, DRAINING) or self.now - view.ready < self.services[name].minimum_seconds:
             return 3

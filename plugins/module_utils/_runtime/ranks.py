@@ -321,7 +321,7 @@ class Rank:
         return self.message(now).encode()
 
     def receive(self, message: Message, now: float) -> None:
-        """Take in a peer's message; messages for another service, late ones, and those of a past incarnation are ignored."""
+        """Take in a peer's message, unless it is for another service, late, or from a past incarnation."""
         mine = (self.config.cluster, self.config.service)
         if (message.cluster, message.service) != mine or message.rank not in self.peers:
             return
@@ -339,9 +339,7 @@ class Rank:
         if message.phase not in (STOPPING, DOWN):
             self.attempts.words.pop(message.rank, None)
             return
-        if (
-            self.phase != STOPPING or not self.config.on_demand
-        ):  # an idle rank that all stopped together has no news
+        if self.phase != STOPPING or not self.config.on_demand:  # an idle rank that all stopped together has no news
             self.attempts.words[message.rank] = _last_words(message)
         if message.final:
             self.attempts.starts.clear()  # somebody has to act before it is tried again, so the count begins afresh

@@ -92,7 +92,7 @@ def ray_version() -> str:
 
 
 def judge(nodes_alive: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[str, Any]:
-    """Say whether what was found is what is waited for, and what is missing.
+    """Return whether the nodes of Ray are complete, and what is missing.
 
     :param nodes_alive: C({id, alive, address, resources}) of each node
     :param nodes: how many have to be alive
@@ -180,7 +180,7 @@ def main(argv: list[str], write: Callable[[str], Any], ask: Ask = ask_ray) -> in
 
 if __name__ == "__main__":
     answer_stream = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray itself prints is no answer
+    os.dup2(2, 1)  # prints of Ray itself go to standard error
     code = main(sys.argv[1:], answer_stream.write)
     for stream in (answer_stream, sys.stdout, sys.stderr):
         stream.flush()

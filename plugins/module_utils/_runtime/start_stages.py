@@ -223,7 +223,7 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
     """Return the record of a start.
 
     :param at: when it was over, as ISO 8601
-    :param launch: identity of the launch among those of the service, empty if unknown
+    :param launch: identity of the launch, empty if unknown
     :param stages: of C(durations)
     :param of_engine: of C(said)
     :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together

@@ -27,7 +27,7 @@ def journal(program: str, errors: bool = False) -> Callable[..., None]:
     """Return what writes a line of a program to the journal, C(say(text, level)) with its priority, 6 where none is given.
 
     :param program: stands before each line
-    :param errors: through standard error, where standard output is for what was asked for
+    :param errors: whether to use standard error, as standard output is for the result
     """
 
     def say(text: str, level: int = 6) -> None:

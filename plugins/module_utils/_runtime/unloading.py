@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library and its neighbours.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUEST_SECONDS = 5.0
 
 
 def ollama_url(etc: Path) -> str | None:
-    """Return the URL of the host's Ollama by C(ollama.json); None where there is none. Raises ValueError for a file that cannot be read."""
+    """Return the URL of the host's Ollama from C(ollama.json), or None. Raises ValueError for an unreadable file."""
     path = etc / "ollama.json"
     try:
         url = parse_json(path.read_text(encoding="utf-8"), str(path))["url"]
@@ -71,7 +71,7 @@ def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool
     """Unload all models, and wait until none is left.
 
     :param url: of Ollama
-    :param limit_seconds: that models may take to go; one that answers does so first
+    :param limit_seconds: time limit for unloading; a busy model answers first
     :param poll: seconds between two looks, at most half a second
     :returns: a text about it, empty where nothing was loaded or nothing answers, and whether memory came back
     """
@@ -91,7 +91,7 @@ def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool
                 return f"Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s", False
             time.sleep(min(poll, 0.5))
     except (OSError, ValueError) as error:
-        # One that is not there holds nothing; one that breaks off is worth a word.
+        # A missing server holds nothing; a broken connection is reported.
         return (
             f"Ollama at {url} was asked to unload {', '.join(sorted(requested_at))}: {error}" if requested_at else "",
             False,
