@@ -122,22 +122,27 @@ def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
             mac_of.setdefault(netdev["mac"], []).append((host, cage))
     pairs: set[frozenset[Cage]] = set()
     strangers: dict[Cage, set[str]] = {}
-    for host, entry in hosts.items():
-        for heard in entry.get("heard") or []:
-            near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
-            if near_end is None:
-                continue
-            if heard["host"] not in hosts:
-                strangers.setdefault((host, near_end), set()).add(heard["host"])
-            elif far_end is not None and (host, near_end) != (heard["host"], far_end):
-                pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
+    for host, heard in _beacons(hosts):
+        near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+        if near_end is None:
+            continue
+        if heard["host"] not in hosts:
+            strangers.setdefault((host, near_end), set()).add(heard["host"])
+        elif far_end is not None and (host, near_end) != (heard["host"], far_end):
+            pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
     for host, cage, netdev in _netdevs(hosts):
         for neighbour in netdev.get("neighbours") or []:
             ends = mac_of.get(neighbour["mac"], [])
             if len(ends) == 1 and ends[0] != (host, cage):
                 pairs.add(frozenset({(host, cage), ends[0]}))
-    own_pairs = {pair for pair in pairs if len({host for host, _cage in pair}) == 1}
-    return Links(pairs, own_pairs, strangers)
+    return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
+
+
+def _beacons(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each host with each beacon that it heard."""
+    for host, entry in hosts.items():
+        for heard in entry.get("heard") or []:
+            yield host, heard
 
 
 def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
@@ -232,7 +237,7 @@ def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str,
     :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from its first
         listed end), on to the first listed neighbour; C(none) and an empty list for any other shape
     """
-    if not 3 <= len(names) <= MOST_RING or any(len(segment) != 2 for segment in segments):
+    if not 3 <= len(names) <= MOST_RING or set(map(len, segments)) - {2}:
         return "none", []
     neighbours: dict[str, list[str]] = {name: [] for name in names}
     for (first, _first_cage), (second, _second_cage) in segments:
@@ -242,10 +247,15 @@ def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str,
     closed = degrees[0] == 2
     if degrees[0] < 1 or degrees[-1] != 2 or len(segments) != len(names) - (not closed):
         return "none", []
-    order = [names[0] if closed else next(name for name in names if len(neighbours[name]) == 1)]
+    order = [names[0] if closed else min(names, key=lambda name: len(neighbours[name]))]
     while further := [name for name in names if name in neighbours[order[-1]] and name not in order]:
         order.append(further[0])
     return ("ring" if closed else "line", order) if len(order) == len(names) else ("none", [])
+
+
+def _spanning(names: Sequence[str], segments: Iterable[Sequence[Cage]]) -> list[Sequence[Cage]]:
+    """Return the segments that join all hosts."""
+    return [segment for segment in segments if {host for host, _cage in segment} == set(names)]
 
 
 def name_topology(
@@ -258,7 +268,7 @@ def name_topology(
     :param strangers: cages that hear other hosts
     :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
     """
-    spanning = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
+    spanning = _spanning(names, segments)
     if not spanning:
         return walk(names, segments)[0]
     # A cage with a cable to a host of another group is no switch; a cage that hears a peer and a stranger is on a switch.
@@ -294,22 +304,22 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabl
     names = list(hosts)
     links = find_links(hosts)
     cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
-    segments = segments_of(cages, links.pairs)
+    segments: Sequence[Sequence[Cage]] = segments_of(cages, links.pairs)
     topology = name_topology(names, segments, links.strangers)
     assumed, heard_all = False, all(entry.get("heard") is not None for entry in hosts.values())
     if topology in APART and not any("heard" in entry for entry in hosts.values()):
         # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
         assumed = True
         links, segments, topology = _unheard(hosts, links, cages)
-        heard_all = {end for pair in links.pairs for end in pair} == set(cages)
+        heard_all = set().union(*links.pairs) == set(cages)
         if topology == "line" and not heard_all:
             topology = "none"  # a cable that nobody looked for may be there
     order = walk(names, segments)[1]
     if requested != "auto" and topology not in APART:
         topology = requested
     if topology in ("direct", "switch"):
-        segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    met = {cage for pair in links.pairs for cage in pair} | set(links.strangers)
+        segments = _spanning(names, segments)
+    met = set().union(*links.pairs, links.strangers)
     return Cabling(
         topology,
         segments,

@@ -68,8 +68,7 @@ def plan(
     :param unasked: hosts that report their addresses before anything is changed
     """
     where = f"host {host}"
-    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
-    closed = [socket for socket in exposed if sockets.KINDS[socket["kind"]].closed]
+    closed = _closed(listening)
     if not settings["spark_firewall"]:
         return None, _switched_off(where, closed, cluster_ports)
     named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
@@ -93,6 +92,12 @@ def plan(
         "closed": sorted(who),
         "admitted": _admitted(who),
     }, findings
+
+
+def _closed(listening: Sequence[sockets.Socket]) -> list[sockets.Socket]:
+    """Return the sockets that the firewall closes to strangers."""
+    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
+    return [socket for socket in exposed if sockets.KINDS[socket["kind"]].closed]
 
 
 def _admit(

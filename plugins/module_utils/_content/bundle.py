@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -372,18 +372,13 @@ def find_image(
     if locked:
         matches = [image for image in manifest["images"] if image["id"] in locked["ids"]]
         if not matches and named:
-            has = ", ".join(image["id"][7:19] for image in named)
-            short_ids = ", ".join(image_id[7:19] for image_id in locked["ids"])
+            has, expected = _short_ids(image["id"] for image in named), _short_ids(locked["ids"])
             return None, (
-                f"the bundle {where} has {locked['name']} as {has}, the lock file says {short_ids}. Make the bundle again from hosts "
+                f"the bundle {where} has {locked['name']} as {has}, the lock file says {expected}. Make the bundle again from hosts "
                 "that were deployed with this lock file, or lock again."
             )
     else:
-        matches = [
-            image
-            for image in named
-            if not digest or any(digest_ref.endswith(f"@{digest}") for digest_ref in image["digests"])
-        ]
+        matches = [image for image in named if not digest or _has_digest(image, digest)]
     if matches:
         return dict(matches[0]), ""
     has = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
@@ -391,6 +386,14 @@ def find_image(
         None,
         f"the bundle {where} has no image {ref}; it has {has}. Add it with dgxspark.vllm.bundle on a host that has it.",
     )
+
+
+def _has_digest(image: Mapping[str, Any], digest: str) -> bool:
+    return any(ref.endswith(f"@{digest}") for ref in image["digests"])
+
+
+def _short_ids(image_ids: Iterable[str]) -> str:
+    return ", ".join(image_id[7:19] for image_id in image_ids)
 
 
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:

@@ -155,8 +155,11 @@ class ArchiveGuard:
         name = "/".join(filter(None, [_text(prefix), _text(header[:100])]))
         target = _text(header[157:257])
         extended, self.extended = self.extended, {}
-        name, target = extended.get("path", name), extended.get("linkpath", target)
         size = int(extended["size"]) if "size" in extended else size
+        self._enter_member(kind, extended.get("path", name), extended.get("linkpath", target), size, header)
+
+    def _enter_member(self, kind: bytes, name: str, target: str, size: int, header: bytes) -> None:
+        """Check the name and the kind of a member, and begin it."""
         plain = name[:-1] if name.endswith("/") and kind == b"5" else name
         if not MEMBER.fullmatch(plain):
             raise UnexpectedContent(f"the archive has a member {name[:200]!r}, which docker save does not write")

@@ -158,7 +158,7 @@ def _model(
     have = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
     lacking = [host for host in hosts if host not in have]
     commit = most_common([model["commit"] for model in have.values()])
-    differing = [host for host, model in have.items() if model["commit"] != commit]
+    differing = [host for host in have if have[host]["commit"] != commit]
     if differing:
         result["notes"].append(
             f"{key} is another commit on {', '.join(differing)} than {commit} elsewhere; it was left as it is there. "
@@ -167,22 +167,20 @@ def _model(
     have = {host: model for host, model in have.items() if host not in differing}
     verified = [host for host, model in have.items() if knows(model)]
     doubtful = _doubtful(have, verified, verify, len(lacking))
-    for host in have:
-        if host in doubtful:
-            result["verify"].setdefault(host, []).append(key)
-    first = verified[0] if verified else (next(iter(have), None))
-    reference = have[first] if first is not None else None
+    for host in filter(doubtful.__contains__, have):
+        result["verify"].setdefault(host, []).append(key)
+    files = have[next(iter([*verified, *have]))]["files"] if have else []
     about = looks[hosts[0]]["models"][key]
     return {
         "kind": "model",
         "holders": [host for host in verified if host not in doubtful],
         "lacking": lacking,
-        "bytes": sum({entry["store"]: entry["size"] for entry in reference["files"]}.values()) if reference else 0,
+        "bytes": sum({entry["store"]: entry["size"] for entry in files}.values()),
         "commit": commit,
         "repo": about["repo"],
         "revision": about["revision"],
         "folder": about["folder"],
-        "files": reference["files"] if reference else [],
+        "files": files,
         "verified": bool(verified),
     }
 
@@ -497,13 +495,18 @@ def next_round(
         planned += _Matching(key, holders, waiting, state, looks, load).sends()
     given_up = dict(state["given_up"])
     if not planned and not any(doubt["host"] in alive for doubt in state["doubted"]):
-        for key, lacking in state["lacking"].items():
-            for host in lacking:
-                if host in alive and host not in given_up:
-                    failures = _failures(state, host, key)
-                    why = failures[-1]["why"] if failures else "no host that has it, whole, is left"
-                    given_up[host] = f"{host} did not get {key}: {why}"
+        _give_up_waiting(state, alive, given_up)
     return {**state, "number": state["number"] + bool(planned), "planned": planned, "given_up": given_up}
+
+
+def _give_up_waiting(state: Mapping[str, Any], alive: Collection[str], given_up: dict[str, str]) -> None:
+    """Add the hosts that still wait to C(given_up), with the reason."""
+    for key, lacking in state["lacking"].items():
+        for host in lacking:
+            if host in alive and host not in given_up:
+                failures = _failures(state, host, key)
+                why = failures[-1]["why"] if failures else "no host that has it, whole, is left"
+                given_up[host] = f"{host} did not get {key}: {why}"
 
 
 class _Matching:

@@ -153,8 +153,13 @@ def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> En
         engine = Engine(words=list(words[behind:]))
         _read_prefix(words[:position], engine)
         return engine
+    return None if words and words[0].rpartition("/")[2] in _MENTION else _find_in_shell(words, variables)
+
+
+def _find_in_shell(words: Sequence[str], variables: Mapping[str, str] | None) -> Engine | None:
+    """Find the engine in a script that a shell, or a terminal multiplexer, gets as an argument."""
     place = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in (*SHELLS, "tmux", "screen")), None)
-    if place is None or words[0].rpartition("/")[2] in _MENTION:
+    if place is None:
         return None
     script = next((word for word in reversed(words[place + 1 :]) if "vllm" in word and not word.endswith(".sh")), None)
     if script is None:
@@ -193,18 +198,23 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
         else:
             groups[-1].append(word)
     for group in groups:
-        name = group[0].rpartition("/")[2]
-        for index, word in enumerate(group):
-            assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
-            if assignment and (name in ("env", "sudo") or not index):
-                engine.env.setdefault(assignment.group(1), assignment.group(2))
-            elif word == "-u" and name == "env":
-                engine.unset += group[index + 1 : index + 2]
-        if name == "taskset":
-            engine.cpus = _cpus(group) or engine.cpus
-        reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
-        if reason:
-            engine.left_out.append((brief(group) if name not in ("tmux", "screen") else name, reason))
+        _read_program(group, engine)
+
+
+def _read_program(group: Sequence[str], engine: Engine) -> None:
+    """Read one program in front of the engine, with its words."""
+    name = group[0].rpartition("/")[2]
+    for index, word in enumerate(group):
+        assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+        if assignment and (name in ("env", "sudo") or not index):
+            engine.env.setdefault(assignment.group(1), assignment.group(2))
+        elif word == "-u" and name == "env":
+            engine.unset += group[index + 1 : index + 2]
+    if name == "taskset":
+        engine.cpus = _cpus(group) or engine.cpus
+    reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
+    if reason:
+        engine.left_out.append((brief(group) if name not in ("tmux", "screen") else name, reason))
 
 
 def _cpus(words: Sequence[str]) -> str:

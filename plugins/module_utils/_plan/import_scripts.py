@@ -311,10 +311,8 @@ def _settle(draft: Draft, launches: _Launches, select: str | None) -> None:
         _mounted_script(draft, run, launches.written)
     roles = [run_role(run) for _name, run, _variables in launches.runs]
     engines = _with_role(launches, roles, "engine") or _with_role(launches, roles, "rank")
-    typed = [launch for launch in launches.typed if not import_engine.is_rank(_engine_words(launch[1]))]
-    typed = typed or launches.typed
-    if select is None and not engines and typed:
-        _type(draft, launches, [role in ("idle", "ray") for role in roles], typed)
+    if select is None and not engines and launches.typed:
+        _type(draft, launches, [role in ("idle", "ray") for role in roles])
         return
     pairs = _alike(engines) if select is None and engines else launches.runs
     name, _run = only([(name, run) for name, run, _variables in pairs], select, "docker run commands")
@@ -354,10 +352,10 @@ def _mounted_script(draft: Draft, run: DockerRun, written: Sequence[str]) -> Non
     draft.leave(f"script {path}", "the launch writes it, or it lies beside it; what it starts is read")
 
 
-def _type(
-    draft: Draft, launches: _Launches, waits: list[bool], typed: list[tuple[str, list[str], dict[str, str]]]
-) -> None:
+def _type(draft: Draft, launches: _Launches, waits: Sequence[bool]) -> None:
     """Make the draft of a typed engine, inside a waiting container or without one."""
+    leading = [launch for launch in launches.typed if not import_engine.is_rank(_engine_words(launch[1]))]
+    typed = leading or launches.typed
     different = {tuple(without_owned(_engine_words(words))) for _name, words, _variables in typed}
     if len(different) > 1:
         raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")

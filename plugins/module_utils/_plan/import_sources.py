@@ -325,12 +325,8 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
     ]
     name, body = _selected(entries, select)
     for other, other_body in entries:
-        if other != name and not draft.note_download(
-            _command_of(other_body), "", DockerRun(options=_volumes_of(other_body)).mounts
-        ):
-            joins = _role(other_body) in ("ray", "rank")
-            reason = import_scripts.RANKS if joins else "another service of the compose file"
-            draft.leave(f"service {other}", reason)
+        if other != name:
+            _note_other(draft, other, other_body)
     body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
     for key, kinds in _COMPOSE_KINDS.items():
@@ -343,10 +339,18 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
     draft.run.command = words_of(body.get("command"))
     if "entrypoint" in body:
         start = words_of(body["entrypoint"])
-        draft.run.options.append(("--entrypoint", start[0] if start else ""))
+        draft.run.options.append(("--entrypoint", "".join(start[:1])))
         draft.run.command = [*start[1:], *draft.run.command]
     if body.get("build") and not draft.run.image:
         draft.leave("image", "is built by the compose file: push it to a registry and name it (image)")
+
+
+def _note_other(draft: Draft, name: str, body: Mapping[str, Any]) -> None:
+    """Record a further service of a compose file: a download, or an omission."""
+    if draft.note_download(_command_of(body), "", DockerRun(options=_volumes_of(body)).mounts):
+        return
+    joins = _role(body) in ("ray", "rank")
+    draft.leave(f"service {name}", import_scripts.RANKS if joins else "another service of the compose file")
 
 
 def _selected(entries: Sequence[tuple[str, dict[str, Any]]], select: str | None) -> tuple[str, dict[str, Any]]:

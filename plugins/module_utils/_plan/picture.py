@@ -389,20 +389,27 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
             paragraphs[-1] = f"{before or after}\n        {says}" + (f"\n        Fix: {fix}" if before else "")
             continue
         lines = [
-            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"
+            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]",
+            *_finding_details(group, notes),
         ]
-        if group.figures:
-            lines.append(f"        The figures are those of {group.example}; the others have their own.")
-        if finding.get("vllm_error"):
-            when = when_text(finding)
-            lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
-        if finding.get("details") and notes:
-            lines.append(f"        {finding['details']}")
         if fix:
             lines.append(f"        Fix: {fix}")
         last = alike if len(lines) == 1 + bool(fix) else ()
         paragraphs.append("\n".join(lines))
     return "\n".join(paragraphs)
+
+
+def _finding_details(group: SameFinding, notes: bool) -> list[str]:
+    """Return the lines of a finding between its message and its fix."""
+    finding, lines = group.first, []
+    if group.figures:
+        lines.append(f"        The figures are those of {group.example}; the others have their own.")
+    if finding.get("vllm_error"):
+        when = when_text(finding)
+        lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
+    if finding.get("details") and notes:
+        lines.append(f"        {finding['details']}")
+    return lines
 
 
 def shown_severity(finding: Mapping[str, Any]) -> str:
@@ -567,18 +574,23 @@ def plan_text(
     :returns: lines
     """
     groups = host_groups(plan)
-    many = len(groups) > MOST_TABLES
-    blocks = [] if not groups else [legend(color)]
-    blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
-    if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
-        blocks += [] if many else [paint("* calculated; not set in the inventory", "dim", color)]
-    sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
-    labels = label_notes((service for group in groups for service in group.body["services"]), sets)
-    blocks += [] if many else [paint("\n".join(labels), "dim", color)] if labels else []
+    blocks = [legend(color)] if groups else []
+    blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _host_blocks(groups: Sequence[HostGroup], width: int, color: bool) -> list[str]:
+    """Return a block for each of a few hosts, then the meaning of signs and labels in them."""
+    blocks = [_host_block(group, width, color) for group in groups]
+    services = [service for group in groups for service in group.body["services"]]
+    if any("*" in cell for service in services for cell in service_cells(service)):
+        blocks.append(paint("* calculated; not set in the inventory", "dim", color))
+    sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
+    labels = label_notes(services, sets)
+    return [*blocks, paint("\n".join(labels), "dim", color)] if labels else blocks
 
 
 def _host_block(group: HostGroup, width: int, color: bool) -> str:

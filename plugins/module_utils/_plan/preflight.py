@@ -307,9 +307,8 @@ def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> l
 
 
 def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
-    ours = {str(name) for name in facts.get("services") or []}
-    units = {unit["name"]: unit for unit in facts.get("units") or []}
-    containers = {container["name"]: container for container in facts.get("containers") or []}
+    ours = set(map(str, facts.get("services") or []))
+    units, containers = _by_name(facts, "units"), _by_name(facts, "containers")
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
     leaving = {f"spark-{name}" for name in ours - {service.name for service in services}}
     for service in services:
@@ -319,13 +318,14 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedS
         holder = None if running or not _needs_port(service, is_ours, units) else listening.get(service.port)
         # Services that this run removes are removed before anything starts.
         if holder and str(holder.get("container")) not in leaving:
-            add(
-                "host.port_taken",
-                "error",
-                f"port {service.port} is taken by {holder.get('process') or 'another program'} ({holder.get('address')}).",
-                "Stop that program or give the service another port.",
-                service.name,
-            )
+            who = holder.get("process") or "another program"
+            message = f"port {service.port} is taken by {who} ({holder.get('address')})."
+            fix = "Stop that program or give the service another port."
+            add("host.port_taken", "error", message, fix, service.name)
+
+
+def _by_name(facts: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    return {entry["name"]: entry for entry in facts.get(key) or []}
 
 
 def _check_names(

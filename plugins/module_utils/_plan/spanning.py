@@ -72,29 +72,33 @@ def plan_cluster(
     hosts = {name: _with_ranks(host, ranks[name]) for name, host in hosts.items()}
     if services and not refused:
         problems += _idle_hosts(cluster, hosts)
-    for name, host in hosts.items():
-        rank_problems = on_demand.check_ranks(name, [*host.services, *on_demand.servers(host.settings["beside"])])
-        problems += [text for text in rank_problems if text not in messages]
+    problems += (text for text in _rank_problems(hosts) if text not in messages)
     messages += problems
     if not problems:
         hosts = _solve_for_all_ranks(cluster, hosts, sources)
     cluster_plan = {
         "hosts": cluster.hosts,
         "head": cluster.head,
-        "services": [
-            {
-                "name": spanning.service.name,
-                "executor": spanning.executor,
-                "reason": spanning.reason,
-                "hosts": list(spanning.cluster.hosts),
-            }
-            for spanning in services
-        ],
+        "services": list(map(_service_row, services)),
         "fabric": network,
         "settings": dict(cluster.fabric),
         "findings": findings,
     }
     return cluster_plan, hosts
+
+
+def _service_row(spanning: _Spanning) -> dict[str, Any]:
+    """Return the row of a service in the cluster's plan."""
+    hosts = list(spanning.cluster.hosts)
+    return {"name": spanning.service.name, "executor": spanning.executor, "reason": spanning.reason, "hosts": hosts}
+
+
+def _rank_problems(hosts: Mapping[str, Host]) -> list[str]:
+    """Return messages about the on-demand sets of each host, ranks included."""
+    messages: list[str] = []
+    for name, host in hosts.items():
+        messages += on_demand.check_ranks(name, [*host.services, *on_demand.servers(host.settings["beside"])])
+    return messages
 
 
 def _idle_hosts(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:

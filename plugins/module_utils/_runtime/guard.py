@@ -347,29 +347,25 @@ def _harm(settings: Settings, state: State, look: Look, current: str, account: A
     """Return the step against the engine that has to free its memory."""
     now, short = look.clock, f"{look.available / GIB:.2f} GiB available"
     engines = [engine for engine in account.engines if engine.name not in state.spared]
-    if state.critical is not None or (state.since is not None and now - state.since >= LASTING_SECONDS):
-        step = _harm_above(settings, state, engines, current, look)
-        if step is not None:
-            return step
-    if current != CRITICAL:
-        return None
+    step = _harm_above(settings, state, engines, current, look)
+    if step is not None or current != CRITICAL:
+        return step
     # A loading engine serves nobody yet, and waits behind its gate until there is memory.
-    for engine in sorted((engine for engine in engines if engine.starting), key=lambda engine: -engine.rank):
-        if settings.restart and may_restart(settings, state, engine.name, now):
-            return Step(RESTART, engine.name, f"it is loading, {short}")
-    candidates = [engine for engine in engines if engine.serving]
-    if (
-        not settings.stop
-        or not candidates
-        or (not settings.stop_for_others and _others_did_it(settings, look, account))
-    ):
+    loading = [engine for engine in engines if engine.starting and may_restart(settings, state, engine.name, now)]
+    if settings.restart and loading:
+        return Step(RESTART, max(loading, key=lambda engine: engine.rank).name, f"it is loading, {short}")
+    if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    least = max(candidates, key=lambda engine: (engine.rank, engine.name))
-    return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
+    serving = [engine for engine in engines if engine.serving]
+    least = max(serving, key=lambda engine: (engine.rank, engine.name), default=None)
+    why = f"{short}, nothing milder is left, and it is the least important service"
+    return Step(STOP, least.name, why) if least else None
 
 
 def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], current: str, look: Look) -> Step | None:
-    """Return the step against an engine that uses more memory than planned."""
+    """Return the step against an engine that uses more memory than planned, once the shortage lasts."""
+    if state.critical is None and (state.since is None or look.clock - state.since < LASTING_SECONDS):
+        return None
     above = [engine for engine in engines if engine.above and engine.serving]
     for engine in sorted(above, key=lambda engine: (-engine.above, -engine.rank)):
         text = f"{engine.above / GIB:.1f} GiB above its plan, {look.available / GIB:.2f} GiB available"
