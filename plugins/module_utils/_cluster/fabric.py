@@ -214,17 +214,25 @@ def choose_action(layout: Layout, name: str) -> str:
     interfaces = layout.of_host()[name]
     if not interfaces or "" in {interface.assigned for interface in interfaces}:
         return "refuse" if name in layout.wrong else "keep"
-    if any(interface.facts.get("master") for interface in interfaces):
+    if any(map(_is_bonded, interfaces)):
         return "refuse"
     ours = layout.managed(name)
     if name not in layout.wrong | layout.poor and all(map(_has_assigned_address, interfaces)):
         return "configure" if ours else "keep"  # rewriting a right file of this collection changes nothing
-    bare = not any(v4(interface.facts.get("addresses")) for interface in interfaces)
+    bare = not any(map(_has_ipv4, interfaces))
     if ours or (bare and not any(map(_has_foreign_file, interfaces))):
         return "configure"
     if layout.settings.migrate:
         return "migrate"
     return "refuse" if bare or name in layout.wrong else "keep"
+
+
+def _is_bonded(interface: Interface) -> bool:
+    return bool(interface.facts.get("master"))
+
+
+def _has_ipv4(interface: Interface) -> bool:
+    return bool(v4(interface.facts.get("addresses")))
 
 
 def _has_assigned_address(interface: Interface) -> bool:

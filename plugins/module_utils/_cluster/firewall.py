@@ -220,16 +220,26 @@ def is_closed(port: int, closed: Iterable[str | int]) -> bool:
     return False
 
 
+def _is_exempt(entry: Mapping[str, Any]) -> bool:
+    """Return whether these rules never concern a socket: on loopback, of Docker's proxy, or of this collection."""
+    owners = [str(entry.get(key) or "") for key in ("container", "unit")]
+    return (
+        endpoints.is_loopback(str(entry["address"]))
+        or entry.get("process") == "docker-proxy"
+        or any(owner.startswith("spark-") for owner in owners)
+    )
+
+
 def blocked_listeners(
     listening: Sequence[Mapping[str, Any]],
     allowed: Iterable[int],
     closed: Iterable[str | int] = (),
     ranges: bool = True,
 ) -> list[Finding]:
-    """Name the servers of somebody else that the firewall closes to other networks.
+    """Return a finding about servers of other owners that the firewall closes to other networks.
 
-    Containers and units of this collection are expected; loopback is never closed; ports that Docker publishes
-    never comes to where these are looked at.
+    Containers and units of this collection are expected; loopback is never closed; packets for ports that Docker publishes
+    do not reach these rules.
 
     :param listening: of M(dgxspark.vllm.spark_info)
     :param allowed: ports that stay open
@@ -242,13 +252,7 @@ def blocked_listeners(
     shut: dict[int, str] = {}
     for entry in listening:
         port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
-        if (
-            endpoints.is_loopback(str(entry["address"]))
-            or entry.get("process") == "docker-proxy"
-            or any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
-            or port in open_ports
-            or not is_closed(port, shut_ranges)
-        ):
+        if _is_exempt(entry) or port in open_ports or not is_closed(port, shut_ranges):
             continue
         shut.setdefault(port, owner)
     if not shut:

@@ -157,14 +157,7 @@ def _model(
 ) -> dict[str, Any]:
     have = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
     lacking = [host for host in hosts if host not in have]
-    commit = most_common([model["commit"] for model in have.values()])
-    differing = [host for host in have if have[host]["commit"] != commit]
-    if differing:
-        result["notes"].append(
-            f"{key} is another commit on {', '.join(differing)} than {commit} elsewhere; it was left as it is there. "
-            "Set model.revision to a commit"
-        )
-    have = {host: model for host, model in have.items() if host not in differing}
+    commit, have = _of_one_commit(key, have, result)
     verified = [host for host, model in have.items() if knows(model)]
     doubtful = _doubtful(have, verified, verify, len(lacking))
     for host in filter(doubtful.__contains__, have):
@@ -183,6 +176,20 @@ def _model(
         "files": files,
         "verified": bool(verified),
     }
+
+
+def _of_one_commit(
+    key: str, have: Mapping[str, Mapping[str, Any]], result: dict[str, Any]
+) -> tuple[str | None, dict[str, Mapping[str, Any]]]:
+    """Return the most frequent commit of a model, and the hosts that have it; add a note about the others."""
+    commit = most_common([model["commit"] for model in have.values()])
+    differing = [host for host in have if have[host]["commit"] != commit]
+    if differing:
+        result["notes"].append(
+            f"{key} is another commit on {', '.join(differing)} than {commit} elsewhere; it was left as it is there. "
+            "Set model.revision to a commit"
+        )
+    return commit, {host: model for host, model in have.items() if host not in differing}
 
 
 def _doubtful(have: Mapping[str, Mapping[str, Any]], verified: Sequence[str], verify: str, lacking: int) -> set[str]:

@@ -102,3 +102,12 @@ def words_of(value: Any) -> list[str]:
     if isinstance(value, str):
         return shell.read_words(value)
     return [text_of(item) for item in value or []]
+
+
+def texts_of(value: Any) -> list[str]:
+    """Return all texts inside a value."""
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in texts_of(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in texts_of(item)]
+    return [value] if isinstance(value, str) else []

@@ -114,16 +114,21 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
 def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
     """Return the container that runs the engine, of the workload or name C(select)."""
     candidates = [container for container in containers if select is None or select in container.names]
-    serving = [container for container in candidates if _role(container) in ("engine", "rank")]
-    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
-    waiting = [container for container in candidates if _unread(container)] if select is None else candidates
-    matches = leading or serving or waiting
+    waiting = candidates if select is not None else list(filter(_unread, candidates))
+    matches = _engines(candidates) or waiting
     if select is not None and not matches:
         names = ", ".join(container.text for container in containers)
         raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
     rows = [(container.text, container) for container in matches]
     chosen: _Container = import_scripts.only(rows, None, "containers that run vLLM")[1]
     return chosen
+
+
+def _engines(containers: Sequence[_Container]) -> list[_Container]:
+    """Return the containers of leading engines, else of all engines and ranks."""
+    serving = [container for container in containers if _role(container) in ("engine", "rank")]
+    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
+    return leading or serving
 
 
 def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:
@@ -276,19 +281,7 @@ def _take(draft: Draft, container: _Container) -> None:
             f"image {draft.run.image}",
             "is never pulled (imagePullPolicy), so only its node has it: push it to a registry and name it in full",
         )
-    command = _listed(body, "command")
-    problem = _unread(container)
-    if problem:
-        raise Unreadable(problem)
-    words = _words(container, draft.variables)
-    scripts = _scripts(container)[0]
-    script = script_path([text_of(word) for word in (*command, *_listed(body, "args"))])
-    if script in scripts:
-        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
-    if command:
-        draft.run.options.append(("--entrypoint", words[0]))
-        words = words[1:]
-    draft.run.command = words
+    _take_command(draft, container)
     draft.run.options.append(("--network", "host"))
     for entry in _env(container):
         _variable(draft, entry)
@@ -305,6 +298,22 @@ def _take(draft: Draft, container: _Container) -> None:
         if pod.get(key):
             draft.leave(key, reason)
     _size(draft, container.workload.get("spec"))
+
+
+def _take_command(draft: Draft, container: _Container) -> None:
+    """Set the command of a draft from a container."""
+    command = _listed(container.body, "command")
+    problem = _unread(container)
+    if problem:
+        raise Unreadable(problem)
+    words = _words(container, draft.variables)
+    script = script_path([text_of(word) for word in (*command, *_listed(container.body, "args"))])
+    if script in _scripts(container)[0]:
+        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
+    if command:
+        draft.run.options.append(("--entrypoint", words[0]))
+        words = words[1:]
+    draft.run.command = words
 
 
 def _prepared(draft: Draft, container: _Container) -> None:

@@ -352,14 +352,19 @@ def _mounted_script(draft: Draft, run: DockerRun, written: Sequence[str]) -> Non
     draft.leave(f"script {path}", "the launch writes it, or it lies beside it; what it starts is read")
 
 
-def _type(draft: Draft, launches: _Launches, waits: Sequence[bool]) -> None:
-    """Make the draft of a typed engine, inside a waiting container or without one."""
+def _typed_engine(launches: _Launches) -> tuple[str, list[str], dict[str, str]]:
+    """Return the only typed engine: its container's name, its command and its variables."""
     leading = [launch for launch in launches.typed if not import_engine.is_rank(_engine_words(launch[1]))]
     typed = leading or launches.typed
     different = {tuple(without_owned(_engine_words(words))) for _name, words, _variables in typed}
     if len(different) > 1:
         raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")
-    name, words, variables = typed[0]
+    return typed[0]
+
+
+def _type(draft: Draft, launches: _Launches, waits: Sequence[bool]) -> None:
+    """Make the draft of a typed engine, inside a waiting container or without one."""
+    name, words, variables = _typed_engine(launches)
     waiting = next((run for run, wait in zip(launches.runs, waits) if wait), None)
     base = next((run for run in launches.runs if run[0] == name), waiting)
     if base is None:

@@ -27,7 +27,7 @@ from .._vllm import image_catalogue, launch, seccomp
 from . import import_engine, import_inline, recipes, service_keys
 from .import_config import add_config, checks_of
 from .import_downloads import Download, holds, hub_snapshot
-from .import_draft import OWN_IMAGE, Draft, Unreadable
+from .import_draft import OWN_IMAGE, Draft, Unreadable, texts_of
 from .import_engine import Engine, brief, pip_packages, quiet
 from .import_sources import FORMS, read_source
 from .import_tables import (
@@ -255,7 +255,7 @@ class _Import:
 
     def conceal_all(self, value: Any) -> None:
         """Hide every text of a value in the result."""
-        for text in _texts(value):
+        for text in texts_of(value):
             self.conceal(text)
 
     # --- the service ----------------------------------------------------------------------------------------------
@@ -580,19 +580,23 @@ class _Import:
         elif entrypoint is not None:
             self.leave(f"--entrypoint {entrypoint or repr('')}", "the image's own entrypoint is used")
         engine = engine or self._started_by_image(words, catalogued)
-        serves = catalogued == "serve" and entrypoint is None and self.by_docker and not typed
         if engine is None:
             self._check_serves(words, entrypoint, catalogued == "serve")
             engine = Engine(words=words)
-        elif serves and "".join(words[:1]).rpartition("/")[2] == "vllm":
-            self.leave(
-                "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
-            )
+        elif catalogued == "serve" and entrypoint is None and not typed:
+            self._leave_second_serve(words)
         serve_words = engine.words
         while serve_words[:2] == ["vllm", "serve"]:
             self.leave("vllm serve", "stands there twice")
             serve_words = serve_words[2:]
         return serve_words, self._around(engine)
+
+    def _leave_second_serve(self, words: Sequence[str]) -> None:
+        """Record a command C(vllm serve) that repeats the image's entrypoint."""
+        if self.by_docker and words and words[0].rpartition("/")[2] == "vllm":
+            self.leave(
+                "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
+            )
 
     def _started_by_image(self, words: Sequence[str], catalogued: str | None) -> Engine | None:
         """Return the engine of a container without vllm in its command, if variables or C(serve) make the image start one."""
@@ -686,7 +690,7 @@ class _Import:
         """Return the options without those that wait for an unknown value."""
         args = {}
         for name, value in parsed_args.items():
-            waits = sorted({unknown for text in _texts(value) for unknown in shell.unknown_names(text)})
+            waits = sorted({unknown for text in texts_of(value) for unknown in shell.unknown_names(text)})
             if waits and name in ("api-key", "hf-token"):
                 args[name] = value
             elif waits:
@@ -881,14 +885,6 @@ class _Import:
 
 def _known_values(env: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in env.items() if value is not None}
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [text for item in value.values() for text in _texts(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return [value] if isinstance(value, str) else []
 
 
 def _is_secret(name: str, value: str) -> bool:

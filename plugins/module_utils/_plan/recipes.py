@@ -252,7 +252,7 @@ def _assemble(
         model=model,
         image=image,
         alternatives=[entry["ref"] for entry in images],
-        files=[File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []],
+        files=_files(layers),
         pip=_texts(layers, "pip"),
         nodes=_last([recipe, *variants], "nodes", 1),
         least_vllm=_last([recipe, *variants], "least_vllm", ""),
@@ -264,6 +264,10 @@ def _assemble(
         hosts=_texts([service], "hosts"),
         **merged,
     )
+
+
+def _files(layers: Sequence[Mapping[str, Any]]) -> list[File]:
+    return [File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []]
 
 
 def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

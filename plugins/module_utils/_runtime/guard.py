@@ -326,10 +326,13 @@ def _next(settings: Settings, state: State, look: Look, current: str, account: A
     if not account.complete:
         return None
     harm = _harm(settings, state, look, current, account)
-    if harm is None:
-        return None
+    return harm if harm is None or not settings.refuse else _refuse_first(state, account, harm)
+
+
+def _refuse_first(state: State, account: Account, harm: Step) -> Step:
+    """Return the refusal of new requests that precedes a step against an engine, or the step itself."""
     engine = next(candidate for candidate in account.engines if candidate.name == harm.whom)
-    if settings.refuse and engine.door and engine.serving and engine.name not in state.refused:
+    if engine.door and engine.serving and engine.name not in state.refused:
         return Step(REFUSE, engine.name, f"{harm.why}; it is to be {WORDS[harm.what]} next")
     return harm
 
