@@ -615,11 +615,7 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
     links = (facts or {}).get("fabric") or {}
     if not links:
         return []
-    interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
-    names_by_kind = {
-        "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
-        "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
-    }
+    names_by_kind = _interface_names(links)
     findings = []
     for variable, kind in INTERFACES.items():
         value = str(env.get(variable) or "")
@@ -638,6 +634,15 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
                 )
             )
     return findings
+
+
+def _interface_names(links: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of a host's network interfaces and RDMA devices. links: C(fabric) of its facts."""
+    interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
+    return {
+        "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
+        "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
+    }
 
 
 def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:

@@ -192,19 +192,24 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any], options: Mapping[str,
         words += words_of(part.get(args))
         draft.env(part.get(env))
     for name, body in _features(draft, document, variant, options["features"]).items():
-        mode = _mode(body, (variant.get("default_modes") or {}).get(name))
-        override = _hardware(mode.get("hardware_overrides")) or _hardware(body.get("hardware_overrides"))
-        words += words_of(override.get("args") or mode.get("args"))
-        draft.env(mode.get("env"))
+        words += _feature_words(draft, body, (variant.get("default_modes") or {}).get(name))
     draft.run.command = words
     draft.run.image = _recipe_image(draft, model, variant, on_spark)
     draft.run.options.append(("--network", "host"))
     draft.name = str((document.get("meta") or {}).get("slug") or "")
     draft.nodes = _sparks(variant) or SPARKS[-1]
-    if draft.nodes > 1 and not any("tensor-parallel" in word for word in words):
+    if draft.nodes > 1 and "tensor-parallel" not in " ".join(words):
         draft.run.command += ["--tensor-parallel-size", str(draft.nodes)]
     for other in document.get("dependencies") or []:
         draft.leave(f"dependency: {other.get('note', '')}", f"put what it installs into {OWN_IMAGE}")
+
+
+def _feature_words(draft: Draft, feature: Mapping[str, Any], default_mode: str | None) -> list[str]:
+    """Return the options of a feature; add its variables to the draft."""
+    mode = _mode(feature, default_mode)
+    override = _hardware(mode.get("hardware_overrides")) or _hardware(feature.get("hardware_overrides"))
+    draft.env(mode.get("env"))
+    return words_of(override.get("args") or mode.get("args"))
 
 
 def _variant(draft: Draft, variants: Mapping[str, Any], selected: str | None) -> str:
@@ -222,8 +227,7 @@ def _variant(draft: Draft, variants: Mapping[str, Any], selected: str | None) ->
             "fits one Spark" if sparks == 1 else f"needs {sparks} Sparks" if sparks else "is too large for eight Sparks"
         )
         text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
-        supported = body.get("supported_hardware")
-        if supported and HARDWARE[0] not in supported:
+        if HARDWARE[0] not in (body.get("supported_hardware") or HARDWARE):
             text += f"; the recipe does not name {HARDWARE[0]} for it"
         draft.leave(f"variant {name}", f"taken: {text}" if name == chosen else f"{text}; 'variant' takes it")
     return chosen

@@ -231,7 +231,7 @@ def _composed(draft: Draft, words: Sequence[str], service: str, run: DockerRun, 
 
 def _cluster_script(words: Sequence[str]) -> DockerRun | None:
     """Read C(run_cluster.sh) of vLLM's examples: image, address of the head, role, folder of the weights, options of docker."""
-    place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == "run_cluster.sh"), None)
+    place = _script_place(words, "run_cluster.sh")
     if place is None or len(words) < place + 5:
         return None
     image, _head, part, home, *docker_options = words[place + 1 :]
@@ -263,7 +263,7 @@ _CLUSTER_DOCKER = {"-e": "--env", "-v": "--volume", "-p": "--publish", "--name":
 
 def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
     """Read C(launch-cluster.sh -t IMAGE ... exec vllm serve) of eugr/spark-vllm-docker; None for its other actions."""
-    place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == "launch-cluster.sh"), None)
+    place = _script_place(words, "launch-cluster.sh")
     if place is None:
         return None
     run, mods = DockerRun(options=[("--network", "host")]), []
@@ -281,13 +281,18 @@ def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
             run.options.append((_CLUSTER_DOCKER[name], value))
     if words[index : index + 1] != ["exec"] or not import_engine.starts(" ".join(words[index:])):
         return None
+    run.command = list(words[index + 1 :])
     if mods:
         draft.leave(f"mods {', '.join(mods)}", PATCHED)
     if "/" not in run.image:
         run.image = run.image or "vllm-node"
         draft.leave(f"container {run.image}", BUILT_THERE)
-    run.command = list(words[index + 1 :])
     return run
+
+
+def _script_place(words: Sequence[str], script: str) -> int | None:
+    """Return the index of a script in a command, or None."""
+    return next((index for index, word in enumerate(words) if word.rpartition("/")[2] == script), None)
 
 
 def rootless(draft: Draft, words: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -314,7 +319,7 @@ def _settle(draft: Draft, launches: _Launches, select: str | None) -> None:
     if select is None and not engines and launches.typed:
         _type(draft, launches, [role in ("idle", "ray") for role in roles])
         return
-    pairs = _alike(engines) if select is None and engines else launches.runs
+    pairs = (_alike(engines) if select is None else []) or launches.runs
     name, _run = only([(name, run) for name, run, _variables in pairs], select, "docker run commands")
     run, variables = next((run, variables) for other, run, variables in pairs if other == name)
     for other, other_run, _variables in launches.runs:

@@ -329,10 +329,7 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
             _note_other(draft, other, other_body)
     body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
-    for key, kinds in _COMPOSE_KINDS.items():
-        if not isinstance(body.get(key, kinds[0]()), kinds):
-            expected = " or ".join(_KINDS[kind] for kind in kinds)
-            raise Unreadable(f"'{key}' of the service {name} must be {expected}")
+    _check_types(name, body)
     for key, value in body.items():
         _compose_key(draft, key, value)
     draft.run.image = str(body.get("image") or "")
@@ -345,6 +342,14 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
         draft.leave("image", "is built by the compose file: push it to a registry and name it (image)")
 
 
+def _check_types(name: str, body: Mapping[str, Any]) -> None:
+    """Raise Unreadable for a key of a service with a value of the wrong type."""
+    for key, kinds in _COMPOSE_KINDS.items():
+        if not isinstance(body.get(key, kinds[0]()), kinds):
+            expected = " or ".join(_KINDS[kind] for kind in kinds)
+            raise Unreadable(f"'{key}' of the service {name} must be {expected}")
+
+
 def _note_other(draft: Draft, name: str, body: Mapping[str, Any]) -> None:
     """Record a further service of a compose file: a download, or an omission."""
     if draft.note_download(_command_of(body), "", DockerRun(options=_volumes_of(body)).mounts):
@@ -355,11 +360,11 @@ def _note_other(draft: Draft, name: str, body: Mapping[str, Any]) -> None:
 
 def _selected(entries: Sequence[tuple[str, dict[str, Any]]], select: str | None) -> tuple[str, dict[str, Any]]:
     """Return name and body of the service to import: the selected one, else the only service with vLLM."""
-    matches = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
-    if matches:
-        return matches[0]
+    for entry in entries:
+        if select and select in (entry[0], entry[1].get("container_name")):
+            return entry
     if select is not None:
-        import_scripts.only(entries, select, "services that run vLLM")
+        return import_scripts.only(entries, select, "services that run vLLM")
     engines = [entry for entry in entries if "vllm" in str(entry)]
     leading = [entry for entry in engines if _role(entry[1]) == "engine"]
     default = [entry for entry in leading if not entry[1].get("profiles")]  # services that start without a profile

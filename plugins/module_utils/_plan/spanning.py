@@ -132,12 +132,14 @@ def _rank(
     )
 
 
+def _present_images(host: Host) -> set[str]:
+    return {ref for ref, image in host.images.items() if image.get("present")}
+
+
 def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
     """Return the services of a cluster, and their problems."""
     head = hosts[cluster.head]
-    present = set.intersection(
-        *({ref for ref, image in host.images.items() if image.get("present")} for host in hosts.values())
-    )
+    present = set.intersection(*map(_present_images, hosts.values()))
     names = {name: {claimed for claimed, _port in claims(host)} for name, host in hosts.items()}
     ports = {name: {port: str(claimed) for claimed, port in claims(host)} for name, host in hosts.items()}
     services: list[_Spanning] = []
@@ -226,7 +228,7 @@ def _is_rank(service: PlacedService, cluster: Cluster) -> bool:
 def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sources) -> dict[str, Host]:
     """Solve open options once for all ranks, with the least value of their hosts. Returns the hosts with it."""
     ranks = [service for host in hosts.values() for service in host.services if _is_rank(service, cluster)]
-    if all(key in rank.args and not is_open(key, rank.args[key]) for rank in ranks for key in SOLVED):
+    if all(map(_is_solved, ranks)):
         return hosts
     by_host: dict[str, list[dict[str, Any]]] = {}
     for host in hosts.values():
@@ -247,6 +249,10 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
         )
         for name, host in hosts.items()
     }
+
+
+def _is_solved(rank: PlacedService) -> bool:
+    return all(key in rank.args and not is_open(key, rank.args[key]) for key in SOLVED)
 
 
 def _solved_budget(host: Host, sources: Sources) -> dict[str, Any]:
