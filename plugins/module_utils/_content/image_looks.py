@@ -85,7 +85,7 @@ def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
 def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | None = None) -> None:
     """Add to each image its contents by its own report, C(probe), and the source of that, C(probe_from).
 
-    :param images: of C(found)
+    :param images: of C(look_up)
     :param cache_dir: where answers are cached
     :param ask: asks an image whose answer is not cached, by its id; None asks none
     """

@@ -225,7 +225,7 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
     :param at: when it was over, as ISO 8601
     :param launch: identity of the launch, empty if unknown
     :param stages: of C(durations)
-    :param of_engine: of C(said)
+    :param of_engine: of C(figures_of)
     :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together
     """
     return {
@@ -240,7 +240,7 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
 def checked(value: Any) -> list[dict[str, Any]]:
     """Return the starts of a service from a file or an answer, the oldest first, without impossible ones.
 
-    :param value: C({starts: [...]}), as C(kept) makes it, or anything else
+    :param value: C({starts: [...]}), as C(with_start) makes it, or anything else
     """
     rows = value.get("starts") if isinstance(value, Mapping) else None
     entries = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
