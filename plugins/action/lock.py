@@ -14,6 +14,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock_making
 from ansible_collections.dgxspark.vllm.plugins.modules.lock import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
@@ -51,7 +52,7 @@ class ActionModule(ActionBase):
             planned.setdefault(host, {"services": []})["addon_images"] = named
         answered = [host for host in images if host not in silent]
         said_before = ImagePlans(variables, False, old).text
-        new, refusals, notes = engine.collect(planned, answered, images, models, old, said_before)
+        new, refusals, notes = lock_making.collect(planned, answered, images, models, old, said_before)
         notes += [f"{host} did not answer; what the lock file has of it stays." for host in silent]
         if refusals:
             raise AnsibleActionFail(
@@ -59,8 +60,8 @@ class ActionModule(ActionBase):
                 + "\n- ".join(refusals)
             )
         before = dest.read_text(encoding="utf-8") if dest.exists() else ""
-        after = engine.render(new)
-        changes = engine.changes(old, new)
+        after = lock_making.render(new)
+        changes = lock_making.changes(old, new)
         for line in [*changes, *notes]:
             display.display(f"  {line}")
         changed = after != before

@@ -24,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measu
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     fabric_figures,
     image_questions,
-    lock,
+    lock_findings,
     model_table,
     picture,
     placement,
@@ -490,7 +490,7 @@ def answer(
             if any(service["state"] == "on_demand" for service in body["services"])
         ],
         "for_all": [host for host, body in plan["addons"].items() if any(body.get(role) for role in FOR_ALL)],
-        "locked_names": lock.questions(locked, described),
+        "locked_names": lock_findings.questions(locked, described),
         "errors": picture.count_causes(list_causes(findings)),
         # The plan itself, once on the screen, is not wanted there a second time with -v.
         "_ansible_verbose_override": True,
@@ -528,7 +528,7 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
 def refusal(errors: list[dict[str, Any]]) -> str:
     """Say in a few lines why the run stops; what vLLM would say and what to change stand with the plan above it."""
     # What moves is decided by a person once, for all of it: every service and every name is said here, with what to do.
-    moving = lock.refusal([error for error in errors if error["rule"] == "lock.moving"])
+    moving = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
     groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
     lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
     lines += [f"- {moving}"] if moving else []

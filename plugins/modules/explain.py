@@ -115,7 +115,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.redaction import Redactor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, readiness
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import engine_client
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
 
 LOG_SECONDS = 30.0  # that journalctl or docker may take
@@ -158,8 +158,8 @@ def explain_service(run: Any, service: dict[str, Any], lines: int) -> dict[str, 
     :returns: the explanation with the name of the service
     """
     try:
-        key = endpoint.read_api_key(service["probe"].get("api_key_file"))
-    except endpoint.Problem:
+        key = engine_client.read_api_key(service["probe"].get("api_key_file"))
+    except engine_client.Problem:
         key = ""
     log = readiness.read_log(run, service["unit"], service["container"], lines)
     answer = explain.explain(log, Redactor([key] if key else []))

@@ -118,7 +118,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, fabric, pings, relay
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import (
+    collective,
+    fabric,
+    fabric_bandwidth,
+    pings,
+    relay,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
@@ -138,7 +144,7 @@ def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
         if attempt:
             time.sleep(1)
         rc, out, err = run([str(word) for word in test["send"]])
-        gbps = fabric.parse_bandwidth(test["tool"], out)
+        gbps = fabric_bandwidth.parse_bandwidth(test["tool"], out)
         if gbps is not None:
             return {**identity(test), "gbps": gbps, "error": ""}
         error = (err.strip() or out.strip() or f"exit code {rc}").splitlines()[-1]
@@ -184,7 +190,7 @@ def main() -> None:
     tests = module.params["bandwidth"]
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:
-        findings += fabric.judge_bandwidth(measured, module.params["min_gbps"])
+        findings += fabric_bandwidth.judge_bandwidth(measured, module.params["min_gbps"])
     with command.failing(module):
         more: dict[str, Any] = {
             "relay": relay.not_passed_on(run, module.params["relay"]),

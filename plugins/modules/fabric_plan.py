@@ -206,7 +206,7 @@ bandwidth_tests:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout
 
 
 def main() -> None:
@@ -220,12 +220,12 @@ def main() -> None:
             "mtu": {"type": "int", "default": 9000},
             "migrate": {"type": "bool", "default": False},
             "relay": {"type": "bool", "default": False},
-            "topology": {"type": "str", "choices": list(fabric.TOPOLOGIES), "default": "auto"},
+            "topology": {"type": "str", "choices": list(fabric_layout.TOPOLOGIES), "default": "auto"},
         },
         supports_check_mode=True,
     )
     options = {name: value for name, value in module.params.items() if name != "hosts"}
-    settings = fabric.Settings(**{**options, "subnets": tuple(options["subnets"])})
+    settings = fabric_layout.Settings(**{**options, "subnets": tuple(options["subnets"])})
     bare = [name for name, entry in module.params["hosts"].items() if not isinstance((entry or {}).get("fabric"), dict)]
     if bare:
         module.fail_json(msg=f"hosts without the facts of spark_info: {', '.join(bare)}")

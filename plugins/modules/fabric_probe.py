@@ -71,7 +71,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import (
+    cabling,
+    fabric_bandwidth,
+    fabric_beacons,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
@@ -86,7 +90,7 @@ def attach(netdev: str) -> socket.socket:
     """
     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     try:
-        wire.bind((netdev, fabric.ETHERTYPE))
+        wire.bind((netdev, fabric_beacons.ETHERTYPE))
     except OSError:
         wire.close()
         raise
@@ -111,7 +115,7 @@ def listen(wires: dict[Any, tuple[str, bytes]], own: str, seconds: float) -> lis
                 wire.send(frame)
         for wire in select.select(list(wires), [], [], INTERVAL / 4)[0]:
             netdev = wires[wire][0]
-            said = fabric.read_beacon(wire.recv(2048))
+            said = fabric_beacons.read_beacon(wire.recv(2048))
             if said and (said["host"], said["peer"]) != (own, netdev):
                 found[(netdev, said["host"], said["peer"])] = None
     return [{"netdev": netdev, "host": host, "peer": peer} for netdev, host, peer in sorted(found)]
@@ -135,7 +139,7 @@ def main() -> None:
         for port in cabling.up_cages(facts).values():
             for netdev in port["netdevs"]:
                 if netdev["up"] and netdev["mac"]:
-                    frame = fabric.beacon(netdev["mac"], module.params["name"], netdev["name"])
+                    frame = fabric_beacons.beacon(netdev["mac"], module.params["name"], netdev["name"])
                     wires[attach(netdev["name"])] = (netdev["name"], frame)
         heard = listen(wires, module.params["name"], module.params["seconds"]) if wires else []
     except OSError as error:
@@ -143,7 +147,7 @@ def main() -> None:
     finally:
         for wire in wires:
             wire.close()
-    tools = [name for name in fabric.BANDWIDTH_TOOLS if module.get_bin_path(name)]
+    tools = [name for name in fabric_bandwidth.BANDWIDTH_TOOLS if module.get_bin_path(name)]
     module.exit_json(changed=False, heard=heard, tools=tools)
 
 

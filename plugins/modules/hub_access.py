@@ -74,7 +74,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access, snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint as http
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 
 AT_ONCE = 8
 
@@ -93,7 +93,7 @@ def ask(model: dict[str, Any], endpoint: str, token: str, timeout: float) -> dic
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     answer: dict[str, Any] = {"repo": repo, "revision": revision, "meaning": "unreachable", "status": 0}
     try:
-        reply = http.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
+        reply = http_client.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
         status, found = reply.status, reply.headers
     except (OSError, ValueError) as error:
         return {**answer, "error": f"{url}: {getattr(error, 'reason', error)}"}

@@ -137,7 +137,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, offline, receipts, workloads
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint, hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, engine_client, hostmem
 
 SAMPLE_SECONDS = 2.0
 """Between two looks at the GPU: one takes a quarter of a second of one of the host's cores."""
@@ -153,14 +153,14 @@ class Bench:
         self.run = command.runner(module)
         self.url, self.model = str(task["url"]), str(task["model"])
         key_file = task.get("api_key_file") or ""
-        self.client = endpoint.Client(self.url, endpoint.read_api_key(key_file), key_file)
+        self.client = engine_client.Client(self.url, engine_client.read_api_key(key_file), key_file)
 
     def counters(self, url: str | None = None) -> dict[str, float | None]:
         """Return what the engine counts; all None for one without /metrics."""
         try:
-            client = self.client if url is None else endpoint.Client(url)
+            client = self.client if url is None else engine_client.Client(url)
             status, text = client.metrics(REQUEST_SECONDS)
-        except endpoint.Problem:
+        except engine_client.Problem:
             return benchmark.counters("")
         return benchmark.counters(text if status == 200 else "")
 
@@ -169,7 +169,7 @@ class Bench:
         answer = self.client.request_json("GET", "/v1/models", timeout=REQUEST_SECONDS)
         served = {str(entry.get("id")): entry for entry in answer.get("data") or [] if isinstance(entry, dict)}
         if self.model not in served:
-            raise endpoint.Problem(
+            raise engine_client.Problem(
                 f"{self.url} serves {', '.join(sorted(served)) or 'no model'}, not {self.model}",
                 "run site.yml, so that what runs is what is planned",
             )
@@ -191,7 +191,7 @@ class Bench:
         gpu = (benchmark.parse_gpu(out) if rc == 0 else None) or {}
         try:
             version = self.client.request_json("GET", "/version", timeout=REQUEST_SECONDS).get("version")
-        except endpoint.Problem:
+        except engine_client.Problem:
             version = None
         return {
             "image_id": container.get("image_id") or None,
@@ -243,14 +243,14 @@ class Bench:
             if isinstance(event.get("usage"), dict):
                 usage = event["usage"]
             if now > deadline:
-                raise endpoint.Problem(
+                raise engine_client.Problem(
                     f"the time was up {now - sent:.0f} s into an answer",
                     "give spark_bench more seconds, or fewer output_tokens",
                     kind="time",
                 )
         figures = benchmark.stream_figures(sent, arrivals, usage, asked)
         if figures["ttft_seconds"] is None:
-            raise endpoint.Problem(f"{path} ended without a token", "see the unit's log")
+            raise engine_client.Problem(f"{path} ended without a token", "see the unit's log")
         return {**figures, "sent": sent, "characters": sum(len(message["content"]) for message in asked_for)}
 
     def first_answer(self, deadline: float) -> dict[str, Any]:
@@ -259,9 +259,9 @@ class Bench:
         while True:
             try:
                 return self.answer(int(self.task["characters"]), text, deadline)
-            except endpoint.Problem as problem:
+            except engine_client.Problem as problem:
                 refused = problem.kind == "http" and problem.status in (400, 404, 405, 422, 501)
-                if refused and self.task["api"] == "chat" and endpoint.path_unsupported(problem):
+                if refused and self.task["api"] == "chat" and engine_client.path_unsupported(problem):
                     self.task["api"] = "completions"
                 elif refused and problem.status in (400, 422) and int(self.task["extras"]) + 1 < len(benchmark.EXTRAS):
                     self.task["extras"] = int(self.task["extras"]) + 1
@@ -310,7 +310,7 @@ class Bench:
             row, reason = self.load_by_vllm()
         if row is None:
             if self.task["client"] == "vllm":
-                raise endpoint.Problem(
+                raise engine_client.Problem(
                     reason,
                     "set client of spark_bench to own, or to auto, which takes the own one where vLLM's cannot be had",
                 )
@@ -362,11 +362,13 @@ class Bench:
         rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
         known = docker_facts.parse_containers(out) if rc == 0 else []
         if any(entry.get("state") == "running" for entry in known):
-            raise endpoint.Problem(f"{self.task['container']} runs, and has the memory", "stop the service first")
+            raise engine_client.Problem(f"{self.task['container']} runs, and has the memory", "stop the service first")
         seconds = float(self.task["seconds"]) + command.WORK_SECONDS
         row, reason = offline.parse(*self.run(list(self.task["argv"]), seconds), self.task["settings"])
         if row is None:
-            raise endpoint.Problem(reason, "see what it says; the options of the service are those that it was given")
+            raise engine_client.Problem(
+                reason, "see what it says; the options of the service are those that it was given"
+            )
         return {"row": row}
 
     def pace(self) -> tuple[float, str]:
@@ -394,7 +396,7 @@ class Bench:
             for future in futures:
                 try:
                     runs.append(future.result())
-                except endpoint.Problem as problem:
+                except engine_client.Problem as problem:
                     failed, first_problem = failed + 1, first_problem or problem
         if not runs and first_problem is not None:
             raise first_problem
@@ -427,7 +429,7 @@ def main() -> None:
     result: dict[str, Any] = {"changed": False, "problem": "", "fix": ""}
     try:
         result.update(getattr(Bench(module, dict(module.params["task"])), step)())
-    except endpoint.Problem as problem:
+    except engine_client.Problem as problem:
         result.update(problem=problem.message, fix=problem.fix, kind=problem.kind)
     module.exit_json(**result)
 

@@ -155,7 +155,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import suppor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_facts, machine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Run, noted, reader
 
 LOOK_SECONDS = 15.0  # that a program may take
@@ -288,7 +288,7 @@ def add_file(bundle: support.Bundle, path: Path) -> None:
 def metrics(url: str) -> str:
     """Return the figures of an engine; they ask for no key."""
     try:
-        return endpoint.fetch(f"{url}/metrics", timeout=5).body.decode("utf-8", "replace")
+        return http_client.fetch(f"{url}/metrics", timeout=5).body.decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         return f"# no answer: {error}\n"
 

@@ -77,7 +77,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access, upstream
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 
 AT_ONCE = 16
 
@@ -90,7 +90,7 @@ def head(url: str, headers: dict[str, str], timeout: float) -> tuple[int, dict[s
     :param timeout: seconds
     :returns: status and headers
     """
-    reply = endpoint.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
+    reply = http_client.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
     return reply.status, reply.headers
 
 
@@ -103,7 +103,7 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
             challenge = next((value for name, value in found.items() if name.lower() == "www-authenticate"), "")
             where = upstream.token_url(challenge, ref)
             said = (
-                parse_json(endpoint.fetch(where, timeout=timeout, proxies=True).body, urlsplit(where).netloc)
+                parse_json(http_client.fetch(where, timeout=timeout, proxies=True).body, urlsplit(where).netloc)
                 if where
                 else {}
             )

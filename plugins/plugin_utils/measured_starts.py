@@ -16,14 +16,14 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import known_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 FOLDER = "measured"
 SCHEMA = 1
-_STARTS = untrusted.listing(answers.KEPT_START, measured_starts.MOST_STARTS)
+_STARTS = untrusted.listing(answers.KEPT_START, known_starts.MOST_STARTS)
 
 
 class MeasuredStarts:
@@ -61,7 +61,7 @@ class MeasuredStarts:
         :returns: whether anything is new
         """
         path, before = self._path(host), self.of_host(host)
-        after = measured_starts.kept(before, new)
+        after = known_starts.merge_starts(before, new)
         if path is None or after == before:
             return False
         write(path, json.dumps({"schema": SCHEMA, "starts": after}, indent=1, sort_keys=True) + "\n")

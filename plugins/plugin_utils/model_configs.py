@@ -21,7 +21,7 @@ from urllib.parse import urljoin, urlsplit
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.hub_access import HUB, judge
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint as http
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, image_catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
@@ -335,7 +335,7 @@ def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
     try:
         for _redirect in range(MOST_REDIRECTS):
             headers = {"Authorization": f"Bearer {token}"} if token and urlsplit(url).netloc == host else {}
-            reply = http.fetch(url, headers=headers, timeout=TIMEOUT, proxies=True)
+            reply = http_client.fetch(url, headers=headers, timeout=TIMEOUT, proxies=True)
             commit = commit or reply.headers.get("x-repo-commit", "")
             if reply.status not in (301, 302, 303, 307, 308):
                 break

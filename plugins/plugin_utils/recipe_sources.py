@@ -27,7 +27,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import archives, controller_paths, git
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
@@ -280,7 +280,7 @@ def read_archive(source: Source) -> Content:
 def _downloaded(url: str, place: Path) -> Path:
     """Fetch an archive, as much of it as one may have."""
     try:
-        place.write_bytes(endpoint.download(url, MOST_ARCHIVE, FETCH_SECONDS))
+        place.write_bytes(http_client.download(url, MOST_ARCHIVE, FETCH_SECONDS))
     except ValueError as error:
         raise Unfetched(f"its address cannot be read: {error}") from error
     return place

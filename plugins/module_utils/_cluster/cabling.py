@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is cabled to what: the shape that the links of a group make, and which plug is in the wrong port.
+"""The cabling of a group: its topology, and plugs in the wrong port.
 
 cage        one QSFP port of a host; messages call it port, as people who stand before it do
 segment     cages that hear each other: the two ends of a cable, or all that hang on one switch
@@ -43,11 +43,11 @@ def join(words: Iterable[str]) -> str:
 
 
 def make_finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
-    """Make a finding about the fabric from what hosts say.
+    """Return a finding about the fabric, from facts of hosts.
 
     :param rule: its id without C(fabric.)
     :param severity: C(error), C(warning) or C(info)
-    :param message: what is wrong, where and why
+    :param message: the problem, its place and its cause
     :param fix: what to change
     :param source: where the knowledge comes from
     :returns: the finding
@@ -98,8 +98,10 @@ def up_cages(fabric: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class Links:
-    """Which cages reach each other. pairs: of two cages; own: pairs of one host's two cages; strangers: hosts outside of the group, by
-    the cage that hears them."""
+    """Which cages reach each other.
+
+    pairs: of two cages. own: pairs of one host's two cages. strangers: hosts outside of the group, by the cage that hears them.
+    """
 
     pairs: set[frozenset[Cage]]
     own: set[frozenset[Cage]]
@@ -107,39 +109,48 @@ class Links:
 
 
 def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
-    """Find which cages reach each other.
+    """Return which cages reach each other.
 
-    By what each host heard, else by the MAC addresses that have answered. A link between two cages of one host means
-    that both hang on one switch, or that a cable joins them; interfaces of one cage hear each other always, which means nothing.
+    It follows from the beacons that each host heard, and from the MAC addresses that have answered. A link between two cages of one host means
+    that both hang on one switch, or that a cable joins them; interfaces of one cage always hear each other, which is no evidence.
     """
     cage_of: dict[tuple[str, str], int] = {}
     mac_of: dict[str, list[Cage]] = {}
-    for host, entry in hosts.items():
-        for cage, found in up_cages(entry["fabric"]).items():
-            for netdev in found["netdevs"]:
-                cage_of[(host, netdev["name"])] = cage
-                if netdev.get("mac"):
-                    mac_of.setdefault(netdev["mac"], []).append((host, cage))
+    for host, cage, netdev in _netdevs(hosts):
+        cage_of[(host, netdev["name"])] = cage
+        if netdev.get("mac"):
+            mac_of.setdefault(netdev["mac"], []).append((host, cage))
     pairs: set[frozenset[Cage]] = set()
     strangers: dict[Cage, set[str]] = {}
+    for host, heard in _beacons(hosts):
+        near_end, far_end = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+        if near_end is None:
+            continue
+        if heard["host"] not in hosts:
+            strangers.setdefault((host, near_end), set()).add(heard["host"])
+        elif far_end is not None and (host, near_end) != (heard["host"], far_end):
+            pairs.add(frozenset({(host, near_end), (heard["host"], far_end)}))
+    for host, cage, netdev in _netdevs(hosts):
+        for neighbour in netdev.get("neighbours") or []:
+            ends = mac_of.get(neighbour["mac"], [])
+            if len(ends) == 1 and ends[0] != (host, cage):
+                pairs.add(frozenset({(host, cage), ends[0]}))
+    return Links(pairs, {pair for pair in pairs if len(dict(pair)) == 1}, strangers)
+
+
+def _beacons(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each host with each beacon that it heard."""
     for host, entry in hosts.items():
         for heard in entry.get("heard") or []:
-            own, other = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
-            if own is None:
-                continue
-            if heard["host"] not in hosts:
-                strangers.setdefault((host, own), set()).add(heard["host"])
-            elif other is not None and (host, own) != (heard["host"], other):
-                pairs.add(frozenset({(host, own), (heard["host"], other)}))
-        for cage, found in up_cages(entry["fabric"]).items():
-            for neighbour in itertools.chain.from_iterable(
-                netdev.get("neighbours") or [] for netdev in found["netdevs"]
-            ):
-                ends = mac_of.get(neighbour["mac"], [])
-                if len(ends) == 1 and ends[0] != (host, cage):
-                    pairs.add(frozenset({(host, cage), ends[0]}))
-    own_pairs = {pair for pair in pairs if len({host for host, _cage in pair}) == 1}
-    return Links(pairs, own_pairs, strangers)
+            yield host, heard
+
+
+def _netdevs(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield host, cage and interface of all cages that are up."""
+    for host, entry in hosts.items():
+        for cage, facts in up_cages(entry["fabric"]).items():
+            for netdev in facts["netdevs"]:
+                yield host, cage, netdev
 
 
 def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:
@@ -149,44 +160,44 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
         joined = set().union(*(group[cage] for cage in link))
         for cage in joined:
             group[cage] = joined
-    found: list[list[Cage]] = []
+    segments: list[list[Cage]] = []
     for cage in cages:
         members = [other for other in cages if other in group[cage]]
-        if members not in found and len({host for host, _cage in members}) > 1:
-            found.append(members)
-    return found
+        if members not in segments and len({host for host, _cage in members}) > 1:
+            segments.append(members)
+    return segments
 
 
 def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddress.IPv4Network]]:
-    """Return the subnets of the cages that are up, by the addresses that they have or are given; without those of link-local ones."""
-    found: dict[Cage, set[ipaddress.IPv4Network]] = {}
+    """Return the subnets of the cages that are up, by their present and requested addresses, without link-local ones."""
+    subnets: dict[Cage, set[ipaddress.IPv4Network]] = {}
     for host, entry in hosts.items():
-        given = entry.get("addresses") or {}
+        requested = entry.get("addresses") or {}
         for cage, ports in up_cages(entry["fabric"]).items():
-            found[(host, cage)] = {
+            subnets[(host, cage)] = {
                 network_of(address)
                 for netdev in ports["netdevs"]
-                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]
+                for address in [*v4(netdev.get("addresses")), *v4([requested.get(netdev["name"]) or ":"])]
                 if not is_link_local(address)
             }
-    return found
+    return subnets
 
 
 def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[frozenset[Cage]]:
-    """Return the links that addresses speak for: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
+    """Return the links that addresses suggest: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
     return {
-        frozenset({one, other})
-        for one, other in itertools.combinations(subnets, 2)
-        if one[0] != other[0] and subnets[one] & subnets[other]
+        frozenset({first, second})
+        for first, second in itertools.combinations(subnets, 2)
+        if first[0] != second[0] and subnets[first] & subnets[second]
     }
 
 
 def contradicts(segments: Iterable[Sequence[Cage]], subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> bool:
-    """Tell whether segments join cages that have addresses, and none in common. subnets: of C(subnets_of)."""
+    """Return whether segments join cages whose addresses have no common subnet. subnets: of C(subnets_of)."""
     return any(
-        subnets[one] and subnets[other] and not subnets[one] & subnets[other]
+        subnets[first] and subnets[second] and not subnets[first] & subnets[second]
         for segment in segments
-        for one, other in itertools.combinations(segment, 2)
+        for first, second in itertools.combinations(segment, 2)
     )
 
 
@@ -197,7 +208,7 @@ def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
 
 
 def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Guess the cables where neither frames nor addresses say which there are.
+    """Return assumed cables if neither frames nor addresses show any.
 
     Hosts with one cage up use that one, three hosts or more with both up are a ring (a switch needs one cable of each), else
     cages of one index belong together.
@@ -223,52 +234,56 @@ def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str,
 
     :param names: of the hosts
     :param segments: of C(segments_of)
-    :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from the end that is
-        listed first), on to the neighbour that is listed first; C(none) and nothing where the cables are neither
+    :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from its first
+        listed end), on to the first listed neighbour; C(none) and an empty list for any other shape
     """
-    if not 3 <= len(names) <= MOST_RING or any(len(segment) != 2 for segment in segments):
+    if not 3 <= len(names) <= MOST_RING or set(map(len, segments)) - {2}:
         return "none", []
-    beside: dict[str, list[str]] = {name: [] for name in names}
-    for (first, _one), (second, _other) in segments:
-        beside[first].append(second)
-        beside[second].append(first)
-    degrees = sorted(len(others) for others in beside.values())
+    neighbours: dict[str, list[str]] = {name: [] for name in names}
+    for (first, _first_cage), (second, _second_cage) in segments:
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    degrees = sorted(map(len, neighbours.values()))
     closed = degrees[0] == 2
     if degrees[0] < 1 or degrees[-1] != 2 or len(segments) != len(names) - (not closed):
         return "none", []
-    rank = {name: number for number, name in enumerate(names)}
-    order = [names[0] if closed else next(name for name in names if len(beside[name]) == 1)]
-    while True:
-        further = sorted((other for other in beside[order[-1]] if other not in order), key=rank.__getitem__)
-        if not further:
-            break
+    order = [names[0] if closed else min(names, key=lambda name: len(neighbours[name]))]
+    while further := [name for name in names if name in neighbours[order[-1]] and name not in order]:
         order.append(further[0])
     return ("ring" if closed else "line", order) if len(order) == len(names) else ("none", [])
+
+
+def _spanning(names: Sequence[str], segments: Iterable[Sequence[Cage]]) -> list[Sequence[Cage]]:
+    """Return the segments that join all hosts."""
+    return [segment for segment in segments if {host for host, _cage in segment} == set(names)]
 
 
 def name_topology(
     names: Sequence[str], segments: Sequence[Sequence[Cage]], strangers: Mapping[Cage, Iterable[str]]
 ) -> str:
-    """Name what the segments of a group make.
+    """Return the topology of the segments of a group.
 
     :param names: of the hosts
     :param segments: of C(segments_of)
-    :param strangers: cages that hear others than these hosts
+    :param strangers: cages that hear other hosts
     :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
     """
-    whole = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    if not whole:
+    spanning = _spanning(names, segments)
+    if not spanning:
         return walk(names, segments)[0]
-    # A cage with a cable to a host of another group is no switch; one that hears a peer and a stranger is on one.
-    crowded = any(strangers.get(cage) for segment in whole for cage in segment)
-    return "switch" if len(names) > 2 or crowded or any(len(each) > len(names) for each in whole) else "direct"
+    # A cage with a cable to a host of another group is no switch; a cage that hears a peer and a stranger is on a switch.
+    crowded = any(strangers.get(cage) for segment in spanning for cage in segment)
+    return "switch" if len(names) > 2 or crowded or any(len(cages) > len(names) for cages in spanning) else "direct"
 
 
 @dataclass(frozen=True)
 class Cabling:
-    """What is cabled to what. assumed: no host has listened, cages that are up, or in one subnet, are taken to belong together. order: hosts
-    of a ring or a line as the cables lead. links: what the segments were made from; silent: cages that are up and heard nobody. known: of each
-    cage that is up it is known what it leads to, or that it leads to none of these hosts."""
+    """How the hosts of a group are joined.
+
+    assumed: no host has listened; cages that are up, or in one subnet, count as joined. order: hosts
+    of a ring or a line in the order of the cables. links: the origin of the segments. silent: cages that are up and heard nobody. known: the
+    other end of each cage that is up is known, or known to be outside of the group.
+    """
 
     topology: str
     segments: Sequence[Sequence[Cage]]
@@ -279,32 +294,32 @@ class Cabling:
     known: bool = False
 
 
-def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling:
+def find_cabling(hosts: Mapping[str, Mapping[str, Any]], requested: str) -> Cabling:
     """Find how the hosts of a group are joined, and the segments that rails are laid on.
 
     :param hosts: as C(fabric.plan) takes them
-    :param wanted: a word of C(fabric.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
+    :param requested: one of C(fabric_layout.TOPOLOGIES); any but C(auto) replaces the topology if all hosts are joined
     :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
     """
     names = list(hosts)
     links = find_links(hosts)
     cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
-    segments = segments_of(cages, links.pairs)
+    segments: Sequence[Sequence[Cage]] = segments_of(cages, links.pairs)
     topology = name_topology(names, segments, links.strangers)
-    assumed, known = False, all(entry.get("heard") is not None for entry in hosts.values())
+    assumed, heard_all = False, all(entry.get("heard") is not None for entry in hosts.values())
     if topology in APART and not any("heard" in entry for entry in hosts.values()):
         # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
         assumed = True
         links, segments, topology = _unheard(hosts, links, cages)
-        known = {end for pair in links.pairs for end in pair} == set(cages)
-        if topology == "line" and not known:
+        heard_all = set().union(*links.pairs) == set(cages)
+        if topology == "line" and not heard_all:
             topology = "none"  # a cable that nobody looked for may be there
     order = walk(names, segments)[1]
-    if wanted != "auto" and topology not in APART:
-        topology = wanted
+    if requested != "auto" and topology not in APART:
+        topology = requested
     if topology in ("direct", "switch"):
-        segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    met = {cage for pair in links.pairs for cage in pair} | set(links.strangers)
+        segments = _spanning(names, segments)
+    met = set().union(*links.pairs, links.strangers)
     return Cabling(
         topology,
         segments,
@@ -312,14 +327,14 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling
         order if topology in ("ring", "line") else (),
         links,
         frozenset(set(cages) - met),
-        known,
+        heard_all,
     )
 
 
 def _unheard(
     hosts: Mapping[str, Mapping[str, Any]], links: Links, cages: Sequence[Cage]
 ) -> tuple[Links, list[list[Cage]], str]:
-    """Find how hosts are joined that have not listened: by their addresses, and by a guess where that leaves room for one.
+    """Return the links of hosts that have not listened: by their addresses, else by an assumption.
 
     A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
 
@@ -347,7 +362,7 @@ def _unheard(
 @dataclass(frozen=True)
 class Repair:
     """How the nearest ring differs from the cables. order: of its hosts. missing: its cables that are not there, each from port 0 to port 1.
-    exchanged: hosts of which the plugs of both ports are exchanged; what is missing is what it is after they were put right."""
+    exchanged: hosts with the plugs of both ports exchanged; missing: cables that are missing after these were corrected."""
 
     order: Sequence[str]
     missing: Sequence[tuple[Cage, Cage]]
@@ -357,44 +372,44 @@ class Repair:
 def nearest_ring(names: Sequence[str], pairs: Iterable[frozenset[Cage]]) -> Repair | None:
     """Find the ring that needs the fewest cables moved.
 
-    The order in which the group lists its hosts counts before others that are as near: it is what somebody has written down.
+    The listed order of hosts takes precedence over equally near ones, because somebody wrote it.
 
     :param names: of the hosts, three to C(MOST_RING)
     :param pairs: of cages that a cable joins, also two of one host; no cage in two of them
     :returns: the ring, or None where several are as near, so that nobody knows which was meant, or where more than half of the cables
         would have to be moved
     """
-    there = set(pairs)
+    present = set(pairs)
 
     def orders() -> Iterator[tuple[str, ...]]:
         yield tuple(names)
         yield (names[0], *reversed(names[1:]))
-        for rest in itertools.permutations(names[1:]):
-            if rest not in (tuple(names[1:]), tuple(reversed(names[1:]))):
-                yield (names[0], *rest)
+        for following in itertools.permutations(names[1:]):
+            if following not in (tuple(names[1:]), tuple(reversed(names[1:]))):
+                yield (names[0], *following)
 
     leads = {
         start: end
-        for (start, out), (end, into) in itertools.chain.from_iterable(map(itertools.permutations, there))
+        for (start, out), (end, into) in itertools.chain.from_iterable(map(itertools.permutations, present))
         if (out, into) == (0, 1)
     }
-    best, found = len(names) + 1, []
+    best, nearest = len(names) + 1, []
     for number, order in enumerate(orders()):
         missing = sum(leads.get(name) != other for name, other in zip(order, (*order[1:], order[0])))
         if missing < best:
-            best, found = missing, [(number, order)]
+            best, nearest = missing, [(number, order)]
         elif missing == best:
-            found.append((number, order))
-    if best > max(2, len(names) // 2) or (len(found) > 1 and found[0][0] > 1):
+            nearest.append((number, order))
+    if best > max(2, len(names) // 2) or (len(nearest) > 1 and nearest[0][0] > 1):
         return None
-    return _towards(found[0][1], there)
+    return _towards(nearest[0][1], present)
 
 
-def _towards(order: Sequence[str], there: set[frozenset[Cage]]) -> Repair:
+def _towards(order: Sequence[str], present: set[frozenset[Cage]]) -> Repair:
     """Say how the ring of an order differs from the cables."""
-    wanted = [((name, 0), (other, 1)) for name, other in zip(order, [*order[1:], order[0]])]
-    exchanged, there = _exchanged(order, set(map(frozenset, wanted)), there)
-    return Repair(order, [pair for pair in wanted if frozenset(pair) not in there], exchanged)
+    expected = [((name, 0), (other, 1)) for name, other in zip(order, [*order[1:], order[0]])]
+    exchanged, present = _exchanged(order, set(map(frozenset, expected)), present)
+    return Repair(order, [pair for pair in expected if frozenset(pair) not in present], exchanged)
 
 
 def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
@@ -406,22 +421,22 @@ def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
 
 
 def _exchanged(
-    order: Sequence[str], wanted: set[frozenset[Cage]], there: set[frozenset[Cage]]
+    order: Sequence[str], expected: set[frozenset[Cage]], present: set[frozenset[Cage]]
 ) -> tuple[list[str], set[frozenset[Cage]]]:
     """Name the hosts of which both cables are right once the plugs of their two ports are exchanged; return them and the cables then."""
-    found: list[str] = []
+    moves: list[str] = []
     for name in order:
         turned = {
-            frozenset((host, 1 - cage) if host == name else (host, cage) for host, cage in pair) for pair in there
+            frozenset((host, 1 - cage) if host == name else (host, cage) for host, cage in pair) for pair in present
         }
-        if len(wanted - turned) == len(wanted - there) - 2:
-            found.append(name)
-            there = turned
-    return found, there
+        if len(expected - turned) == len(expected - present) - 2:
+            moves.append(name)
+            present = turned
+    return moves, present
 
 
 def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
-    """Say what the plug in a port is joined to now."""
+    """Return the present peer of the plug in a port."""
     other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
     if other is not None:
         return f"its cable ends in {port(other)}"
@@ -434,19 +449,19 @@ def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -
 
 
 def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[str]:
-    """Name each cable that is not where it belongs by its two ports, and what is in them."""
+    """Return each misplaced cable by its two ports, with the plugs in them."""
     texts = [f"the plugs of {port((name, 0))} and {port((name, 1))} are exchanged" for name in repair.exchanged]
-    for one, other in repair.missing:
-        here, there = _now(one, hosts, cabling), _now(other, hosts, cabling)
-        state = here if here == there and here.startswith("it ") else f"{here}, {port(other)}: {there}"
-        if one in cabling.silent and other in cabling.silent:
+    for end, other in repair.missing:
+        plug, other_plug = _now(end, hosts, cabling), _now(other, hosts, cabling)
+        state = plug if plug == other_plug and plug.startswith("it ") else f"{plug}, {port(other)}: {other_plug}"
+        if end in cabling.silent and other in cabling.silent:
             state = "both have a link and hear nobody, so whether this cable is there is not known"
-        texts.append(f"{port(one)} belongs into {port(other)} ({state})")
+        texts.append(f"{port(end)} belongs into {port(other)} ({state})")
     return texts
 
 
 def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Find what a ring of these hosts lacks, where that can be known: all have a link, no switch is between."""
+    """Return the missing cables of a ring of these hosts, if it is recognisable: all have a link, and no switch is between."""
     names = list(hosts)
     pairs = cabling.links.pairs
     met = [cage for pair in pairs for cage in pair]
@@ -458,11 +473,11 @@ def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair 
 
 
 def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Say what the nearest ring lacks, where the cables are none and it is known which was meant.
+    """Return the nearest ring to wrong cables, if it is recognisable.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)
-    :returns: the ring; None where the cables are right, or where what is wrong with them is not known
+    :returns: the ring; None if the cables are right, or the ring is unknown
     """
     if cabling.topology == "none":
         return _repair(hosts, cabling)
@@ -486,19 +501,19 @@ def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
 
 
 def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
-    """Return what is wrong with the cables, for the page of the network.
+    """Return the errors of the cables, for the page of the network.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)
-    :returns: C(cables), those that are not where they belong; C(missing), where they belong, and which are not there; C(ends), ports with a
+    :returns: C(cables), the misplaced ones; C(missing), the places of missing ones; C(ends), ports with a
         link that leads to nobody of the group; each by its two ends, host and cage
     """
     repair = repair_of(hosts, cabling)
-    there = set(cabling.links.pairs)
+    present = set(cabling.links.pairs)
     cables, missing, ends = set(), set(), set()
     if repair:
-        wanted = ring_of(repair.order)
-        cables, missing = there - wanted, wanted - there
+        expected = ring_of(repair.order)
+        cables, missing = present - expected, expected - present
         ends = {end for pair in missing for end in pair} & {*cabling.links.strangers, *cabling.silent}
     elif cabling.topology == "ring":
         cables = {frozenset(segment) for segment in _one_sided(cabling)}
@@ -508,13 +523,13 @@ def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dic
         cables, ends = _own_alone(cabling), {*cabling.silent, *cabling.links.strangers}
     pairs = {"cables": cables, "missing": missing}
     return {
-        **{name: sorted([list(end) for end in sorted(pair)] for pair in found) for name, found in pairs.items()},
+        **{name: sorted([list(end) for end in sorted(pair)] for pair in plugged) for name, plugged in pairs.items()},
         "ends": [list(end) for end in sorted(ends)],
     }
 
 
 def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, dict[str, str]]:
-    """Return what each port is joined to, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
+    """Return the state of each port, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
     C(dark): no link.
 
     :param hosts: as C(fabric.plan) takes them
@@ -536,7 +551,7 @@ RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from 
 
 
 def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Judge what is cabled to what.
+    """Return the findings about the cabling of a group.
 
     :param hosts: as C(fabric.plan) takes them
     :param cabling: of C(find_cabling)
@@ -581,7 +596,7 @@ LISTEN = "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once"
 
 
 def _judge_assumed(cabling: Cabling) -> list[Finding]:
-    """Say that nobody has listened, where that is so."""
+    """Return a finding if no host has listened."""
     if not (cabling.assumed and cabling.segments):
         return []
     return [
@@ -632,7 +647,7 @@ def _judge_strangers(cabling: Cabling) -> list[Finding]:
 
 
 def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Name the hosts that no link joins, where all have a cage with a link; and the plugs, where a ring can be made out."""
+    """Return findings about hosts that no link joins, if all have a cage with a link; and about plugs, if a ring can be recognised."""
     segments = cabling.segments
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
     repair = repair_of(hosts, cabling)
@@ -652,21 +667,7 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     ]
     if not apart or len(linked) != len(hosts):
         return []
-    islands = _islands(linked, together)
-    alone = [island[0] for island in islands if len(island) == 1]
-    if len(islands) == 2 and len(alone) == 1 and any(len(segment) > 2 for segment in segments):
-        ports = join(port((alone[0], cage)) for cage in sorted(up_cages(hosts[alone[0]]["fabric"])))
-        message = (
-            f"{ports} of the group reaches none of {join(name for name in hosts if name != alone[0])}, which hang on one switch: "
-            "wrong switch, VLAN or bridge."
-        )
-    elif len(hosts) > 3 and len(islands) > 1:
-        message = f"no QSFP link joins {'; '.join(join(island) for island in islands)} with one another; which plug is wrong is not known."
-    else:
-        message = (
-            f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one "
-            + ("have no address of a subnet of the other." if cabling.assumed else "receive nothing from the other.")
-        )
+    message = _apart_message(hosts, cabling, _islands(linked, together), apart)
     return [
         make_finding(
             "not_joined",
@@ -682,6 +683,27 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     ]
 
 
+def _apart_message(
+    hosts: Mapping[str, Mapping[str, Any]],
+    cabling: Cabling,
+    islands: Sequence[Sequence[str]],
+    apart: Sequence[tuple[str, str]],
+) -> str:
+    """Return the message about hosts that are not joined. islands: groups of joined hosts; apart: pairs that are not."""
+    alone = [island[0] for island in islands if len(island) == 1]
+    if len(islands) == 2 and len(alone) == 1 and any(len(segment) > 2 for segment in cabling.segments):
+        ports = join(port((alone[0], cage)) for cage in sorted(up_cages(hosts[alone[0]]["fabric"])))
+        return (
+            f"{ports} of the group reaches none of {join(name for name in hosts if name != alone[0])}, which hang on one switch: "
+            "wrong switch, VLAN or bridge."
+        )
+    if len(hosts) > 3 and len(islands) > 1:
+        return f"no QSFP link joins {'; '.join(join(island) for island in islands)} with one another; which plug is wrong is not known."
+    return f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one " + (
+        "have no address of a subnet of the other." if cabling.assumed else "receive nothing from the other."
+    )
+
+
 def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
     """Return the cables that join the two ports of one host, which no switch explains."""
     return {
@@ -690,7 +712,7 @@ def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
 
 
 def _judge_own(cabling: Cabling) -> list[Finding]:
-    """Name the hosts of which a cable joins the two ports."""
+    """Return findings about hosts whose two ports a cable joins."""
     return [
         make_finding(
             "own_cable",
@@ -703,7 +725,7 @@ def _judge_own(cabling: Cabling) -> list[Finding]:
 
 
 def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[str]]:
-    """Put hosts into groups that links join, over others if need be."""
+    """Return groups of hosts that links join, directly or through others."""
     islands: list[set[str]] = [{name} for name in names]
     for members in together:
         touched = [island for island in islands if island & members]
@@ -714,7 +736,7 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
 
 
 def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Say what closes a line to a ring."""
+    """Return a finding about the plugs that close a line to a ring."""
     repair = repair_of(hosts, cabling)
     outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:
@@ -768,7 +790,7 @@ def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> lis
 
 
 def _listed(hosts: Mapping[str, Mapping[str, Any]], order: Sequence[str]) -> str:
-    """Say how the group has to list its hosts, where that differs."""
+    """Return a finding about the listed order of hosts, if it is wrong."""
     names = list(hosts)
     if list(order) in (names, [names[0], *reversed(names[1:])]):
         return ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
@@ -16,10 +16,10 @@ from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._vllm import launch, versions
-from . import engine_env, fabric
+from . import engine_env, fabric, fabric_layout
 from .engine_env import Place
 
-_FABRIC = fabric.Settings()
+_FABRIC = fabric_layout.Settings()
 FABRIC_KEYS: dict[str, Key] = {
     "network": Key(
         str,
@@ -30,7 +30,9 @@ FABRIC_KEYS: dict[str, Key] = {
     "first_host": Key(
         int, _FABRIC.first_host, "number of the first host of the group in each subnet", least=1, most=65000
     ),
-    "mtu": Key(int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric.LEAST_MTU, most=fabric.MOST_MTU),
+    "mtu": Key(
+        int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric_layout.LEAST_MTU, most=fabric_layout.MOST_MTU
+    ),
     "migrate": Key(
         bool,
         _FABRIC.migrate,
@@ -46,7 +48,7 @@ FABRIC_KEYS: dict[str, Key] = {
         str,
         _FABRIC.topology,
         "what the hosts are cabled to, where it cannot be seen",
-        choices=fabric.TOPOLOGIES,
+        choices=fabric_layout.TOPOLOGIES,
     ),
     "probe_seconds": Key(int, 6, "how long hosts listen for each other", least=1, most=600, unit="seconds"),
     "revert_seconds": Key(
@@ -70,7 +72,7 @@ FABRIC_FORM: dict[str, Any] = {"subnets": [str], "min_gbps": plain_data.MappingO
 RAY_VERSION = component_versions.RAY.version
 """The Ray that this collection is tested with; vLLM asked for 2.48 or newer as long as it asked for Ray, and states no end."""
 PEER_TIMEOUT = 45
-"""Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s of its own accord."""
+"""Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s."""
 CLUSTER_KEYS: dict[str, Key] = {
     "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
     "head": Key(str, None, "host that answers requests; the first of the group when left out"),
@@ -134,7 +136,7 @@ INTERFACES = {
 
 @dataclass
 class Cluster:
-    """One cluster: its hosts with the head first, how it is spanned, and its services as they are written."""
+    """One cluster: its hosts with the head first, its executor, and its services from the inventory."""
 
     name: str
     hosts: list[str]
@@ -184,16 +186,16 @@ class Span:
 
 
 def read_clusters(
-    given: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
+    host_variables: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, Cluster], list[str]]:
     """Read the clusters of all hosts.
 
-    given: host to its C(spark_cluster), an empty mapping where it has none. groups: those of the inventory, in its order.
+    given: host to its C(spark_cluster), an empty mapping without one. groups: of the inventory, in its order.
     Returns the clusters by name, and everything that is wrong with them.
     """
     messages: list[str] = []
-    found: dict[str, Cluster] = {}
-    for host, body in given.items():
+    clusters: dict[str, Cluster] = {}
+    for host, body in host_variables.items():
         if not body:
             continue
         name = body.get("name")
@@ -204,26 +206,26 @@ def read_clusters(
                 f"host {host}, spark_cluster: 'name' is {is_what}; it must be the group of the inventory that holds the "
                 f"cluster's hosts{hint}"
             )
-        elif name not in found:
-            found[name], wrong = _read_cluster(name, body, list(groups[name]), given)
+        elif name not in clusters:
+            clusters[name], wrong = _read_cluster(name, body, list(groups[name]), host_variables)
             messages += wrong
         if isinstance(name, str) and name in groups and host not in groups[name]:
             messages.append(
                 f"host {host}, spark_cluster: its name is {name}, a group that this host is not in. "
                 "Set spark_cluster in the variables of the group."
             )
-    return found, messages
+    return clusters, messages
 
 
 def _read_cluster(
-    name: str, body: Mapping[str, Any], hosts: list[str], given: Mapping[str, Mapping[str, Any]]
+    name: str, body: Mapping[str, Any], hosts: list[str], host_variables: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Cluster, list[str]]:
     problems = validation.Problems(f"cluster {name}")
     settings = schema.filled(problems, body, CLUSTER_KEYS)
     for host in hosts:
-        if host not in given:
+        if host not in host_variables:
             problems.add(f"host {host} of the group is not in the group of the Sparks.")
-        elif given[host] != body:
+        elif host_variables[host] != body:
             problems.add(
                 f"spark_cluster of host {host} differs from that of the others. Set it once, in the variables of the group."
             )
@@ -249,29 +251,29 @@ def _read_cluster(
     return cluster, problems.messages
 
 
-def _read_fabric(problems: validation.Problems, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the network that were written; what is wrong goes to C(problems)."""
-    settings = schema.read(problems, given, FABRIC_KEYS, "fabric.")
+def _read_fabric(problems: validation.Problems, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the written settings of the network; errors go to C(problems)."""
+    settings = schema.read(problems, content, FABRIC_KEYS, "fabric.")
     wrong = plain_data.misfits(settings, FABRIC_FORM, "fabric")
-    wrong = wrong or [f"fabric: {text}" for text in fabric.check_settings(_settings(settings))]
+    wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
     problems.messages += [f"{problems.where}, {text}." for text in wrong]
     return settings
 
 
-def _settings(given: Mapping[str, Any]) -> fabric.Settings:
-    chosen = {each.name: given[each.name] for each in fields(fabric.Settings) if each.name in given}
+def _settings(content: Mapping[str, Any]) -> fabric_layout.Settings:
+    chosen = {field.name: content[field.name] for field in fields(fabric_layout.Settings) if field.name in content}
     if "subnets" in chosen:
         chosen["subnets"] = tuple(chosen["subnets"])
-    return fabric.Settings(**chosen)
+    return fabric_layout.Settings(**chosen)
 
 
 def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:
-    """Return a cluster with those of its hosts that one of its services spans.
+    """Return a cluster with the hosts that one of its services spans.
 
     :param cluster: as the inventory has it
     :param hosts: as the service names them, the first answers; empty for all
     :param where: the service stands, to begin messages with
-    :returns: the part, and what is wrong with it
+    :returns: the part, and messages about wrong hosts
     """
     if not hosts:
         return cluster, []
@@ -289,14 +291,14 @@ def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster
 
 
 def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict[str, Any] | None:
-    """Return the network of a part of a cluster, from that of the whole.
+    """Return the network of a part of a cluster.
 
-    Two neighbours of a ring are a pair on the cable between them: the other cables lead to hosts that have no rank. What is no
-    neighbour stays in a ring with cables missing, which C(check_reach) refuses.
+    Two neighbours of a ring are a pair on the cable between them: the other cables lead to hosts without a rank. Other parts
+    of a ring stay a ring with missing cables, which C(check_reach) refuses.
 
     :param planned: of C(plan_fabric)
     :param hosts: of the part, the first answers
-    :returns: C({topology, rails, hosts}); None as long as the hosts have not been asked
+    :returns: C({topology, rails, hosts}); None as long as the hosts' facts are unknown
     """
     if not planned or not set(hosts) < set(planned["hosts"]):
         return dict(planned) if planned else None
@@ -305,23 +307,28 @@ def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict
     paired = topology == "ring" and len(hosts) == 2 and bool(rails)
     if topology != "ring":
         rails = list(planned["rails"])
-    found = {}
+    topology = "direct" if paired else topology
+    parts = {}
     for host in hosts:
-        own = planned["hosts"][host]
-        active = str(own["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
-        mine = [each for each in own["rails"] if each["name"] in {rail["name"] for rail in rails}]
-        place = Place(
-            own["netdev"], own["address"], tuple(str(each["rdma"]) for each in mine if each["rdma"] in active)
-        )
-        if paired and own["address"]:
-            place = replace(place, netdev=mine[0]["netdev"], address=str(mine[0]["address"]).partition("/")[0])
-        found[host] = {
-            **own,
+        host_plan = planned["hosts"][host]
+        place = _place_on(host_plan, {rail["name"] for rail in rails}, paired)
+        parts[host] = {
+            **host_plan,
             "netdev": place.netdev,
             "address": place.address,
-            "environment": engine_env.environment(place, "direct" if paired else topology, len(hosts)),
+            "environment": engine_env.environment(place, topology, len(hosts)),
         }
-    return {**planned, "topology": "direct" if paired else topology, "rails": rails, "hosts": found}
+    return {**planned, "topology": topology, "rails": rails, "hosts": parts}
+
+
+def _place_on(host_plan: Mapping[str, Any], rail_names: Collection[str], paired: bool) -> Place:
+    """Return the address of a host on some rails. paired: the rails are one cable of a ring."""
+    active = str(host_plan["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
+    rails = [rail for rail in host_plan["rails"] if rail["name"] in rail_names]
+    devices = tuple(str(rail["rdma"]) for rail in rails if rail["rdma"] in active)
+    if paired and host_plan["address"]:
+        return Place(rails[0]["netdev"], str(rails[0]["address"]).partition("/")[0], devices)
+    return Place(host_plan["netdev"], host_plan["address"], devices)
 
 
 def plan_fabric(
@@ -330,12 +337,12 @@ def plan_fabric(
     addresses: Mapping[str, Mapping[str, str]],
     done: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    """Return the plan of the cluster's network, None as long as the hosts have not been asked.
+    """Return the plan of the cluster's network, None as long as the hosts' facts are unknown.
 
     :param cluster: as the inventory has it
-    :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None for a host that was not asked
-    :param addresses: host to netdev to CIDR, those that the inventory gives
-    :param done: what the role fabric has planned in this run; it has listened on the cables, so it knows better
+    :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None if unknown
+    :param addresses: host to netdev to CIDR, of the inventory
+    :param done: the plan of the role fabric in this run, which has listened on the cables and takes precedence
     :returns: as C(fabric.plan)
     """
     if done:
@@ -359,14 +366,16 @@ def choose_executor(
     """Decide how vLLM spans the hosts.
 
     :param cluster: as the inventory has it
-    :param version: of vLLM in the image, as far as it is known
-    :param probe: what the image says
-    :param ray: whether Ray is in it, None where that is not known
+    :param version: of vLLM in the image, or None
+    :param probe: facts of the image
+    :param ray: whether it has Ray, None if unknown
     :returns: C(ray) or C(mp), and why
     """
-    known = versions.parse_version(version or "")
+    parsed_version = versions.parse_version(version or "")
     options = probe.get("options") or []
-    without = (known is not None and known < versions.version("0.11.1")) or (bool(options) and "nnodes" not in options)
+    without = (parsed_version is not None and parsed_version < versions.version("0.11.1")) or (
+        bool(options) and "nnodes" not in options
+    )
     if cluster.executor != "auto":
         return cluster.executor, "as spark_cluster says"
     if without:
@@ -376,27 +385,27 @@ def choose_executor(
 
 
 def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, Any] | None) -> bool:
-    """Tell whether Ray is in an image: by what it says, by the catalogue, else by what that vLLM requires.
+    """Return whether an image has Ray: by its own facts, by the catalogue, else by the requirements of its vLLM.
 
     Sources: the requirements of the packages, which have no Ray from 0.18.0 on.
 
-    :param version: of vLLM, as far as it is known
-    :param probe: what the image says
+    :param version: of vLLM, or None
+    :param probe: facts of the image
     :param entry: of the image catalogue
-    :returns: None where that cannot be known
+    :returns: None if unknown
     """
     if probe.get("packages"):
         return bool(probe.get("ray"))
     if entry and entry.get("ray") is not None:
         return bool(entry["ray"])
-    known = versions.parse_version(version or "")
-    return known is not None and known < versions.version("0.18.0")
+    parsed_version = versions.parse_version(version or "")
+    return parsed_version is not None and parsed_version < versions.version("0.18.0")
 
 
 def check_service(
     cluster: Cluster, args: Mapping[str, Any], env: Mapping[str, str], nodes: int, recipe: str | None, where: str
 ) -> list[str]:
-    """Return what is wrong with a service of a cluster that could not be wrong on one host.
+    """Return messages about errors of a service that only a cluster can have.
 
     :param cluster: as the inventory has it
     :param args: of its launch, without dashes
@@ -414,11 +423,11 @@ def check_service(
         messages.append(
             f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
         )
-    others = sorted(
+    further = sorted(
         option for option in args if option.startswith("data-parallel-") and option not in (REPLICAS, *OWNED_ARGS)
     )
-    if others:
-        named = "', '".join(others)
+    if further:
+        named = "', '".join(further)
         messages.append(
             f"{where}: args names '{named}'. Replicas of a cluster are those of data-parallel-size, by vLLM's own executor, and the head gives "
             "each its requests; another backend or balancer is not planned. Take it out, or serve the model on each Spark (spark_services) "
@@ -433,14 +442,14 @@ def replicas_of(args: Mapping[str, Any]) -> int:
     """Return how many replicas of an engine there are.
 
     :param args: of its launch, without dashes
-    :returns: C(data-parallel-size) as vLLM reads it; 1 where it is left out or no whole number, which is refused elsewhere
+    :returns: C(data-parallel-size) as vLLM reads it; 1 if left out or no whole number, which is refused elsewhere
     """
-    found = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 1 else 1
+    copies = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
+    return copies if isinstance(copies, int) and not isinstance(copies, bool) and copies > 1 else 1
 
 
 def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
-    """Return what is wrong with the replicas of a service.
+    """Return messages about the replicas of a service.
 
     :param cluster: the hosts that it spans
     :param args: of its launch, without dashes
@@ -457,11 +466,11 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
             f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray places replicas where it finds GPUs, so which host "
             "has which rank is not known before they run. Take executor: mp and an image with vLLM 0.11.1 or newer."
         ]
-    whole = _whole_split(cluster.size, args)
-    ranks = whole["tensor-parallel-size"] * whole["pipeline-parallel-size"]
+    split = _whole_split(cluster.size, args)
+    ranks = split["tensor-parallel-size"] * split["pipeline-parallel-size"]
     if copies * ranks == cluster.size:
         return []
-    each = "" if ranks == 1 else f" of {ranks} GPUs each"
+    size_note = "" if ranks == 1 else f" of {ranks} GPUs each"
     fits = cluster.size // copies
     fix = (
         f"Make tensor-parallel-size x pipeline-parallel-size {fits}"
@@ -469,7 +478,7 @@ def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, rea
         else f"Make data-parallel-size x tensor-parallel-size x pipeline-parallel-size {cluster.size}"
     )
     return [
-        f"{where}: data-parallel-size {copies} is {copies} replicas{each}, {copies * ranks} Sparks in all; it spans {cluster.size}. {fix}, or "
+        f"{where}: data-parallel-size {copies} is {copies} replicas{size_note}, {copies * ranks} Sparks in all; it spans {cluster.size}. {fix}, or "
         f"name {copies * ranks} hosts in 'hosts'."
     ]
 
@@ -478,10 +487,10 @@ def _whole_split(size: int, args: Mapping[str, Any]) -> dict[str, int]:
     """Return how the model of each replica is split: as the launch says, else by tensors over the hosts that a replica has. size: hosts."""
     copies = replicas_of(args)
     read = launch.parse(args).args
-    said = {key: read.get(key) for key in ("tensor-parallel-size", "pipeline-parallel-size")}
-    if all(value is None for value in said.values()):
+    sizes = {key: read.get(key) for key in ("tensor-parallel-size", "pipeline-parallel-size")}
+    if all(value is None for value in sizes.values()):
         return {"tensor-parallel-size": max(size // copies, 1), "pipeline-parallel-size": 1}
-    return {key: value if isinstance(value, int) and value > 0 else 1 for key, value in said.items()}
+    return {key: value if isinstance(value, int) and value > 0 else 1 for key, value in sizes.items()}
 
 
 def span_of(
@@ -516,7 +525,7 @@ def span_of(
 
 
 def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Return the interfaces by which a host of a ring sends to its neighbours; supervisors meet by another network and do not notice them.
+    """Return the interfaces that a host of a ring sends through; supervisors use another network and do not notice them.
 
     :param host: its name
     :param planned: of C(plan_fabric)
@@ -538,8 +547,8 @@ def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
 
     :param span: of the host
     :param rank: of the host, 0 is the head
-    :param args: of the launch, as they are written
-    :returns: those of the rank
+    :param args: of the launch
+    :returns: arguments of the rank
     """
     return spanning_args(args, span.executor, rank, span.size, span.addresses[span.head], span.position)
 
@@ -549,25 +558,25 @@ def spanning_args(
 ) -> dict[str, Any]:
     """Return the options of a launch as one of several hosts runs it.
 
-    :param args: of the launch, as they are written
+    :param args: of the launch
     :param executor: C(ray) or C(mp)
     :param rank: of the host, 0 is the head
     :param size: hosts that the launch spans
     :param head: its address
     :param position: of the service in the cluster, from 0, which its ports follow from
-    :returns: those of the rank
+    :returns: arguments of the rank
     """
-    found = dict(args)
-    whole = _whole_split(size, args)
-    if "tensor-parallel-size" not in found and "pipeline-parallel-size" not in found:
-        found["tensor-parallel-size"] = whole["tensor-parallel-size"]
-    found["distributed-executor-backend"] = executor
+    result = dict(args)
+    split = _whole_split(size, args)
+    if "tensor-parallel-size" not in result and "pipeline-parallel-size" not in result:
+        result["tensor-parallel-size"] = split["tensor-parallel-size"]
+    result["distributed-executor-backend"] = executor
     if executor != "mp":
-        return found
+        return result
     copies = replicas_of(args)
     spread = {"nnodes": size, "node-rank": rank, "master-addr": head, "master-port": MASTER_PORT + position}
     if copies > 1:
-        found.update(
+        result.update(
             {
                 "data-parallel-size-local": 1,
                 "data-parallel-address": head,
@@ -575,59 +584,51 @@ def spanning_args(
             }
         )
         if rank:
-            found.pop("api-server-count", None)
+            result.pop("api-server-count", None)
         else:
             # vLLM's own choice is one process for each replica, all on the head, whose memory they share with its engine.
-            found.setdefault("api-server-count", 1)
-    if copies == 1 or whole["tensor-parallel-size"] * whole["pipeline-parallel-size"] > 1:
-        found.update(spread)  # vLLM works out which replica a node belongs to
+            result.setdefault("api-server-count", 1)
+    if copies == 1 or split["tensor-parallel-size"] * split["pipeline-parallel-size"] > 1:
+        result.update(spread)  # vLLM works out which replica a node belongs to
     elif rank:
-        found["data-parallel-start-rank"] = rank
+        result["data-parallel-start-rank"] = rank
     if rank:
-        found["headless"] = True
-    return found
+        result["headless"] = True
+    return result
 
 
 def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
-    """The address of a host on the fabric; its name as long as that is not known."""
-    own = ((planned or {}).get("hosts") or {}).get(host) or {}
-    return str(own.get("address") or host)
+    """Return the address of a host on the fabric, or its name if that is unknown."""
+    host_plan = ((planned or {}).get("hosts") or {}).get(host) or {}
+    return str(host_plan.get("address") or host)
 
 
 def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
-    """Find variables of a service that name interfaces which the host does not have.
+    """Find variables of a service that name missing interfaces of the host.
 
     :param name: of the service
     :param env: of its launch
-    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None for a host that was not asked
+    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param host: its name
     :returns: findings
     """
     links = (facts or {}).get("fabric") or {}
     if not links:
         return []
-    interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
-    known = {
-        "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
-        "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
-    }
+    names_by_kind = _interface_names(links)
     findings = []
     for variable, kind in INTERFACES.items():
         value = str(env.get(variable) or "")
-        if value.startswith("^"):  # all but these
-            continue
-        names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
-        # NCCL takes a name for the beginning of one, unless it is written with an equals sign.
-        strange = [name for name in names if not any(each.startswith(name) for each in known[kind])]
-        if strange:
-            what = "network interface" if kind == "netdev" else "RDMA device"
+        missing = _missing_interfaces(value, names_by_kind[kind])
+        if missing:
+            noun = "network interface" if kind == "netdev" else "RDMA device"
             findings.append(
                 Finding(
                     rule="cluster.interface",
                     severity="error",
                     service=name,
-                    message=f"env {variable} is {value}, but {host} has no {what} {', '.join(strange)}; it has "
-                    f"{', '.join(dict.fromkeys(known[kind])) or 'none'}.",
+                    message=f"env {variable} is {value}, but {host} has no {noun} {', '.join(missing)}; it has "
+                    f"{', '.join(dict.fromkeys(names_by_kind[kind])) or 'none'}.",
                     fix=f"Take {variable} out of env: each host is given what its own cable is on.",
                     basis="measured",
                 )
@@ -635,27 +636,45 @@ def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any]
     return findings
 
 
+def _interface_names(links: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of a host's network interfaces and RDMA devices. links: C(fabric) of its facts."""
+    interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
+    return {
+        "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
+        "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
+    }
+
+
+def _missing_interfaces(value: str, present: Sequence[str]) -> list[str]:
+    """Return the names of a variable that match no interface; none for an exclusion list, which starts with C(^)."""
+    if value.startswith("^"):
+        return []
+    names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
+    # NCCL treats a name as a prefix, unless it is written with an equals sign.
+    return [name for name in names if not any(interface.startswith(name) for interface in present)]
+
+
 def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Find a service whose image is not the same on all hosts. What both know counts: the digest, else the id.
+    """Find a service whose image differs between hosts, by the digest if all have one, else by the id.
 
     :param cluster: as the inventory has it
     :param name: of the service
     :param images: host to C(image) of the planned service
     :returns: one finding, or none
     """
-    for key, what in (("digest", "digest"), ("id", "image id")):
-        known = {host: image[key] for host, image in images.items() if image.get(key)}
-        if len(known) == len(images) and len(set(known.values())) == 1:
+    for key, noun in (("digest", "digest"), ("id", "image id")):
+        by_host = {host: image[key] for host, image in images.items() if image.get(key)}
+        if len(by_host) == len(images) and len(set(by_host.values())) == 1:
             return []
-        if len(known) > 1 and len(set(known.values())) > 1 and key == "id":
+        if len(by_host) > 1 and len(set(by_host.values())) > 1 and key == "id":
             ref = next(iter(images.values()))["ref"]
-            listed = ", ".join(f"{host} {value}" for host, value in sorted(known.items()))
+            listed = ", ".join(f"{host} {value}" for host, value in sorted(by_host.items()))
             return [
                 Finding(
                     rule="cluster.image",
                     severity="error",
                     service=name,
-                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {what} {listed}. Ranks of "
+                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {noun} {listed}. Ranks of "
                     "different images disagree on what they send each other, and hang.",
                     fix=f"Remove it where it is old (docker rmi {ref}) and run again, or name the image by its digest.",
                     source="eugr/spark-vllm-docker and sparkrun refuse it, too",
@@ -666,17 +685,17 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
 
 
 def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
-    """Find clusters on a switch that have addresses of another one; C(service) of a finding is the cluster it is about.
+    """Find clusters on a switch with addresses of another one; C(service) of a finding is the cluster.
 
-    Pairs that a cable joins may all have the same: they never meet.
+    Pairs on cables may share addresses: they never meet.
     """
     findings: list[Finding] = []
     seen: dict[str, tuple[str, str]] = {}
     for name, network in networks.items():
-        for host, own in ((network or {}).get("hosts") or {}).items():
-            address = str(own.get("address") or "")
+        for host, host_plan in ((network or {}).get("hosts") or {}).items():
+            address = str(host_plan.get("address") or "")
             other = seen.setdefault(address, (name, host)) if address else (name, host)
-            switched = "switch" in {(networks[each] or {}).get("topology") for each in (name, other[0])}
+            switched = "switch" in {(networks[network_name] or {}).get("topology") for network_name in (name, other[0])}
             if other[0] != name and switched:
                 findings.append(
                     Finding(
@@ -693,10 +712,10 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
 
 
 def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
-    """Return the pairs of ranks between which NCCL sends, where its rings go from each rank of a group to the next and back to the first.
+    """Return the pairs of ranks between which NCCL sends: its rings go from each rank of a group to the next and back to the first.
 
     vLLM counts ranks by replica, then by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
-    Ranks of one stage of all replicas have the experts between them.
+    Ranks of one stage of all replicas share the experts.
 
     :param size: ranks of the engine
     :param args: of its launch, without dashes
@@ -713,22 +732,23 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
     for first in range(0, size, replica):
         groups += [ranks[first + start : first + replica : tensor] for start in range(tensor)]
     if copies > 1:
-        groups += [[rank for rank in ranks if rank % replica // tensor == stage] for stage in range(stages)]
-        if str(split.get("all2all-backend") or "") not in _RINGS:  # each rank sends each other what its experts are for
-            groups += [list(pair) for group in groups[-stages:] for pair in combinations(group, 2)]
+        stage_groups = [[rank for rank in ranks if rank % replica // tensor == stage] for stage in range(stages)]
+        groups += stage_groups
+        if str(split.get("all2all-backend") or "") not in _RINGS:  # each rank sends tokens of experts to each other
+            groups += _all_pairs(stage_groups)
     if split.get("dcp-comm-backend") == "a2a":  # each rank of a decode context sends to each other
-        groups += [
-            list(pair)
-            for start in range(0, size, max(context, 1))
-            for pair in combinations(ranks[start : start + context], 2)
-        ]
+        groups += _all_pairs(ranks[start : start + context] for start in range(0, size, max(context, 1)))
     return {frozenset(pair) for group in groups for pair in zip(group, [*group[1:], *group[:1]]) if len(set(pair)) == 2}
+
+
+def _all_pairs(groups: Iterable[Sequence[int]]) -> list[list[int]]:
+    return [list(pair) for group in groups for pair in combinations(group, 2)]
 
 
 def check_reach(
     cluster: Cluster, name: str, args: Mapping[str, Any], planned: Mapping[str, Any] | None
 ) -> list[Finding]:
-    """Find a service whose ranks send to hosts that no cable of the ring joins them with; NCCL relays nothing. Else say what nobody has reported.
+    """Find a service whose ranks send to hosts without a common cable of the ring; NCCL relays nothing. Else report an untested split.
 
     :param cluster: as the inventory has it
     :param name: of the service
@@ -767,13 +787,13 @@ def check_reach(
 
 
 def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Finding]:
-    """Say what of a split over a ring of four or more nobody is known to have run, though each rank sends to its neighbours alone."""
+    """Return a finding about untested splits over a ring of four or more, though each rank sends to its neighbours alone."""
     split = launch.parse(args).args
     ways = {
         f"a ring of {cluster.size}": cluster.size > MOST_REPORTED,
         "pipeline stages": split.get("pipeline-parallel-size", 1) > 1,
         "replicas": replicas_of(args) > 1,
-        # With one replica vLLM adds up what the experts of each rank gave, as it does without: nothing is sent from each to each.
+        # With one replica vLLM adds up the results of each rank's experts, as it does without: no rank sends to all others.
         "experts spread over the ranks": bool(split.get("enable-expert-parallel")),
         "a decode context over ranks": split.get("decode-context-parallel-size", 1) > 1,
     }

@@ -18,7 +18,7 @@ from .._common.foreign_text import parse_json
 from .._content import image_probe_program
 from . import collective_program
 from .cabling import join
-from .fabric import DEGRADED, ON_SWITCH
+from .fabric_bandwidth import DEGRADED, ON_SWITCH
 
 CONTAINER = "dgxspark-collective"
 SECONDS = 180
@@ -29,7 +29,7 @@ TAKEN = (
     *("NCCL_", "GLOO_", "UCX_", "OMPI_", "MN_IF_NAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP"),
     *("LD_PRELOAD", "LD_LIBRARY_PATH", "VLLM_NCCL_SO_PATH", "TORCH_USE_RTLD_GLOBAL"),
 )
-"""How variables begin that say over which network ranks talk, and by which NCCL."""
+"""Prefixes of variables that choose the network of ranks, and their NCCL."""
 NCCL_FIX = (
     "Nothing was started. env: {NCCL_DEBUG: INFO} of the service shows by which device each way goes; docs/fabric.md has the settings. "
     "bandwidth: false below fabric of spark_cluster starts without this test."
@@ -37,7 +37,7 @@ NCCL_FIX = (
 
 
 def program() -> str:
-    """Return the text that runs inside the image: joined to that of the image probe, which it imports."""
+    """Return the text that runs inside the image: the program after the image probe, which it imports."""
     return program_text.program(collective_program, image_probe_program)
 
 
@@ -58,7 +58,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the variables of a rank of the test.
 
-    :param env: of the engine; what says over which network it talks, and by which NCCL, is taken from it
+    :param env: of the engine, the source of variables that choose network and NCCL
     :param rank: of the host
     :param size: ranks
     :param head: address of the first rank
@@ -66,10 +66,10 @@ def environment(
     :param pairs: of C(cables)
     :returns: variables
     """
-    own = {name: value for name, value in env.items() if name.startswith(TAKEN)}
+    kept_variables = {name: value for name, value in env.items() if name.startswith(TAKEN)}
     return {
-        **own,
-        **({collective_program.CABLES: ",".join(f"{one}-{other}" for one, other in pairs)} if pairs else {}),
+        **kept_variables,
+        **({collective_program.CABLES: ",".join(f"{first}-{second}" for first, second in pairs)} if pairs else {}),
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_RANK": "0",
@@ -87,17 +87,17 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
     :param services: C(name), C(hosts) and C(state) of each
     :returns: names
     """
-    taken: set[str] = set()
+    hosts_used: set[str] = set()
     chosen = []
     for service in services:
-        if service["state"] in ("started", "on_demand") and not taken & set(service["hosts"]):
+        if service["state"] in ("started", "on_demand") and not hosts_used & set(service["hosts"]):
             chosen.append(str(service["name"]))
-            taken |= set(service["hosts"])
+            hosts_used |= set(service["hosts"])
     return chosen
 
 
 def read(rc: int, out: str, err: str) -> dict[str, Any]:
-    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) where it said nothing.
+    """Return the result of one rank: C({gbps, backend, ...}), C({error}), C({lacks}), or C({unknown}) without output.
 
     :param rc: exit code of the container
     :param out: its output
@@ -108,11 +108,11 @@ def read(rc: int, out: str, err: str) -> dict[str, Any]:
     line = next((line for line in out.splitlines() if line.startswith(mark)), None)
     if line is not None:
         try:
-            found = parse_json(line[len(mark) :], "the result of a rank")
+            result = parse_json(line[len(mark) :], "the result of a rank")
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return found
+            result = None
+        if isinstance(result, dict):
+            return result
     if rc in (124, 137):
         return {"unknown": f"it did not end within {SECONDS} s"}
     last = err.strip().splitlines()[-1:] or out.strip().splitlines()[-1:] or [f"exit code {rc}"]
@@ -126,23 +126,23 @@ def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, 
     :param result: of C(read), of one of them
     :returns: C([{hosts, gbps, tool}])
     """
-    found = []
+    rows = []
     for pair, gbps in (result.get("cables") or {}).items():
         names = [hosts[int(rank)] for rank in str(pair).split("-")]
-        found.append({"hosts": names, "gbps": float(gbps), "tool": str(result.get("backend"))})
-    return found
+        rows.append({"hosts": names, "gbps": float(gbps), "tool": str(result.get("backend"))})
+    return rows
 
 
-def judge(host: str, wanted: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
+def judge(host: str, test: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
     """Judge the result of one rank.
 
     :param host: that it ran on
-    :param wanted: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
+    :param test: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
     :param result: of C(read)
     :param least: Gb/s that are enough, by tool
     :returns: findings
     """
-    names = [str(name) for name in wanted["hosts"]]
+    names = [str(name) for name in test["hosts"]]
     if "error" in result:
         between = [names[rank] for rank in result.get("between") or []]
         already = f", already {join(between)} alone" if between else ""
@@ -150,9 +150,9 @@ def judge(host: str, wanted: Mapping[str, Any], result: Mapping[str, Any], least
             _finding(
                 "collective",
                 "error",
-                f"{host}: the ranks of {wanted['service']} cannot add up a number together{already}: {result['error']}.",
+                f"{host}: the ranks of {test['service']} cannot add up a number together{already}: {result['error']}.",
                 NCCL_FIX,
-                wanted,
+                test,
             )
         ]
     if "lacks" in result:
@@ -164,47 +164,47 @@ def judge(host: str, wanted: Mapping[str, Any], result: Mapping[str, Any], least
             _finding(
                 "collective_unknown",
                 "info" if "lacks" in result else "warning",
-                f"{host}: whether the ranks of {wanted['service']} can add up a number together is not known: {why}.",
+                f"{host}: whether the ranks of {test['service']} can add up a number together is not known: {why}.",
                 fix,
-                wanted,
+                test,
             )
         ]
     if result.get("backend") != "nccl":
         return []  # how fast a processor adds says nothing about cables
-    return _judge_speed(host, wanted, result, float(least.get(TOOL, 0)))
+    return _judge_speed(host, test, result, float(least.get(TOOL, 0)))
 
 
-def _finding(rule: str, severity: str, message: str, fix: str, wanted: Mapping[str, Any], source: str = "") -> Finding:
+def _finding(rule: str, severity: str, message: str, fix: str, test: Mapping[str, Any], source: str = "") -> Finding:
     """Return a finding of a test. wanted: as C(judge) takes it."""
-    service = str(wanted["service"])
+    service = str(test["service"])
     return Finding(f"fabric.{rule}", severity, message, fix=fix, service=service, source=source, basis="probed")
 
 
-def _judge_speed(host: str, wanted: Mapping[str, Any], result: Mapping[str, Any], need: float) -> list[Finding]:
+def _judge_speed(host: str, test: Mapping[str, Any], result: Mapping[str, Any], need: float) -> list[Finding]:
     """Judge the figures of NCCL: of the cables that a rank is the first of, and of all. need: Gb/s that are enough."""
     version = result.get("nccl") or "of the image"
-    switched = wanted.get("topology") == "switch"
+    switched = test.get("topology") == "switch"
     findings = [
         _finding(
             "cable_slow",
             "warning",
-            f"{join(each['hosts'])} alone add up at {each['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
+            f"{join(row['hosts'])} alone add up at {row['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
             f"{ON_SWITCH if switched else ''}{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets what is enough.",
-            wanted,
+            test,
             "a pair has 180 to 192",
         )
-        for each in measured([str(name) for name in wanted["hosts"]], result)
-        if each["hosts"][0] == host and each["gbps"] < need
+        for row in measured([str(name) for name in test["hosts"]], result)
+        if row["hosts"][0] == host and row["gbps"] < need
     ]
     if result["gbps"] < need:
         findings.append(
             _finding(
                 "collective_slow",
                 "warning",
-                f"{host}: the ranks of {wanted['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
+                f"{host}: the ranks of {test['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
                 "One slow cable slows all: see fabric.cable_slow and fabric.slow, or min_gbps for what is enough. 12 Gb/s a host means TCP "
                 "and not RDMA.",
-                wanted,
+                test,
                 "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
             )
         )

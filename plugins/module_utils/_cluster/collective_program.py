@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Add up numbers on all hosts of an engine, by the torch and the NCCL of its own image, and say how fast that went.
+"""Add up numbers on all hosts of an engine, with the torch and the NCCL of its image, and report the speed.
 
 C(collective.py) sends this text into a container on each host. The result is one line of JSON behind C(MARK). It runs on the image's
 Python, so it is plain Python 3.8 with the standard library, and torch where the image has it.
@@ -45,7 +45,7 @@ def bus_gbps(size: int, count: int, seconds: float) -> float:
 
 
 def version_of_nccl(torch: Any) -> str:
-    """Return the version of NCCL that torch has, empty where it does not say."""
+    """Return the version of torch's NCCL, or an empty text."""
     try:
         return ".".join(str(part) for part in torch.cuda.nccl.version())
     except Exception:  # builds differ in what they lack
@@ -53,7 +53,7 @@ def version_of_nccl(torch: Any) -> str:
 
 
 def load_nccl() -> None:
-    """Load the NCCL that an engine is told to take, before torch loads the one that it brings: one by that name is loaded once."""
+    """Load the NCCL that an engine has to use before torch loads its own: a library of one name is loaded once."""
     path = os.environ.get("VLLM_NCCL_SO_PATH")
     if path:
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -70,7 +70,7 @@ def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -
     :returns: seconds of a round
     :raises ValueError: where the sum is wrong
     """
-    taken = []
+    times = []
     for turn in range(turns + 1):
         numbers.fill_(1.0)
         began = time.monotonic()
@@ -79,8 +79,8 @@ def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -
         if total != count:
             raise ValueError(f"{count} ones add up to {total:g}")
         if turn:  # the first connects the ranks
-            taken.append(time.monotonic() - began)
-    return sorted(taken)[len(taken) // 2]
+            times.append(time.monotonic() - began)
+    return sorted(times)[len(times) // 2]
 
 
 def add_up(torch: Any) -> dict[str, Any]:
@@ -93,17 +93,17 @@ def add_up(torch: Any) -> dict[str, Any]:
     dist: Any = importlib.import_module("torch.distributed")
     gpu = torch.cuda.is_available()
     dist.init_process_group("nccl" if gpu else "gloo", timeout=datetime.timedelta(seconds=MEET_SECONDS))
-    count, size, own = dist.get_world_size(), GPU_BYTES if gpu else CPU_BYTES, dist.get_rank()
+    count, size, own_rank = dist.get_world_size(), GPU_BYTES if gpu else CPU_BYTES, dist.get_rank()
     numbers = torch.ones(size // 4, dtype=torch.float32, device="cuda" if gpu else "cpu")
     cables = {}
     for pair in filter(None, os.environ.get(CABLES, "").split(",")):
         ranks = [int(rank) for rank in pair.split("-")]
         group = dist.new_group(ranks)  # all ranks make it, and wait here for those that measure
-        if own in ranks:
+        if own_rank in ranks:
             try:
                 cables[pair] = round(bus_gbps(size, 2, rounds(dist, numbers, 2, CABLE_ROUNDS, group)), 2)
             except Exception as error:  # what NCCL and gloo raise differs by version
-                return {"error": said(error), "between": ranks}
+                return {"error": text_of(error), "between": ranks}
     seconds = rounds(dist, numbers, count, ROUNDS)
     dist.destroy_process_group()
     return {
@@ -117,7 +117,7 @@ def add_up(torch: Any) -> dict[str, Any]:
     }
 
 
-def said(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """Return an error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
 
@@ -131,14 +131,14 @@ def main() -> None:
             os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
             words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
             os.execv(other, [other.encode(), *words])
-        found: dict[str, Any] = {"lacks": "torch"}
+        result: dict[str, Any] = {"lacks": "torch"}
     else:
         try:
             load_nccl()
-            found = add_up(importlib.import_module("torch"))
-        except Exception as error:  # whatever it is goes to the person who reads the finding
-            found = {"error": said(error)}
-    sys.stdout.write(f"{RESULT}{json.dumps(found)}\n")
+            result = add_up(importlib.import_module("torch"))
+        except Exception as error:  # the finding reports it
+            result = {"error": text_of(error)}
+    sys.stdout.write(f"{RESULT}{json.dumps(result)}\n")
     sys.stdout.flush()
     # A rank whose peers are gone may hang in the end of its libraries.
     os._exit(0)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The endpoints of a fleet: what answers where, by which names. Gateway, monitoring, fleet monitor and clients read this list."""
+"""The endpoints of a fleet, with their addresses and names. Gateway, monitoring, fleet monitor and clients read this list."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HEALTH = {"vllm": "/v1/models", "asr": "/health", "tts": "/health", "ollama": "/
 
 
 class Endpoint(TypedDict):
-    """What answers under one URL; C(key) is host/service, or cluster/service for a model over several hosts.
+    """A server under one URL; C(key) is host/service, or cluster/service for a model over several hosts.
 
-    on_demand: a request starts it; hold_seconds: and waits for so long, 0 where it is told to come again.
+    on_demand: a request starts it; hold_seconds: the request waits for so long, 0 if it has to be repeated.
     """
 
     key: str
@@ -76,7 +76,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
         "on_demand": False,
         "hold_seconds": 0,
     }
-    # Keys that callers give are those of Endpoint; a TypedDict cannot say so of keyword arguments.
+    # Callers pass keys of Endpoint; a TypedDict cannot type keyword arguments.
     made.update(more)  # type: ignore[typeddict-item]
     return made
 
@@ -84,7 +84,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
 def is_loopback(listen: str) -> bool:
     """Tell whether a server that listens there can be reached from its own host alone.
 
-    A name other than localhost is not known to lead there, whatever it looks like.
+    Names other than localhost are not treated as loopback.
     """
     try:
         address = ipaddress.ip_address(plain_data.strict_address(listen.strip("[]")))

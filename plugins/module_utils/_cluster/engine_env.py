@@ -101,12 +101,17 @@ def variables(place: Place, topology: str, size: int) -> dict[str, Variable]:
             layers.append(LONG_RING)
     if size > 3:
         layers.append(MANY)
-    own = {"{netdev}": place.netdev, "{address}": place.address, "{devices}": ",".join(place.devices)}
-    found = {name: variable for layer in layers for name, variable in layer.items()}
+    placeholders = {"{netdev}": place.netdev, "{address}": place.address, "{devices}": ",".join(place.devices)}
+    merged = {name: variable for layer in layers for name, variable in layer.items()}
     return {
-        name: Variable(own.get(each.value, each.value), each.source, each.per_host, each.executors)
-        for name, each in sorted(found.items())
-        if own.get(each.value, each.value)
+        name: Variable(
+            placeholders.get(definition.value, definition.value),
+            definition.source,
+            definition.per_host,
+            definition.executors,
+        )
+        for name, definition in sorted(merged.items())
+        if placeholders.get(definition.value, definition.value)
     }
 
 
@@ -119,10 +124,10 @@ def environment(place: Place, topology: str, size: int) -> dict[str, Any]:
     :returns: the environment; per_host: with Ray the head's environment is copied to the workers unless vLLM's file
     C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
     """
-    found = variables(place, topology, size)
+    env = variables(place, topology, size)
     return {
-        "mp": {key: variable.value for key, variable in found.items() if "mp" in variable.executors},
-        "ray": {key: variable.value for key, variable in found.items() if "ray" in variable.executors},
-        "per_host": sorted(key for key, variable in found.items() if variable.per_host),
-        "sources": {key: variable.source for key, variable in found.items()},
+        "mp": {key: variable.value for key, variable in env.items() if "mp" in variable.executors},
+        "ray": {key: variable.value for key, variable in env.items() if "ray" in variable.executors},
+        "per_host": sorted(key for key, variable in env.items() if variable.per_host),
+        "sources": {key: variable.source for key, variable in env.items()},
     }

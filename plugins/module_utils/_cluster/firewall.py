@@ -25,7 +25,7 @@ ABSENT: dict[str, Any] = {
     "closed": [],
     "admitted": [],
 }
-"""What takes the table of a host away."""
+"""The command that removes the table of a host."""
 CLOSED = ("6379-6399", "8265", "10001-19999", "29400-29600")
 """Ray's GCS and its neighbours, its dashboard, its clients and workers; rendezvous of torch and vLLM, supervisors of ranks.
 
@@ -56,46 +56,37 @@ def plan(
     peers: Mapping[str, Any] | None = None,
     unasked: Collection[str] = (),
 ) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Plan the firewall of one host.
+    """Return the firewall of one host: the variables of its role, None if there is nothing to close, and findings.
 
     :param host: its name
-    :param settings: of the host, as the plan has read them
-    :param listening: what its servers listen on
+    :param settings: of the host
+    :param listening: sockets of its servers
     :param hosts: see C(sockets.addresses)
     :param resolve: see C(sockets.addresses)
     :param cluster_ports: of the services of its cluster, on every rank
-    :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, on which
-        nothing but its own servers is closed
-    :param unasked: hosts that are going to be asked for their addresses before anything is changed
-    :returns: the variables of the role firewall, None where it has nothing to close, and findings
+    :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, where only
+        ports of its servers are closed
+    :param unasked: hosts that report their addresses before anything is changed
     """
     where = f"host {host}"
-    exposed = [each for each in listening if sockets.is_exposed(each["address"])]
-    closed = [each for each in exposed if sockets.KINDS[each["kind"]].closed]
+    closed = _closed(listening)
     if not settings["spark_firewall"]:
         return None, _switched_off(where, closed, cluster_ports)
     named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
     if peers is None and not closed:
         return None, findings
     who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
-    unknown: dict[str, list[str]] = {}
-    for each in closed:
-        admitted = who.setdefault(each["port"], set())
-        admitted.update(named)
-        for caller in each["callers"]:
-            found = sockets.addresses(caller, hosts, resolve)
-            admitted.update(found)
-            if not found:
-                unknown.setdefault(caller, []).append(each["service"])
+    unknown = _admit(who, closed, named, lambda caller: sockets.addresses(caller, hosts, resolve))
     findings += [
         _unknown_address(where, caller, services, hosts, caller in unasked)
         for caller, services in sorted(unknown.items())
     ]
     allowed = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
+    network = peers or {}
     return {
         "state": "present",
-        "fabric": list((peers or {}).get("fabric") or []),
-        "peers": list((peers or {}).get("peers") or []),
+        "fabric": list(network.get("fabric") or []),
+        "peers": list(network.get("peers") or []),
         "allowed": sorted({port for port, kind in allowed if kind == "tcp"}),
         "allowed_udp": sorted({port for port, kind in allowed if kind == "udp"}),
         "ranges": peers is not None,
@@ -104,8 +95,33 @@ def plan(
     }, findings
 
 
+def _closed(listening: Sequence[sockets.Socket]) -> list[sockets.Socket]:
+    """Return the sockets that the firewall closes to strangers."""
+    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
+    return [socket for socket in exposed if sockets.KINDS[socket["kind"]].closed]
+
+
+def _admit(
+    who: dict[int, set[str]],
+    closed: Sequence[sockets.Socket],
+    named: Sequence[str],
+    addresses: Callable[[str], Sequence[str]],
+) -> dict[str, list[str]]:
+    """Add the admitted addresses of each port to C(who); return callers without a known address, with the services they need."""
+    unknown: dict[str, list[str]] = {}
+    for socket in closed:
+        admitted = who.setdefault(socket["port"], set())
+        admitted.update(named)
+        for caller in socket["callers"]:
+            sources = addresses(caller)
+            admitted.update(sources)
+            if not sources:
+                unknown.setdefault(caller, []).append(socket["service"])
+    return unknown
+
+
 def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
-    """Join the ports that admit the same addresses: C([{ports, from}]); ports that admit nobody are left out."""
+    """Return the ports by the addresses that they admit: C([{ports, from}]); ports that admit nobody are left out."""
     groups: dict[tuple[str, ...], list[int]] = {}
     for port, admitted in sorted(who.items()):
         if admitted:
@@ -129,13 +145,13 @@ def _unknown_address(
 def _named(
     where: str, entries: Sequence[str], hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]
 ) -> tuple[list[str], list[Finding]]:
-    """Return the addresses that C(spark_allow_from) names, and what is wrong with it."""
-    found: list[str] = []
+    """Return the addresses in C(spark_allow_from), and findings about wrong ones."""
+    networks: list[str] = []
     findings: list[Finding] = []
     for entry in entries:
-        these = sockets.addresses(str(entry), hosts, resolve)
-        found += these
-        if not these:
+        resolved = sockets.addresses(str(entry), hosts, resolve)
+        networks += resolved
+        if not resolved:
             findings.append(
                 Finding(
                     "firewall.address",
@@ -145,7 +161,7 @@ def _named(
                     fix="Write its address, or a network such as 192.168.1.0/24.",
                 )
             )
-    wide = [each for each in found if ipaddress.ip_network(each).prefixlen == 0]
+    wide = [network for network in networks if ipaddress.ip_network(network).prefixlen == 0]
     if wide:
         findings.append(
             Finding(
@@ -156,12 +172,12 @@ def _named(
                 fix="Name the hosts or networks that have to reach them.",
             )
         )
-    return found, findings
+    return networks, findings
 
 
 def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Sequence[int]) -> list[Finding]:
-    """Say what anybody reaches on a host whose firewall is switched off."""
-    listed = ", ".join(f"{each['service']} on {each['address']}:{each['port']}" for each in open_)
+    """Return findings about open ports of a host whose firewall is switched off."""
+    listed = ", ".join(f"{socket['service']} on {socket['address']}:{socket['port']}" for socket in open_)
     if not open_ and not cluster_ports:
         return []
     also = "Ray's and torch's random ports" if cluster_ports else ""
@@ -177,7 +193,7 @@ def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Se
 
 
 def ray_open(host: str, services: Sequence[str]) -> Finding:
-    """Say that Ray can be reached by anybody: it runs what it is sent."""
+    """Return a finding about an open Ray: it runs any code that it receives."""
     return Finding(
         "firewall.ray",
         "error",
@@ -205,21 +221,31 @@ def is_closed(port: int, closed: Iterable[str | int]) -> bool:
     return False
 
 
+def _is_exempt(entry: Mapping[str, Any]) -> bool:
+    """Return whether these rules never concern a socket: on loopback, of Docker's proxy, or of this collection."""
+    owners = [str(entry.get(key) or "") for key in ("container", "unit")]
+    return (
+        endpoints.is_loopback(str(entry["address"]))
+        or entry.get("process") == "docker-proxy"
+        or any(owner.startswith("spark-") for owner in owners)
+    )
+
+
 def blocked_listeners(
     listening: Sequence[Mapping[str, Any]],
     allowed: Iterable[int],
     closed: Iterable[str | int] = (),
     ranges: bool = True,
 ) -> list[Finding]:
-    """Name the servers of somebody else that the firewall closes to other networks.
+    """Return a finding about servers of other owners that the firewall closes to other networks.
 
-    Containers and units of this collection are what it is for; loopback is not closed; what Docker publishes
-    never comes to where these are looked at.
+    Containers and units of this collection are expected; loopback is never closed; packets for ports that Docker publishes
+    do not reach these rules.
 
     :param listening: of M(dgxspark.vllm.spark_info)
     :param allowed: ports that stay open
     :param closed: ports, or C(LOW-HIGH), of the collection's own servers
-    :param ranges: whether those of Ray and torch are closed
+    :param ranges: whether the ranges of Ray and torch are closed
     :returns: one finding, or none
     """
     shut_ranges = [*(CLOSED if ranges else ()), *([EPHEMERAL] if ranges else []), *closed]
@@ -227,13 +253,7 @@ def blocked_listeners(
     shut: dict[int, str] = {}
     for entry in listening:
         port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
-        if (
-            endpoints.is_loopback(str(entry["address"]))
-            or entry.get("process") == "docker-proxy"
-            or any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
-            or port in open_ports
-            or not is_closed(port, shut_ranges)
-        ):
+        if _is_exempt(entry) or port in open_ports or not is_closed(port, shut_ranges):
             continue
         shut.setdefault(port, owner)
     if not shut:
@@ -253,7 +273,7 @@ def blocked_listeners(
 
 
 def problems(settings: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the settings of the table, which no nft file could hold.
+    """Return messages about settings that no nft file can hold.
 
     :param settings: C(fabric), C(peers), C(allowed), C(allowed_udp), C(closed) and C(admitted)
     :returns: sentences that name variables of the role firewall

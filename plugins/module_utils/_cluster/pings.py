@@ -20,17 +20,17 @@ WHOLE = 3
 """Packets that are sent; so many have to come back."""
 
 
-def send(run: Callable[..., tuple[int, str, str]], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def send(run: Callable[..., tuple[int, str, str]], ping: Mapping[str, Any]) -> dict[str, Any]:
     """Send packets that fill the MTU, and small ones where these are lost.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param wanted: an entry of C(fabric.pings)
-    :returns: the entry with C(large) and, where that failed, C(small), both of C(parse_ping)
+    :param ping: an entry of C(fabric_routes.pings)
+    :returns: the entry with C(large) and, if it failed, C(small), both of C(parse_ping)
     """
-    _rc, out, err = run(ping_command(wanted, int(wanted["size"])))
-    result = {**wanted, "large": parse_ping(out, err)}
+    _rc, out, err = run(ping_command(ping, int(ping["size"])))
+    result = {**ping, "large": parse_ping(out, err)}
     if result["large"]["received"] < WHOLE:
-        _rc, out, err = run(ping_command(wanted, SMALL))
+        _rc, out, err = run(ping_command(ping, SMALL))
         result["small"] = parse_ping(out, err)
     return result
 
@@ -56,25 +56,25 @@ def parse_ping(out: str, err: str) -> dict[str, Any]:
 
 
 def judge_pings(results: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Judge pings that were sent: each has C(large) and, where that failed, C(small), both of C(parse_ping)."""
+    """Return findings about pings: each has C(large) and, if it failed, C(small), both of C(parse_ping)."""
     findings = []
     for ping in results:
         large, small = ping["large"], ping.get("small")
         if large["sent"] and large["received"] == large["sent"]:
             continue
         way = f"{ping['rail']}: {ping['host']} ({ping['netdev']}, {ping['source']}) to {ping['target_host']} ({ping['target']})"
-        said = f"ping -M do -s {ping['size']}: {large['received']} of {large['sent'] or WHOLE} came back" + (
+        result = f"ping -M do -s {ping['size']}: {large['received']} of {large['sent'] or WHOLE} came back" + (
             f" ({large['error']})" if large["error"] else ""
         )
         if small and small["received"]:
-            message = f"{way} loses packets of {ping['size'] + 28} bytes, {said}; small ones pass."
+            message = f"{way} loses packets of {ping['size'] + 28} bytes, {result}; small ones pass."
             fix = (
                 "Set the same MTU on both ends and on the switch between them: ip link show dev NAME on each. It falls back "
                 "to 1500 after some firmware updates."
             )
             findings.append(Finding("fabric.ping_mtu", "error", message, fix=fix, basis="probed"))
         else:
-            message = f"{way} does not get through, {said}."
+            message = f"{way} does not get through, {result}."
             fix = (
                 "Check the address of the other end, its firewall (ufw allow in on NAME for both interfaces), and that the cable "
                 "is where the plan has it."

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ray under an engine that spans Sparks: its command line, ports, environment and containers, and images that are given it.
 
-Each rank has a container in which Ray runs. On the head vllm serve runs in a container of its own beside it, which shares
+Each rank has a container for Ray. On the head vllm serve runs in a second container, which shares
 three things with it, each of which was found to be needed with Ray 2.60 and vLLM 0.32:
 
 IPC namespace   messages between the engine and the head's own worker go through segments in /dev/shm
@@ -58,17 +58,17 @@ IPC = "shareable"
 SESSIONS = "/run/dgxspark/ray"
 """On the host, with a folder for each service, which systemd makes and removes with the unit (RuntimeDirectory)."""
 SESSION = "session"
-"""What is mounted is in that folder: Ray opens its own to every user of the host, and the one above it is root's alone."""
+"""Mounts are in that folder: Ray opens its folder to every user of the host, and the one above it belongs to root."""
 FOLDER = "/tmp/ray"
 """Where Ray has its sessions; sockets need a short path (107 characters)."""
 CARRY_OVER_FILE = "ray_non_carry_over_env_vars.json"
 """vLLM's list of variables that it does not copy from the head to the workers (vllm/ray/ray_env.py)."""
 CONFIG_ROOT = "/etc/dgxspark/vllm"
-"""VLLM_CONFIG_ROOT of the engine on the head, where it looks for that list."""
+"""VLLM_CONFIG_ROOT of the engine on the head, the folder of that list."""
 
 
 def container_name(container: str) -> str:
-    """Name Ray's container beside that of an engine."""
+    """Return the name of Ray's container for an engine."""
     return f"{container}-ray"
 
 
@@ -92,7 +92,7 @@ def start_argv(head: bool, address: str, head_address: str, slot: int = 0) -> li
     """Return what follows C(ray) on the head, or on a worker.
 
     :param head: whether this node is the head
-    :param address: of this node on the fabric. Not left to Ray, which takes that of the default route; vLLM then
+    :param address: of this node on the fabric. Ray would take the address of the default route; vLLM then
         finds no GPU at VLLM_HOST_IP (eugr/spark-vllm-docker#227)
     :param head_address: of the head on the fabric
     :param slot: number of the cluster on its hosts, from 0, which spaces the ports
@@ -121,7 +121,7 @@ def start_argv(head: bool, address: str, head_address: str, slot: int = 0) -> li
 
 
 def environment(slot: int = 0) -> dict[str, str]:
-    """Return what all containers of an engine with Ray have in their environment, beside what C(fabric.variables) gives."""
+    """Return the environment of all containers of an engine with Ray, without the part of C(fabric.variables)."""
     return {
         "AUTOSCALER_METRIC_PORT": str(BLOCK + _checked(slot) * BLOCK_SIZE + METRICS),  # else 44217 on all interfaces
         "RAY_COLOR_PREFIX": "0",  # the journal is no terminal
@@ -138,7 +138,7 @@ def mounts(service: str) -> list[str]:
 
 
 def engine_args(service: str, container: str, head_address: str, slot: int = 0) -> list[str]:
-    """Return the options of docker run that bring the engine on the head to the Ray of its host, beside C(--ipc container:).
+    """Return the options of docker run that connect the engine on the head to the Ray of its host, besides C(--ipc container:).
 
     :param service: its name
     :param container: of the engine. RAY_ADDRESS is for it alone; without an address vLLM would start a Ray of its
@@ -158,7 +158,7 @@ def engine_args(service: str, container: str, head_address: str, slot: int = 0) 
 def carry_over(per_host: Iterable[str]) -> dict[str, str]:
     """Return the file that keeps variables of the head from being copied to the workers: its path in the container, its content.
 
-    vLLM's newer executor for Ray copies all of the head's environment and overwrites nothing that a worker has of its own; the
+    vLLM's newer executor for Ray copies all of the head's environment and overwrites no variables of a worker; the
     older one (VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0) overwrites what begins with VLLM_, NCCL_, UCX_ or HF_. VLLM_HOST_IP and
     CUDA_VISIBLE_DEVICES are never copied.
     """
@@ -167,15 +167,15 @@ def carry_over(per_host: Iterable[str]) -> dict[str, str]:
 
 def section(view: HostView, request: Request) -> dict[str, Any]:
     """Return the section C(ray) of M(dgxspark.vllm.spark_info): the nodes of one Ray. Raises BadRequest without its address."""
-    asked = request.params["ray"]
-    if not asked:
+    containers = request.params["ray"]
+    if not containers:
         raise BadRequest("ray: its container and address are needed to ask for its nodes")
     try:
-        ray_nodes.split_address(asked["address"])
+        ray_nodes.split_address(containers["address"])
     except ValueError as error:
         raise BadRequest(f"ray.address: {error}") from error
-    rc, out, err = view.long_question(ask_argv(asked["container"], asked["address"]), ASK_SECONDS)
-    return read_answer(asked["container"], rc, out, err)
+    rc, out, err = view.long_question(ask_argv(containers["container"], containers["address"]), ASK_SECONDS)
+    return read_answer(containers["container"], rc, out, err)
 
 
 def ask_argv(container: str, address: str) -> list[str]:
@@ -196,16 +196,16 @@ def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:
     """
     for line in reversed(out.splitlines()):
         try:
-            found = parse_json(line, "the answer of Ray")
-            nodes, error = list(found["nodes"]), str(found["error"])
+            answer = parse_json(line, "the answer of Ray")
+            nodes, error = list(answer["nodes"]), str(answer["error"])
         except (ValueError, KeyError, TypeError):
             continue
         answered = bool(nodes)
         return {
             "answered": answered,
             "nodes": nodes,
-            "gpus": found["gpus"],
-            "ray": found["ray"] or None,
+            "gpus": answer["gpus"],
+            "ray": answer["ray"] or None,
             "error": error,
         }
     words = err.strip().splitlines()

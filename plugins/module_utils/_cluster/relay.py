@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host of a ring that passes on packets for others has set, compared with what it is to have: routes, forwarding, Docker's chain.
+"""The relay of a host in a ring, which forwards packets for others: present and expected routes, forwarding, Docker's chain.
 
 Apart from the plan of the network, which hosts need not be sent for it.
 """
@@ -16,11 +16,11 @@ from typing import Any
 from .._runtime.command import NoAnswer
 
 UNIT = "dgxspark-fabric-relay.service"
-"""The unit by which a host of a ring passes on packets; the role fabric deploys it."""
+"""The unit that forwards packets on a host of a ring; the role fabric deploys it."""
 FORWARD = ["/usr/sbin/sysctl", "-n", "net.ipv4.ip_forward"]
 ROUTES = ["ip", "-4", "route", "show"]
 NO_RULE = 1
-"""How iptables -C ends where there is no such rule, or no such chain; a lock, a missing table and a wrong word have other codes."""
+"""Exit code of iptables -C for a missing rule or chain; a lock, a missing table and a wrong word have other codes."""
 
 
 def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -32,8 +32,8 @@ def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
     netdevs = (document.get("network") or {}).get("ethernets") or {}
     return [
         {"to": route["to"], "via": route["via"], "dev": name}
-        for name, own in netdevs.items()
-        for route in own.get("routes") or []
+        for name, netdev in netdevs.items()
+        for route in netdev.get("routes") or []
     ]
 
 
@@ -42,47 +42,47 @@ def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence
 
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param argv: the program and its arguments
-    :param no: exit codes beside 0 that are an answer
-    :raises NoAnswer: where it failed otherwise, or is not there: what it was asked is not known
+    :param no: exit codes besides 0 that are an answer
+    :raises NoAnswer: for any other failure, or a missing program: the fact is unknown
     """
     rc, out, err = run(argv)
     if rc not in (0, *no):
-        said = " ".join((err or out).split()) or f"exit code {rc}"
+        message = " ".join((err or out).split()) or f"exit code {rc}"
         program = argv[0].rpartition("/")[2]
-        raise NoAnswer(program, f"{program} failed: {said}")
+        raise NoAnswer(program, f"{program} failed: {message}")
     return rc, out
 
 
-def lost_routes(run: Callable[..., tuple[int, str, str]], wanted: Sequence[Mapping[str, str]]) -> list[str]:
+def lost_routes(run: Callable[..., tuple[int, str, str]], routes: Sequence[Mapping[str, str]]) -> list[str]:
     """Say which routes the kernel has not.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
-    :param wanted: of C(routes_of)
-    :returns: what is wrong
+    :param routes: of C(routes_of)
+    :returns: messages
     :raises NoAnswer: where the routes cannot be seen
     """
-    if not wanted:
+    if not routes:
         return []
     shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, ROUTES)[1], re.MULTILINE)
-    there = {_route(*each) for each in shown if each[0] != "default"}
+    present = {_route(*entry) for entry in shown if entry[0] != "default"}
     return [
-        f"there is no route to {each['to']} via {each['via']} on {each['dev']}"
-        for each in wanted
-        if _route(each["to"], each["via"], each["dev"]) not in there
+        f"there is no route to {entry['to']} via {entry['via']} on {entry['dev']}"
+        for entry in routes
+        if _route(entry["to"], entry["via"], entry["dev"]) not in present
     ]
 
 
 def _route(to: str, via: str, dev: str) -> tuple[ipaddress.IPv4Network, ipaddress.IPv4Address, str]:
-    """Return a route as it is compared: the kernel shortens what a file writes out (a host without /32)."""
+    """Return a route for comparison: the kernel shortens the spelling of files (a host without /32)."""
     return ipaddress.IPv4Network(to, strict=False), ipaddress.IPv4Address(via), dev
 
 
 def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mapping[str, str]]) -> list[str]:
-    """Say what the unit of the relay has set and is set no more.
+    """Return messages about settings of the relay's unit that are missing now.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param ways: C(relay) of the host's part of the network, each C({from, to})
-    :returns: what is wrong
+    :returns: messages
     :raises NoAnswer: where a program does not say
     """
     if not ways:

@@ -18,10 +18,10 @@ HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?")
 
 
 class Kind(NamedTuple):
-    """One kind of server: its unit, as whom it runs, where it listens, by which key, and whether it is closed to strangers.
+    """One kind of server: its unit, its account, its address, its key, and whether it is closed to strangers.
 
-    C(where): the address by default, and what changes it. C(key): what a caller has to know. C(closed): the firewall of a Spark
-    admits named hosts alone; what is meant for people is open and asks for a key or a password itself.
+    C(where): the default address, and the settings for it. C(key): the secret of callers. C(closed): the firewall of a Spark
+    admits named hosts alone; servers for people are open and ask for a key or a password.
     """
 
     title: str
@@ -114,7 +114,9 @@ ASKERS = ("gateway", "monitoring", "fleet_monitor", "clients")
 
 def askers(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return the hosts that ask others for something, of all of them: few of a fleet."""
-    return {host: wanted for host, wanted in sorted(settings.items()) if any(wanted.get(name) for name in ASKERS)}
+    return {
+        host: variables for host, variables in sorted(settings.items()) if any(variables.get(name) for name in ASKERS)
+    }
 
 
 def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -122,26 +124,26 @@ def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, 
 
     :param key: C(host/service), or C(cluster/service) for a model over several hosts
     :param kind: of the endpoint
-    :param host: where it answers
+    :param host: its host
     :param settings: of C(askers)
     :returns: host to reason
     """
-    found: dict[str, str] = {}
-    for other, wanted in settings.items():
+    sources: dict[str, str] = {}
+    for other, variables in settings.items():
         if other == host:
             continue
-        if wanted.get("clients") and kind in ("asr", "tts"):
-            page = wanted["clients"].get("open_webui") or {}
+        if variables.get("clients") and kind in ("asr", "tts"):
+            page = variables["clients"].get("open_webui") or {}
             if page.get("speech"):
-                found[other] = "clients"
-        monitor = wanted.get("fleet_monitor")
+                sources[other] = "clients"
+        monitor = variables.get("fleet_monitor")
         if monitor and not {key, key.rpartition("/")[2], host} & set(monitor.get("leave_out") or ()):
-            found[other] = "fleet_monitor"
-        if wanted.get("monitoring") and kind == "engine":
-            found[other] = "monitoring"
-        if wanted.get("gateway") and _serves(wanted["gateway"], key):
-            found[other] = "gateway"
-    return found
+            sources[other] = "fleet_monitor"
+        if variables.get("monitoring") and kind == "engine":
+            sources[other] = "monitoring"
+        if variables.get("gateway") and _serves(variables["gateway"], key):
+            sources[other] = "gateway"
+    return sources
 
 
 def _serves(gateway: Mapping[str, Any], key: str) -> bool:
@@ -156,8 +158,8 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the other hosts that ask the exporters of C(host): by their Prometheus, or for the status page."""
     return sorted(
         other
-        for other, wanted in settings.items()
-        if other != host and (wanted.get("monitoring") or (wanted.get("fleet_monitor") or {}).get("page_port"))
+        for other, variables in settings.items()
+        if other != host and (variables.get("monitoring") or (variables.get("fleet_monitor") or {}).get("page_port"))
     )
 
 
@@ -167,19 +169,19 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def of_host(
     host: str,
     made: Mapping[str, Any],
-    known: Sequence[Endpoint],
+    endpoints: Sequence[Endpoint],
     settings: Mapping[str, Mapping[str, Any]],
 ) -> list[Socket]:
-    """Return what listens on a host once the plan is carried out.
+    """Return the sockets of a host once the plan is carried out.
 
     :param host: its name
     :param made: by role, as C(addons.plan) returns it
-    :param known: the endpoints of this host
+    :param endpoints: the endpoints of this host
     :param settings: of C(askers)
     :returns: sockets
     """
     return [
-        *_of_endpoints(host, known, settings),
+        *_of_endpoints(host, endpoints, settings),
         *_of_exporters(host, made.get("exporters") or {}, settings),
         *_of_front_ends(made),
     ]
@@ -197,19 +199,23 @@ def _socket(service: str, kind: str, address: str, port: int, key: bool, who: It
     }
 
 
-def _of_endpoints(host: str, known: Sequence[Endpoint], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
+def _of_endpoints(
+    host: str, endpoints: Sequence[Endpoint], settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Socket]:
     """Engines, speech servers and Ollama of a host."""
-    for each in known:
-        if each["kind"] != "external":
-            kind = "engine" if each["kind"] == "vllm" else each["kind"]
-            who = callers(each["key"], kind, host, settings)
-            yield _socket(each["service"], kind, each["listen"], each["port"], bool(each["api_key_file"]), who)
+    for endpoint in endpoints:
+        if endpoint["kind"] != "external":
+            kind = "engine" if endpoint["kind"] == "vllm" else endpoint["kind"]
+            who = callers(endpoint["key"], kind, host, settings)
+            yield _socket(
+                endpoint["service"], kind, endpoint["listen"], endpoint["port"], bool(endpoint["api_key_file"]), who
+            )
 
 
 def _of_exporters(
     host: str, exporters: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Socket]:
-    """exporters: variables of their role, empty where there are none."""
+    """exporters: variables of their role, or empty."""
     for kind, runs, port in (
         ("node-exporter", exporters.get("node_exporter") == "managed", "node_port"),
         ("gpu-exporter", exporters.get("gpu_exporter"), "gpu_port"),
@@ -230,8 +236,8 @@ def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
             "alertmanager": watching["alertmanager"],
             "grafana": watching["grafana"] != "none",
         }
-        for kind, there in runs.items():
-            if there:
+        for kind, front_end in runs.items():
+            if front_end:
                 yield _socket(kind, kind, watching["listen"], watching[f"{kind}_port"], kind == "grafana")
     page = (made.get("fleet_monitor") or {}).get("page")
     if page:
@@ -248,11 +254,11 @@ def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
 def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]) -> list[str]:
     """Return the addresses or networks that an entry of C(spark_allow_from), or a host of the inventory, stands for.
 
-    Loopback is none: nobody comes from there over a network; nor is what is neither address nor name.
+    Loopback is left out, since nobody comes from there over a network; so is any text that is neither address nor name.
 
     :param entry: an address, a network, a host of the inventory or a name
-    :param hosts: what is known of the hosts of the inventory, as addresses or names, the best first
-    :param resolve: the addresses of a name, none where nobody knows it
+    :param hosts: addresses or names of the inventory's hosts, the best first
+    :param resolve: returns the addresses of a name, none for an unknown name
     :returns: addresses and networks
     """
     for name in hosts.get(entry) or [entry]:
@@ -260,8 +266,8 @@ def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[
             network = as_network(name.rstrip("."))
         except ValueError:
             continue  # what Ansible connects to may be more than an address, as user@host is
-        found = [network] if network else [each for each in map(as_network, resolve(name)) if each]
-        usable = [each for each in found if not ipaddress.ip_network(each).is_loopback]
+        networks = [network] if network else [resolved for resolved in map(as_network, resolve(name)) if resolved]
+        usable = [resolved for resolved in networks if not ipaddress.ip_network(resolved).is_loopback]
         if usable:
             return sorted(set(usable))
     return []
@@ -283,23 +289,25 @@ def as_network(text: str) -> str | None:
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
 
-def _within(one: Network, other: Network) -> bool:
+def _within(inner: Network, outer: Network) -> bool:
     """Tell whether a network lies in another of the same version."""
-    return int(other.network_address) <= int(one.network_address) and int(one.broadcast_address) <= int(
-        other.broadcast_address
+    return int(outer.network_address) <= int(inner.network_address) and int(inner.broadcast_address) <= int(
+        outer.broadcast_address
     )
 
 
 def collapsed(networks: Iterable[str]) -> list[str]:
     """Return networks without those that lie in others, as nftables wants them; IPv4 first."""
-    parsed = {ipaddress.ip_network(each) for each in networks}
+    parsed = {ipaddress.ip_network(network) for network in networks}
     outer = [
-        each
-        for each in parsed
-        if not any(each != other and each.version == other.version and _within(each, other) for other in parsed)
+        network
+        for network in parsed
+        if not any(
+            network != other and network.version == other.version and _within(network, other) for other in parsed
+        )
     ]
-    outer.sort(key=lambda each: (each.version, int(each.network_address)))
-    return [str(as_network(str(each))) for each in outer]
+    outer.sort(key=lambda network: (network.version, int(network.network_address)))
+    return [str(as_network(str(network))) for network in outer]
 
 
 # --- what vLLM answers without its key ----------------------------------------------------------------------------
@@ -307,34 +315,38 @@ def collapsed(networks: Iterable[str]) -> list[str]:
 BUILT_IN = ("/docs", "/openapi.json", "/redoc")
 """Of FastAPI itself, unless disable-fastapi-docs takes them away."""
 HARMLESS = ("/health", "/ping", "/version", "/ready", "/readyz", "/load", "/metrics", *BUILT_IN, "/static")
-"""Paths that tell how a server is, and neither use the model nor change what it does."""
+"""Paths that report the state of a server, and neither use the model nor change the server."""
+
+
+def _guarded_prefixes(version: versions.Version) -> tuple[str, ...]:
+    return tuple(name for name, span in catalogue.names("guarded_prefixes").items() if span.has(version) is True)
 
 
 def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, Any]) -> list[str] | None:
     """Return the paths that a version of vLLM answers without its key; None where the version is not known.
 
-    What an option adds is left out when that option cannot be told from the arguments.
+    Paths of an option are left out if the arguments do not tell whether it is set.
 
     :param version: of vLLM
     :param env: of the engine: VLLM_SERVER_DEV_MODE adds paths
     :param args: of the engine, which add paths too
     :returns: paths, sorted
     """
-    wanted = versions.parse_version(version) if version else None
-    if wanted is None:
+    parsed_version = versions.parse_version(version) if version else None
+    if parsed_version is None:
         return None
-    prefixes = tuple(name for name, span in catalogue.names("guarded_prefixes").items() if span.has(wanted) is True)
+    prefixes = _guarded_prefixes(parsed_version)
     if not prefixes:
         return None
     dev = str(env.get("VLLM_SERVER_DEV_MODE") or "0") not in ("", "0")
-    found = [] if args.get("disable-fastapi-docs") else list(BUILT_IN)
+    paths = [] if args.get("disable-fastapi-docs") else list(BUILT_IN)
     for path, item in catalogue.items("http_paths").items():
-        kinds = {kind for kind, span in item.kinds if span.has(wanted) is not False}
-        if item.span.has(wanted) is False or path.startswith(prefixes):
+        kinds = {kind for kind, span in item.kinds if span.has(parsed_version) is not False}
+        if item.span.has(parsed_version) is False or path.startswith(prefixes):
             continue
         if "always" in kinds or ("dev" in kinds and dev) or ("option" in kinds and _added(path, args)):
-            found.append(path)
-    return sorted(set(found))
+            paths.append(path)
+    return sorted(set(paths))
 
 
 OPTIONS = {

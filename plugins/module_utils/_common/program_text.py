@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 from typing import Any
+
+IMPORTS = re.compile(r"^from (?:__future__|\.[\w.]*) import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
+"""Imports that a joined text does not need."""
 
 
 def source(module: ModuleType) -> str:
@@ -19,11 +23,8 @@ def source(module: ModuleType) -> str:
 def program(module: ModuleType, *imported: ModuleType) -> str:
     """Return the text of a program in one piece, which ends with a call of its C(main).
 
-    :param module: the program; imports from modules beside it are one line each
-    :param imported: these modules, whose text comes first, each after those that it imports
+    :param module: the program
+    :param imported: modules of its package that it imports; their texts come first, each after its own imports
     """
-    first, *others = [source(each) for each in (*imported, module)]
-    lines = [
-        line for text in others for line in text.splitlines() if not line.startswith(("from __future__ ", "from ."))
-    ]
-    return "\n".join((first, *lines, "main()", ""))
+    first, *others = [source(part) for part in (*imported, module)]
+    return "".join((first, *(IMPORTS.sub("", text) for text in others), "main()\n"))

@@ -4,5 +4,5 @@
 """Models and images as bytes: on disk, from node to node, in bundles, at hubs and registries.
 
 _cluster and all above may import it; it imports _host and what stands below.
-It never decides what a host is to have.
+It never decides on the contents of a host.
 """

@@ -4,7 +4,7 @@
 """Images that are made of a pinned one by instructions of a Dockerfile, C(dockerfile) of an image: patches that others put into a
 container at each start. Which instructions may stand there, the whole Dockerfile, and the name of the result.
 
-The build has no context: what goes in is the base, known by its digest, and the text, which the plan shows.
+The build has no context: its input is the base, by digest, and the text, which the plan shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .._common import plain_secrets, redaction
 INSTRUCTIONS = ("ARG", "COPY", "ENV", "LABEL", "RUN", "SHELL", "USER", "WORKDIR")
 MOST_CHARACTERS = 65536
 NAMES = "dgxspark/built"
-"""Repository of the results; a tag is a hash of base and instructions, so what has the name is what is wanted."""
+"""Repository of the results; a tag is a hash of base and instructions, so the name identifies the content."""
 BASES = "dgxspark/built-base"
 """Repository of the names that bases get, since a Dockerfile takes no image id and a result must not lose what it stands on."""
 _OTHERS = {
@@ -37,7 +37,7 @@ def problems(ref: str, steps: Any) -> list[str]:
 
     :param ref: reference of its base
     :param steps: the instructions, as a person wrote them
-    :returns: what is wrong with them, one sentence each
+    :returns: messages
     """
     if not isinstance(steps, str) or not steps.strip():
         return ["'dockerfile' of an image must be the instructions of a Dockerfile behind its FROM, a text."]
@@ -45,19 +45,19 @@ def problems(ref: str, steps: Any) -> list[str]:
         return [
             f"'dockerfile' of an image must be a text of at most {MOST_CHARACTERS} characters, without control characters."
         ]
-    found = []
+    messages = []
     if not re.search(r"@sha256:[0-9a-f]{64}$", ref):
-        found.append(
+        messages.append(
             f"'dockerfile' needs an image that is pinned by its digest, NAME@sha256:...; '{ref}' can become another one. "
             "docker buildx imagetools inspect prints it."
         )
     if re.match(r"\s*#\s*(?:syntax|escape|check)\s*=", steps):
-        found.append(
+        messages.append(
             "'dockerfile' begins with a directive of the parser (# syntax=, # escape=), which is not read here."
         )
     for number, line in _instructions(steps):
-        found += [f"'dockerfile', line {number}: {text}" for text in _wrong(line)]
-    return found
+        messages += [f"'dockerfile', line {number}: {text}" for text in _wrong(line)]
+    return messages
 
 
 def _instructions(steps: str) -> Iterator[tuple[int, str]]:
@@ -83,32 +83,34 @@ def _instructions(steps: str) -> Iterator[tuple[int, str]]:
 
 
 def _wrong(line: str) -> list[str]:
-    """Return what is wrong with one instruction."""
-    word, _space, rest = line.partition(" ")
+    """Return messages about one instruction."""
+    word, _space, arguments = line.partition(" ")
     name = word.upper()
     if name not in INSTRUCTIONS:
         why = _OTHERS.get(name, f"it may have {', '.join(INSTRUCTIONS)}")
         return [f"{word} may not stand here: {why}."]
-    found = []
+    messages = []
     if line.endswith(" <<"):
-        found.append("its here-document is not closed.")
-    if name == "COPY" and not _HEREDOC.search(rest):
-        found.append("COPY needs a here-document (COPY <<EOF PATH): nothing but this text goes into the build.")
-    if name in ("RUN", "COPY") and re.match(r"--(?!chmod=|chown=)", rest.strip()):
-        found.append(f"{name} may have no option but --chmod and --chown.")
-    given = dict(part.partition("=")[::2] for part in rest.split() if "=" in part) if name in ("ARG", "ENV") else {}
-    if plain_secrets.in_environment(given) or redaction.holds_secret(line):
-        found.append(
+        messages.append("its here-document is not closed.")
+    if name == "COPY" and not _HEREDOC.search(arguments):
+        messages.append("COPY needs a here-document (COPY <<EOF PATH): nothing but this text goes into the build.")
+    if name in ("RUN", "COPY") and re.match(r"--(?!chmod=|chown=)", arguments.strip()):
+        messages.append(f"{name} may have no option but --chmod and --chown.")
+    assigned = (
+        dict(part.partition("=")[::2] for part in arguments.split() if "=" in part) if name in ("ARG", "ENV") else {}
+    )
+    if plain_secrets.in_environment(assigned) or redaction.holds_secret(line):
+        messages.append(
             "it holds a secret, which everybody who may run docker history would see; name its file under 'secrets'."
         )
-    return found
+    return messages
 
 
 def planned(ref: str, base: str, steps: str) -> dict[str, str]:
-    """Return what is built for a service.
+    """Return the built image of a service.
 
     :param ref: reference of the base, pinned by its digest
-    :param base: by which name the base is on the host
+    :param base: name of the base on the host
     :param steps: instructions without a problem
     :returns: C(base), C(base_tag), the name that the base gets, C(tag), the name of the result, and C(dockerfile), the whole text
     """

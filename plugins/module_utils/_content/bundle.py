@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A bundle: images and weights in a folder, for machines without internet. What goes in, what is in it, what is taken out.
+"""A bundle: images and weights in a folder, for machines without internet. Choosing, describing and finding its contents.
 
-C(images/NAME-ID/NNNN) are the pieces of an archive of docker save without its layers, C(layers/NAME.zst/NNNN) those of a layer, which
-several images may have in common; C(hub/models--ORG--NAME) is what HF_HOME has, without links, so that it can lie on any file system.
+C(images/NAME-ID/NNNN) are the pieces of an archive of docker save without its layers, C(layers/NAME.zst/NNNN) the pieces of a layer, which
+several images may have in common; C(hub/models--ORG--NAME) has the files of HF_HOME, without links, so it fits any file system.
 C(manifest.json) has size and SHA-256 of everything.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict
     :param left_out: names of layers that are not wanted
     :returns: C([{name, path, size, sha256}]). name: of the file on a host. path: below the bundle
     """
-    found = [
+    volumes = [
         {
             **piece,
             "name": f"{layer['name']}-{piece['name']}",
@@ -58,7 +58,7 @@ def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict
         if layer["name"] not in left_out
         for piece in layer["pieces"]
     ]
-    return found + [{**piece, "path": f"{image['folder']}/{piece['name']}"} for piece in image["pieces"]]
+    return volumes + [{**piece, "path": f"{image['folder']}/{piece['name']}"} for piece in image["pieces"]]
 
 
 def repo_folder(repo: str) -> str:
@@ -118,7 +118,7 @@ def survey(
     :param play: the hosts that take part
     :param images: host to C(images) of M(dgxspark.vllm.spark_info)
     :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
-    :returns: what each host is to hand over, spread by bytes over the hosts that have it, and refusals
+    :returns: the contents that each host hands over, distributed by bytes over the hosts that have them, and refusals
     """
     refusals: list[str] = []
     load: dict[str, int] = {host: 0 for host in play}
@@ -131,8 +131,8 @@ def survey(
 
     needs = needs_of(plan, play)
     for ref, hosts in sorted(needs.images.items()):
-        there = {host: (images.get(host) or {}).get(ref) or {} for host in play}
-        holders, refusal = _image_holders(ref, hosts, there, needs.bases.get(ref, ""))
+        reports = {host: (images.get(host) or {}).get(ref) or {} for host in play}
+        holders, refusal = _image_holders(ref, hosts, reports, needs.bases.get(ref, ""))
         if refusal:
             refusals.append(refusal)
         else:
@@ -171,18 +171,21 @@ def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
 
 
 def _image_holders(
-    ref: str, hosts: Sequence[str], there: Mapping[str, Mapping[str, Any]], base: str
+    ref: str, hosts: Sequence[str], reports: Mapping[str, Mapping[str, Any]], base: str
 ) -> tuple[dict[str, dict[str, Any]], str]:
     """Return the hosts that have an image, each with its entry of a bundle, and why it cannot be taken, or an empty text.
 
     there: host to the image's entry in C(images) of M(dgxspark.vllm.spark_info). base: id of the image that it was made of, for one with Ray.
     """
-    holders = {host: image_item(ref, image, base) for host, image in there.items() if image.get("present")}
+    holders = {host: image_item(ref, image, base) for host, image in reports.items() if image.get("present")}
     if not holders:
         return {}, f"image {ref}: none of {', '.join(dict.fromkeys(hosts))} has it; run site.yml there first."
     if len({item["id"] for item in holders.values()}) > 1:
-        told = "; ".join(f"{host}: {item['id'][7:19]}" for host, item in sorted(holders.items()))
-        return {}, f"image {ref}: hosts have different builds of it ({told}); lock one with dgxspark.vllm.lock first."
+        by_host = "; ".join(f"{host}: {item['id'][7:19]}" for host, item in sorted(holders.items()))
+        return (
+            {},
+            f"image {ref}: hosts have different builds of it ({by_host}); lock one with dgxspark.vllm.lock first.",
+        )
     return holders, ""
 
 
@@ -207,13 +210,16 @@ def _model_holders(
         why = f" whole ({'; '.join(broken)})" if broken else ""
         return {}, f"model {name}: none of {', '.join(dict.fromkeys(hosts))} has it{why}; run site.yml there first."
     if len({item["commit"] for item in holders.values()}) > 1:
-        told = "; ".join(f"{host}: {item['commit'][:12]}" for host, item in sorted(holders.items()))
-        return {}, f"model {name}: hosts have different commits of it ({told}); lock one with dgxspark.vllm.lock first."
+        by_host = "; ".join(f"{host}: {item['commit'][:12]}" for host, item in sorted(holders.items()))
+        return (
+            {},
+            f"model {name}: hosts have different commits of it ({by_host}); lock one with dgxspark.vllm.lock first.",
+        )
     return holders, ""
 
 
 def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, Any]:
-    """Return what is packed of an image; the bytes are those that it takes unpacked.
+    """Return the parts of an image to pack; the bytes are its unpacked size.
 
     :param ref: its reference
     :param image: C(images) of M(dgxspark.vllm.spark_info)
@@ -233,7 +239,7 @@ def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, 
 
 
 def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is packed of a model."""
+    """Return the parts of a model to pack."""
     return {
         "kind": "model",
         "repo": entry["repo"],
@@ -245,25 +251,25 @@ def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def no_room(need: int, free: int, where: str, what: str) -> str:
-    """Say that there is no room, with the numbers; an empty text if there is.
+def no_room(need: int, free: int, where: str, noun: str) -> str:
+    """Return a message if there is too little space, with the numbers; else an empty text.
 
     :param need: bytes
     :param free: bytes
     :param where: the folder, for the message
-    :param what: that is to lie there
+    :param noun: that is to lie there
     :returns: the message
     """
     if need <= free:
         return ""
-    return f"{where} has {free / 1e9:.2f} GB free, and {what} needs {need / 1e9:.2f} GB: {(need - free) / 1e9:.2f} GB are missing."
+    return f"{where} has {free / 1e9:.2f} GB free, and {noun} needs {need / 1e9:.2f} GB: {(need - free) / 1e9:.2f} GB are missing."
 
 
-# --- what is in it -------------------------------------------------------------------------------------------------
+# --- contents ------------------------------------------------------------------------------------------------------
 
 
 def make_manifest(images: Sequence[Mapping[str, Any]], models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the manifest of what was packed; it carries its own sum, so that half of one is not taken for one."""
+    """Return the manifest of the packed contents, with its checksum, so that half of one is recognised."""
     body = {
         "schema": SCHEMA,
         "images": sorted((dict(image) for image in images), key=lambda image: (image["ref"], image["id"])),
@@ -273,23 +279,23 @@ def make_manifest(images: Sequence[Mapping[str, Any]], models: Sequence[Mapping[
 
 
 def own_sum(manifest: Mapping[str, Any]) -> str:
-    """Return the sum of a manifest without the one that it carries."""
+    """Return the checksum of a manifest, computed without its checksum."""
     body = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
-    """Check what was read from a manifest; returns C((manifest, messages))."""
-    again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
+    """Return C((manifest, messages)) of a parsed manifest."""
+    copy_again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
     if not isinstance(data, Mapping) or data.get("schema") not in READABLE:
-        return {}, [f"{where} is no manifest of a bundle that this release reads. {again}"]
+        return {}, [f"{where} is no manifest of a bundle that this release reads. {copy_again}"]
     if data.get("sha256") != own_sum(data):
-        return {}, [f"{where} is not as it was written: its sum does not fit. {again}"]
+        return {}, [f"{where} is not as it was written: its sum does not fit. {copy_again}"]
     try:
-        # The bundle may have come on a stick: what it says is checked like what a host says.
+        # The bundle may have come on a stick: its texts are checked like answers of hosts.
         read = MANIFEST_SHAPE(data, where)
     except untrusted.Untrusted as error:
-        return {}, [f"{error}. {again}"]
+        return {}, [f"{error}. {copy_again}"]
     return dict(read), []
 
 
@@ -343,15 +349,15 @@ MANIFEST_SHAPE = untrusted.record(
 )
 
 
-# --- what is taken out ---------------------------------------------------------------------------------------------
+# --- finding contents -----------------------------------------------------------------------------------------------
 
 
 def find_image(
     manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the image of the bundle for a reference, or why there is none.
+    """Return the image of the bundle for a reference, or None and the reason.
 
-    What is locked is found by its id, anything else by name, and by the digest if it has one.
+    Locked images are matched by id, others by name, and by the digest if they have one.
 
     :param manifest: of the bundle
     :param ref: the reference
@@ -364,20 +370,17 @@ def find_image(
     # A tag may have been packed twice; it stands for the last.
     named.sort(key=lambda image: image.get("current") is False)
     if locked:
-        found = [image for image in manifest["images"] if image["id"] in locked["ids"]]
-        if not found and named:
-            has = ", ".join(image["id"][7:19] for image in named)
-            wanted = ", ".join(image_id[7:19] for image_id in locked["ids"])
+        matches = [image for image in manifest["images"] if image["id"] in locked["ids"]]
+        if not matches and named:
+            has, expected = _short_ids(image["id"] for image in named), _short_ids(locked["ids"])
             return None, (
-                f"the bundle {where} has {locked['name']} as {has}, the lock file says {wanted}. Make the bundle again from hosts "
+                f"the bundle {where} has {locked['name']} as {has}, the lock file says {expected}. Make the bundle again from hosts "
                 "that were deployed with this lock file, or lock again."
             )
     else:
-        found = [
-            image for image in named if not digest or any(each.endswith(f"@{digest}") for each in image["digests"])
-        ]
-    if found:
-        return dict(found[0]), ""
+        matches = [image for image in named if not digest or _has_digest(image, digest)]
+    if matches:
+        return dict(matches[0]), ""
     has = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
     return (
         None,
@@ -385,8 +388,16 @@ def find_image(
     )
 
 
+def _has_digest(image: Mapping[str, Any], digest: str) -> bool:
+    return any(ref.endswith(f"@{digest}") for ref in image["digests"])
+
+
+def _short_ids(image_ids: Iterable[str]) -> str:
+    return ", ".join(image_id[7:19] for image_id in image_ids)
+
+
 def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the model of the bundle for a revision, or why there is none.
+    """Return the model of the bundle for a revision, or None and the reason.
 
     :param manifest: of the bundle
     :param repo: ORG/NAME
@@ -394,11 +405,13 @@ def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str
     :param where: the bundle, for messages
     :returns: its entry and an empty text, or None and the reason
     """
-    own = [model for model in manifest["models"] if model["repo"] == repo]
-    found = next((model for model in own if revision == model["commit"] or revision in model["revisions"]), None)
-    if found:
-        return dict(found), ""
-    has = ", ".join(f"{model['repo']}@{model['commit'][:12]}" for model in (own or manifest["models"])) or "no model"
+    of_repo = [model for model in manifest["models"] if model["repo"] == repo]
+    match = next((model for model in of_repo if revision == model["commit"] or revision in model["revisions"]), None)
+    if match:
+        return dict(match), ""
+    has = (
+        ", ".join(f"{model['repo']}@{model['commit'][:12]}" for model in (of_repo or manifest["models"])) or "no model"
+    )
     return None, (
         f"the bundle {where} has no {repo}@{revision}; it has {has}. Add it with dgxspark.vllm.bundle on a host that has it."
     )

@@ -51,7 +51,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
 
 
 def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask Docker for each image; one that is named by digest may have come under its alias, or from a bundle.
+    """Return Docker's report on each image; one with a digest may have come under its alias, or from a bundle.
 
     :param view: of the host
     :param refs: references of images

@@ -44,7 +44,7 @@ class NoWay(OSError):
 
 
 def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
-    """Send one peer the files of a folder that it asks for, on a connection of their own.
+    """Send one peer the requested files of a folder, on a separate connection.
 
     :param hub: the folder; links are not followed, and nothing outside of it is sent
     :param address: to listen on, of IPv4 or IPv6
@@ -56,8 +56,8 @@ def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
     with socket.create_server((address, 0), family=family, backlog=4) as server:
         say(f"{server.getsockname()[1]} {word}\n")
         connection = _accept(server, word)
-    with connection, connection.makefile("rb") as asked:
-        while line := asked.readline(MOST_LINE):
+    with connection, connection.makefile("rb") as requests:
+        while line := requests.readline(MOST_LINE):
             begin, count, store = line.decode().rstrip("\n").split(" ", 2)
             try:
                 handle = open_file(hub, store)
@@ -76,14 +76,14 @@ def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
 def _accept(server: socket.socket, word: str) -> socket.socket:
     """Return the first connection that says the word, however many others say nothing or something else.
 
-    :raises TimeoutError: where that takes longer than WAIT_SECONDS
+    :raises TimeoutError: after WAIT_SECONDS
     """
     expected, until = f"{word}\n".encode(), time.monotonic() + WAIT_SECONDS
-    strangers: dict[socket.socket, bytes] = {}  # what each has said so far; the oldest first
+    strangers: dict[socket.socket, bytes] = {}  # received bytes of each; the oldest first
     server.setblocking(False)
     try:
-        while (left := until - time.monotonic()) > 0:
-            for ready in select.select([server, *strangers], [], [], left)[0]:
+        while (remaining := until - time.monotonic()) > 0:
+            for ready in select.select([server, *strangers], [], [], remaining)[0]:
                 if ready is server:
                     with contextlib.suppress(OSError):  # it has gone meanwhile
                         connection = server.accept()[0]
@@ -122,12 +122,12 @@ class Receiver:
     :raises NoWay: where the source did not say where, is not reached there, or does not answer
     """
 
-    def __init__(self, own: str, address: str, told: str, limit: float = 0.0) -> None:
-        words = told.split()
+    def __init__(self, own_address: str, address: str, greeting: str, limit: float = 0.0) -> None:
+        words = greeting.split()
         if len(words) != 2 or not words[0].isdigit():
             raise NoWay("the source offers no such connection")
         try:
-            self._connection = socket.create_connection((address, int(words[0])), CONNECT_SECONDS, (own, 0))
+            self._connection = socket.create_connection((address, int(words[0])), CONNECT_SECONDS, (own_address, 0))
         except OSError as error:
             raise NoWay(f"port {words[0]} of {address} is not reached: {error}") from error
         try:
@@ -151,41 +151,41 @@ class Receiver:
 
     def _line(self) -> str:
         """Return the next line, and leave what follows it."""
-        found = b""
-        while len(found) < MOST_LINE and not found.endswith(b"\n") and (sign := self._connection.recv(1)):
-            found += sign
-        return decode_text(found)
+        line = b""
+        while len(line) < MOST_LINE and not line.endswith(b"\n") and (sign := self._connection.recv(1)):
+            line += sign
+        return decode_text(line)
 
     def take(self, store: str, begin: int, size: int, target: IO[bytes], digest: Any) -> None:
-        """Write what is still to come of a file, and hash it; a file that is shorter at the source ends early.
+        """Write the missing part of a file, and hash it; a file that is shorter at the source ends early.
 
         :param store: the file, below the hub folder of the source
         :param begin: bytes that are there already
-        :param size: bytes that it is to have
+        :param size: expected bytes
         :param target: open for writing behind these
         :param digest: of hashlib, takes what comes
         :raises OSError: where the source cannot read it, or the connection ends
         """
         self._connection.sendall(f"{begin} {size - begin} {store}\n".encode())
-        said = self._line().strip()
-        if not said.isdigit() or int(said) > size - begin:
-            raise OSError(f"{store}: {said or 'the connection ended'}")
-        left = int(said)
-        while left:
-            count = self._connection.recv_into(self._buffer, min(left, PIECE))
+        reply = self._line().strip()
+        if not reply.isdigit() or int(reply) > size - begin:
+            raise OSError(f"{store}: {reply or 'the connection ended'}")
+        remaining = int(reply)
+        while remaining:
+            count = self._connection.recv_into(self._buffer, min(remaining, PIECE))
             if not count:
-                raise OSError(f"{store}: the connection ended {left} bytes before its end")
+                raise OSError(f"{store}: the connection ended {remaining} bytes before its end")
             piece = self._buffer[:count]
             target.write(piece)
             digest.update(piece)
-            left -= count
+            remaining -= count
             self._count += count
             if self._limit:
                 time.sleep(max(0.0, self._count / self._limit - (time.monotonic() - self._began)))
 
 
 def main() -> None:
-    """Serve who asked by SSH; its words are those of C(serve)."""
+    """Serve a peer over SSH; its words are arguments of C(serve)."""
 
     def say(line: str) -> None:
         sys.stdout.write(line)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether a hub lets a token have a model: what to ask for, and what its answer means. Pure functions.
 
-A hub answers a HEAD of one file as it would answer the download: a redirect or 200 where it may be fetched, else an error with
+A hub answers a HEAD of one file like its download: a redirect or 200 if allowed, else an error with
 C(X-Error-Code), the name of the error, and C(X-Error-Message).
 """
 
@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 HUB = "https://huggingface.co"
 PROBE = "config.json"
-"""A file that nearly every model has. One that is not there says just as well that the model may be read."""
+"""A file of nearly every model. A missing file proves the permission just as well."""
 
 
 def file_of(only: Sequence[str]) -> str:
-    """Return the file to ask for: one that is to be fetched by its name, else the one that models have."""
+    """Return the file to ask for: a named one, else a common one."""
     return next((name for name in only if not any(mark in name for mark in "*?[")), PROBE)
 
 
@@ -36,7 +36,7 @@ def url_of(endpoint: str, repo: str, revision: str, only: Sequence[str] = ()) ->
 
 
 def page_of(endpoint: str, repo: str) -> str:
-    """Return the page where a person accepts the licence: a mirror has none, so it is the hub's own."""
+    """Return the page for accepting the licence: always the hub's, as a mirror has no such page."""
     return (
         f"{HUB}/{repo}" if endpoint and "huggingface.co" not in endpoint else f"{(endpoint or HUB).rstrip('/')}/{repo}"
     )
@@ -70,7 +70,7 @@ def judge(status: int, headers: Mapping[str, str], has_token: bool) -> str:
 
 
 def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, token_file: str) -> tuple[str, str]:
-    """Return why a model cannot be had and what to do about it.
+    """Return why a model cannot be downloaded, with the fix.
 
     :param repo: ORG/NAME
     :param revision: branch, tag or commit
@@ -83,7 +83,7 @@ def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, 
     page = page_of(endpoint, repo)
     token = f"the token of {token_file}" if token_file else "a token"
     name_it = "name a file with a token in spark_hf_token_file"
-    said = {
+    sentences = {
         "gated": (
             "its licence has to be accepted, and no token was given",
             f"Accept it on {page}, make a read token on the hub, and {name_it}.",
@@ -105,7 +105,7 @@ def explain(repo: str, revision: str, meaning: str, status: int, endpoint: str, 
         ),
         "revision": (f"it has no revision {revision}", "Correct model.revision: a commit, tag or branch of that page."),
     }
-    why, fix = said.get(
+    why, fix = sentences.get(
         meaning, (f"the hub answered {status}", "Try again later, or set spark_hf_endpoint to a mirror.")
     )
     return f"{repo}@{revision}: {why}.", fix

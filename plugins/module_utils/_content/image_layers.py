@@ -26,18 +26,18 @@ NO_CONFIG = {
     **{"Env": None, "Cmd": None, "Image": "", "Volumes": None, "WorkingDir": "", "Entrypoint": None, "OnBuild": None},
     "Labels": None,
 }
-"""What Docker before 25 names layers by, beside the layers below: an empty C(container.Config), in the order of its fields (moby v20.10)."""
+"""Input of layer names in Docker before 25, with the layers below: an empty C(container.Config), in the order of its fields (moby v20.10)."""
 
 
 def read(text: str) -> list[str]:
     """Return the layers that C(docker image inspect) prints of an image as JSON, the lowest first.
 
-    :raises ValueError: where it is something else
+    :raises ValueError: for any other content
     """
     layers = parse_json(text, "docker image inspect")
-    if layers is None:  # an image without any
+    if layers is None:  # an image without layers
         return []
-    if not isinstance(layers, list) or not all(isinstance(each, str) and LAYER.fullmatch(each) for each in layers):
+    if not isinstance(layers, list) or not all(isinstance(layer, str) and LAYER.fullmatch(layer) for layer in layers):
         raise ValueError("no list of layers")
     return layers
 
@@ -45,10 +45,10 @@ def read(text: str) -> list[str]:
 def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
     """Return the layers of each image that the engine of this host has.
 
-    None at all where it has the containerd image store, which keeps layers under other names, and may have removed what an image
+    Empty with the containerd image store, which keeps layers under other names, and may have removed what an image
     was made of.
 
-    :param printed: runs a command and returns what it prints; raises C(LookupError) where it fails
+    :param printed: runs a command and returns its output; raises C(LookupError) if it fails
     :raises ValueError: where docker says something else
     """
     if "io.containerd.snapshotter" in printed(["docker", "info", "--format", "{{json .DriverStatus}}"]):
@@ -56,40 +56,40 @@ def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
     ids = sorted(set(printed(["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]).split()))
     if not ids:
         return []
-    said = printed(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *ids])
-    return [read(line) for line in said.splitlines()]
+    output = printed(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *ids])
+    return [read(line) for line in output.splitlines()]
 
 
-def shared(wanted: Sequence[str], others: Iterable[Sequence[str]]) -> list[str]:
+def shared(layers: Sequence[str], present_images: Iterable[Sequence[str]]) -> list[str]:
     """Return the layers of an image that need not be sent to a host.
 
-    Docker finds a layer by itself and all below it. One that comes again higher up has to be sent: it lies in the archive once.
+    Docker identifies a layer with all below it. A repeated one higher up has to be sent: it is in the archive once.
 
-    :param wanted: layers of the image, the lowest first
-    :param others: those of each image that the host has
+    :param layers: layers of the image, the lowest first
+    :param present_images: layers of each image on the host
     :returns: what can be left out, the lowest first
     """
-    known = max((_alike(wanted, other) for other in others), default=0)
-    sent = set(wanted[known:])
-    return [layer for layer in dict.fromkeys(wanted[:known]) if layer not in sent]
+    count = max((_alike(layers, other) for other in present_images), default=0)
+    sent = set(layers[count:])
+    return [layer for layer in dict.fromkeys(layers[:count]) if layer not in sent]
 
 
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    return sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+def _alike(layers: Sequence[str], present_layers: Sequence[str]) -> int:
+    return sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(layers, present_layers)))
 
 
-def stored_as(wanted: Sequence[str], left_out: Iterable[str]) -> list[str]:
-    """Return the names that archives have for layers: their own digests from Docker 25 on, those of its first image format before.
+def stored_as(layers: Sequence[str], left_out: Iterable[str]) -> list[str]:
+    """Return the names of layers in archives: their digests from Docker 25 on, the names of its first image format before.
 
-    :param wanted: all layers of the image, the lowest first
+    :param layers: all layers of the image, the lowest first
     :param left_out: those to name
     :returns: 64 hexadecimal digits each
     """
     unsent = set(left_out)
-    names = [layer.partition(":")[2] for layer in wanted if layer in unsent]
+    names = [layer.partition(":")[2] for layer in layers if layer in unsent]
     config = json.dumps(NO_CONFIG, separators=(",", ":"))
     chain = parent = ""
-    for layer in wanted[:-1]:  # the last one is named by all settings of the image
+    for layer in layers[:-1]:  # the last one is named by all settings of the image
         chain = _digest(f"{chain} {layer}") if chain else layer
         below = f',"parent":"{parent}"' if parent else ""
         parent = _digest(

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which images a host has, and what is known of their contents: from Docker, from the cache, from the images themselves."""
+"""Images of a host, and facts about their contents: from Docker, from the cache, from the images themselves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     if params["probe_timeout"] < 1:
         raise BadRequest(f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
     try:
-        images = found(view.run, params["images"])
+        images = look_up(view.run, params["images"])
     except (Unknown, NoAnswer) as reason:
         if view.docker_is_down():
             raise Explained(str(reason)) from reason
@@ -44,7 +44,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     return images
 
 
-def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
+def look_up(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the images as Docker describes them, by one call for all.
 
     :param run: runs docker
@@ -85,7 +85,7 @@ def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
 def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | None = None) -> None:
     """Add to each image its contents by its own report, C(probe), and the source of that, C(probe_from).
 
-    :param images: of C(found)
+    :param images: of C(look_up)
     :param cache_dir: where answers are cached
     :param ask: asks an image whose answer is not cached, by its id; None asks none
     """
@@ -129,7 +129,7 @@ def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return a cached answer, None for a missing one and for one that this release cannot read."""
+    """Return a cached answer, None for a missing or unreadable one."""
     content = state_file.read(path)
     answer = content.get("answer") if content and content.get("schema") == image_probe.SCHEMA else None
     return answer if isinstance(answer, dict) else None

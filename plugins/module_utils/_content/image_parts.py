@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An archive of docker save in parts: each layer by itself, compressed and in pieces, and what is left.
+"""An archive of docker save in parts: each layer by itself, compressed and in pieces, and the remaining members.
 
 A layer is a piece of a tar archive, with a header that says the same in every image. So layers and the rest, one behind the other,
-are an archive again, compressed as they are; any of the layers may be left out of it.
+are an archive again, with their compression; any of the layers may be left out of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .._common.foreign_text import decode_text
 from .image_stream import CHUNK, HASH, ArchiveGuard, UnexpectedContent
 
 LEAST = 64 * 1024
-"""Bytes of a layer that becomes a part. Smaller ones stay in the rest: a file of their own costs more than they do."""
+"""Least bytes of a layer that becomes a part. Smaller ones stay with the remaining members: a separate file costs more than they do."""
 LAYER = re.compile(rf"blobs/sha256/({HASH})|({HASH})/layer\.tar")
 COMPRESS = {"zstd": ["zstd", "-q", "-3", "-T0", "-c"], "gzip": ["gzip", "-1", "-c"]}
 
@@ -34,7 +34,7 @@ class _Program(subprocess.Popen[bytes]):
 
 
 class Pieces:
-    """Compresses what is written, into files that are no larger than C(piece_bytes); their names are C(start) and four digits."""
+    """Compresses its input into files that are no larger than C(piece_bytes); their names are C(start) and four digits."""
 
     def __init__(self, start: str, compress: Sequence[str], piece_bytes: int, errors: IO[bytes]) -> None:
         self.compressing = _Program(compress, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
@@ -50,7 +50,7 @@ class Pieces:
                 self.compressing.stdin.write(some)
 
     def close(self) -> None:
-        """Wait until all is written; raises C(UnexpectedContent) where it is not."""
+        """Wait until all is written; raises C(UnexpectedContent) otherwise."""
         if self.compressing.stdin:
             with contextlib.suppress(BrokenPipeError):
                 self.compressing.stdin.close()
@@ -69,15 +69,19 @@ class Pieces:
 class Splitter(ArchiveGuard):
     """Takes the layers out of an archive.
 
-    names: those that the image may have; diff_ids: digests of its layers, by which those of Docker before 25 are checked;
+    names: possible names of the image; diff_ids: digests of its layers, for archives of Docker before 25;
     known: names of layers that are not wanted; begin: returns where a layer of a name goes.
     """
 
     def __init__(
-        self, names: Sequence[str], diff_ids: Collection[str], known: Collection[str], begin: Callable[[str], Pieces]
+        self,
+        names: Sequence[str],
+        diff_ids: Collection[str],
+        known_layers: Collection[str],
+        begin: Callable[[str], Pieces],
     ) -> None:
         super().__init__(names)
-        self.diff_ids, self.known, self.begin = diff_ids, known, begin
+        self.diff_ids, self.known, self.begin = diff_ids, known_layers, begin
         self.layers: dict[str, int] = {}
         """Bytes of each layer, by name, in the order of the archive."""
         self.into: Pieces | None = None
@@ -85,16 +89,16 @@ class Splitter(ArchiveGuard):
         self.unread = 0
 
     def leaves_out(self, name: str, size: int) -> bool:
-        """Take out what is a layer, and large enough."""
-        found = LAYER.fullmatch(name)
-        if not found or size < LEAST:
+        """Take out layers that are large enough."""
+        match = LAYER.fullmatch(name)
+        if not match or size < LEAST:
             return False
-        layer = found[1] or found[2]
+        layer = match[1] or match[2]
         if layer in self.layers:
             raise UnexpectedContent(f"the archive has the layer {layer[:12]} twice")
         self.layers[layer] = self.unread = size
         if layer not in self.known:
-            header = tarfile.TarInfo(name)  # the same for the same layer, in whatever image it comes
+            header = tarfile.TarInfo(name)  # the same for the same layer, in any image
             header.size = size
             self.into, self.sum = self.begin(layer), hashlib.sha256()
             self.into.write(header.tobuf(tarfile.GNU_FORMAT))
@@ -111,11 +115,11 @@ class Splitter(ArchiveGuard):
             return
         into, self.into = self.into, None
         into.close()
-        name, found = list(self.layers)[-1], self.sum.hexdigest()
-        right = found == name if self.name.startswith("blobs/") else f"sha256:{found}" in self.diff_ids
+        name, digest = list(self.layers)[-1], self.sum.hexdigest()
+        right = digest == name if self.name.startswith("blobs/") else f"sha256:{digest}" in self.diff_ids
         if not right:
             raise UnexpectedContent(
-                f"its layer {name[:12]} is damaged on this host: the content has the sha256 {found[:12]}"
+                f"its layer {name[:12]} is damaged on this host: the content has the sha256 {digest[:12]}"
             )
 
 
@@ -128,15 +132,15 @@ def save(
     docker: str = "docker",
     seconds: float = 6 * 3600,
 ) -> dict[str, int]:
-    """Write an image into a folder: layers as C(NAME-0000), C(NAME-0001), ..., and what is left as C(0000), ...
+    """Write an image into a folder: layers as C(NAME-0000), C(NAME-0001), ..., and the remaining members as C(0000), ...
 
     :param image_id: the image
     :param folder: where the files go
     :param compress: command that compresses
-    :param splitter: makes the splitter, of what it is to call for each layer
+    :param splitter: makes the splitter, from its callback for each layer
     :param piece_bytes: most bytes of a file
     :param docker: command of docker
-    :param seconds: what all of it may take
+    :param seconds: time limit
     :returns: the bytes of each layer, by name, in the order of the archive; those that are known have no files
     :raises UnexpectedContent: with the reason
     """
@@ -155,8 +159,8 @@ def save(
         def end() -> None:
             late.set()
             saving.kill()
-            for each in opened:
-                each.compressing.kill()
+            for pipe in opened:
+                pipe.compressing.kill()
 
         deadline = threading.Timer(seconds, end)
         deadline.daemon = True
@@ -173,12 +177,12 @@ def save(
         finally:
             deadline.cancel()
             saving.kill()
-            for each in opened:
-                each.end()
+            for stream in opened:
+                stream.end()
         if late.is_set():
             raise UnexpectedContent(f"it was not through within {seconds:.0f} s")
         if why or saving.wait():
             errors.seek(0)
-            said = decode_text(errors.read()).strip()
-            raise UnexpectedContent("; ".join(filter(None, [why, said])) or f"exit code {saving.wait()}")
+            message = decode_text(errors.read()).strip()
+            raise UnexpectedContent("; ".join(filter(None, [why, message])) or f"exit code {saving.wait()}")
         return guard.layers

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Asking an image what is in it: the container that is run once per image id, and its answer."""
+"""Ask an image for its contents: the container that runs once per image id, and its answer."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bo
     line = next((line for line in out.splitlines() if line.startswith(image_probe_program.MARK)), None)
     if line is not None:
         try:
-            found = parse_json(line[len(image_probe_program.MARK) :], "the answer of the image")
+            answer = parse_json(line[len(image_probe_program.MARK) :], "the answer of the image")
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return {"error": None, **found}, True
+            answer = None
+        if isinstance(answer, dict):
+            return {"error": None, **answer}, True
     if rc in TIMED_OUT:
         return {"error": f"no answer within {timeout} seconds"}, False
     detail = err.strip().splitlines()[-1] if err.strip() else f"exit code {rc}"
@@ -79,7 +79,7 @@ def describe(answer: Mapping[str, Any] | None, env: Mapping[str, str]) -> dict[s
     """Reduce an answer to what the plan judges by; None for an image that was not asked.
 
     Returns C({error, python, vllm_version, ray, cuda, ptxas, nccl, caches, packages, options, names}). ray: its version, or None for
-    an image without it. cuda: release that torch was built for, else that of the toolkit. options and names: empty
+    an image without it. cuda: release of torch's CUDA, else of the toolkit. options and names: empty
     where the sources of vLLM could not be read.
     """
     if answer is None:

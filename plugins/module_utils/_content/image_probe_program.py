@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs inside an image to say what is in it: C(python3 -c SOURCE), see C(image_probe).
+"""The program that reports the contents of an image, inside it: C(python3 -c SOURCE), see C(image_probe).
 
 It reads package metadata and sources and imports neither vLLM nor torch, so it needs no GPU, little memory and a
 second or two. It runs on the image's Python, so it is plain Python 3.8 with the standard library alone.
@@ -50,7 +50,7 @@ NAME_FILES = (
     "entrypoints/openai/tool_parsers/__init__.py",
     "reasoning/__init__.py",
 )
-# The toolkit's own, and those that Triton ships and prefers; it uses the second of its own for Blackwell where it has it.
+# Paths of the toolkit, and of Triton, which prefers its own; for Blackwell it uses its second one, if present.
 PTXAS = {
     "toolkit": "/usr/local/cuda/bin/ptxas",
     "triton": "{triton}/backends/nvidia/bin/ptxas",
@@ -71,7 +71,7 @@ CACHES = {
 
 
 def read_tree(path: Path) -> ast.Module | None:
-    """Parse one source file; None if there is none or it is not Python that this interpreter reads."""
+    """Parse one source file; None if it is missing or this interpreter cannot parse it."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
@@ -80,7 +80,7 @@ def read_tree(path: Path) -> ast.Module | None:
 
 def read_options(root: Path) -> list[str]:
     """Return the long options of C(vllm serve) without dashes, as the sources below C(root) declare them."""
-    found: set[str] = set()
+    options: set[str] = set()
     for path in (path for pattern in PARSER_FILES for path in root.glob(pattern)):
         tree = read_tree(path)
         for node in ast.walk(tree) if tree else ():
@@ -88,18 +88,18 @@ def read_options(root: Path) -> list[str]:
                 for word in node.args:
                     value = getattr(word, "value", None)
                     if isinstance(value, str) and value.startswith("--"):
-                        found.add(value[2:].replace("_", "-"))
+                        options.add(value[2:].replace("_", "-"))
             # The front end's options are made in a loop over the fields of a dataclass.
             elif isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
                 for field in node.body:
                     if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                        found.add(field.target.id.replace("_", "-"))
-    return sorted(found)
+                        options.add(field.target.id.replace("_", "-"))
+    return sorted(options)
 
 
 def read_names(root: Path) -> list[str]:
     """Return the environment variables, architectures and parsers that the sources below C(root) know."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name in NAME_FILES:
         tree = read_tree(root / name)
         for node in ast.walk(tree) if tree else ():
@@ -107,17 +107,17 @@ def read_names(root: Path) -> list[str]:
                 for key in node.keys:
                     value = getattr(key, "value", None)
                     if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum():
-                        found.add(value)
-    return sorted(found)
+                        names.add(value)
+    return sorted(names)
 
 
 def versions() -> dict[str, str]:
     """Return the version of every package of C(PACKAGES) that is installed."""
-    found: dict[str, str] = {}
+    packages: dict[str, str] = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            packages[name] = metadata.version(name)
+    return packages
 
 
 def location(package: str) -> Path | None:
@@ -131,7 +131,7 @@ def location(package: str) -> Path | None:
 
 
 async def output(*argv: str) -> bytes:
-    """Return what a program prints within ten seconds; there is no module here whose C(run_command) could be used."""
+    """Return the output of a program after at most ten seconds; C(run_command) of Ansible is not available here."""
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     try:
         return (await asyncio.wait_for(process.communicate(), 10))[0]
@@ -142,7 +142,7 @@ async def output(*argv: str) -> bytes:
 
 def ptxas() -> dict[str, str]:
     """Return C({owner: release}) of the PTX assemblers in the image: kernels are compiled with them at run time."""
-    found: dict[str, str] = {}
+    by_path: dict[str, str] = {}
     for owner, pattern in PTXAS.items():
         path = pattern.format(triton=location("triton") or "/nonexistent")
         if not os.access(path, os.X_OK):
@@ -153,8 +153,8 @@ def ptxas() -> dict[str, str]:
             continue
         release = text.decode(errors="replace").partition("release ")[2].partition(",")[0].strip()
         if release:
-            found[owner] = release
-    return found
+            by_path[owner] = release
+    return by_path
 
 
 def version_inside(path: Path) -> str | None:
@@ -168,9 +168,9 @@ def version_inside(path: Path) -> str | None:
 
 
 def nccl(root: str = "/") -> dict[str, str]:
-    """Return C({library, version}) of the NCCL that torch will load, as far as that is known; empty where there is none.
+    """Return C({library, version}) of the NCCL that torch loads; empty if unknown.
 
-    library: C(pip), the wheel's own file; C(replaced), another file in its place; C(named), one that a variable of the image
+    library: C(pip), the wheel's file; C(replaced), another file in its place; C(named), the file that a variable of the image
     names; C(system), one of the image itself. The wheel's goes before the image's own: torch looks for it there.
     """
     named = [os.environ.get("VLLM_NCCL_SO_PATH", ""), *re.split(r"[: ]+", os.environ.get("LD_PRELOAD", ""))]
@@ -183,10 +183,10 @@ def nccl(root: str = "/") -> dict[str, str]:
             for entry in (file for file in files if file.name.startswith("libnccl.so")):
                 path = Path(str(entry.locate()))
                 if path.exists():
-                    own = entry.size in (None, path.stat().st_size)
+                    unchanged = entry.size in (None, path.stat().st_size)
                     return {
-                        "library": "pip" if own else "replaced",
-                        "version": metadata.version(package) if own else version_inside(path) or "",
+                        "library": "pip" if unchanged else "replaced",
+                        "version": metadata.version(package) if unchanged else version_inside(path) or "",
                     }
     for folder in LIBRARIES:
         for path in sorted(Path(root, folder).glob("libnccl.so.*.*.*")):
@@ -197,13 +197,13 @@ def nccl(root: str = "/") -> dict[str, str]:
 def caches() -> dict[str, str]:
     """Return C({variable: folder}) of the compile caches that the image brings along with something in them."""
     home = Path(os.environ.get("HOME") or "/root")
-    found: dict[str, str] = {}
+    folders: dict[str, str] = {}
     for variable, place in CACHES.items():
         folder = Path(os.environ.get(variable) or home / place)
         with contextlib.suppress(OSError):
             if any(path.is_file() for path in folder.rglob("*")):
-                found[variable] = str(folder)
-    return found
+                folders[variable] = str(folder)
+    return folders
 
 
 def toolkit() -> str | None:
@@ -216,7 +216,7 @@ def toolkit() -> str | None:
 
 
 def interpreter_of_vllm() -> str | None:
-    """Return the interpreter that the command C(vllm) runs on, where it is another than this one."""
+    """Return the interpreter of the command C(vllm), if it differs from this one."""
     script = shutil.which("vllm")
     if not script:
         return None
@@ -239,7 +239,7 @@ def main() -> None:
         os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
         words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
         os.execv(other, [other.encode(), *words])
-    found = {
+    answer = {
         "python": sys.version.split()[0],
         "packages": versions(),
         "cuda_toolkit": toolkit(),
@@ -249,4 +249,4 @@ def main() -> None:
         "options": read_options(root) if root else [],
         "names": read_names(root) if root else [],
     }
-    sys.stdout.write(f"{MARK}{json.dumps(found, sort_keys=True)}\n")
+    sys.stdout.write(f"{MARK}{json.dumps(answer, sort_keys=True)}\n")

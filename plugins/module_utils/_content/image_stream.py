@@ -29,7 +29,7 @@ MOST_OF_A_LIST = 16 * 2**20
 """Bytes of a file of the archive that holds names."""
 LISTS = ("manifest.json", "index.json", "repositories")
 HASH = "[0-9a-f]{64}"
-# All that docker save writes, in either of its layouts. What is not in it might be another way to one of the lists.
+# Files that docker save writes, in either of its layouts. Other files might be another way to one of the lists.
 MEMBER = re.compile(
     rf"(?:oci-layout|{'|'.join(map(re.escape, LISTS))}|blobs|blobs/sha256|blobs/sha256/{HASH}|{HASH}\.json|{HASH}|{HASH}/(?:VERSION|json|layer\.tar))"
 )
@@ -39,13 +39,13 @@ NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.na
 
 
 class UnexpectedContent(Exception):
-    """An archive holds something else than was asked for, or is none; the message says what."""
+    """An archive has unexpected content, or is no archive; the message has the reason."""
 
 
 def full_name(ref: str) -> str:
     """Return a name of an image as Docker keeps it: with its registry, and with a tag unless it has a digest."""
     name, at, digest = ref.partition("@")
-    first, slash, _rest = name.partition("/")
+    first, slash, _path = name.partition("/")
     if not slash or not ("." in first or ":" in first or first == "localhost"):
         name = f"docker.io/{name}" if slash else f"docker.io/library/{name}"
     if at:
@@ -61,8 +61,8 @@ class ArchiveGuard:
     """
 
     def __init__(self, names: Iterable[str], without: Collection[str] = ()) -> None:
-        asked = [name for name in names if name and not name.startswith("sha256:")]
-        self.names = {full_name(name) for name in asked}
+        requested = [name for name in names if name and not name.startswith("sha256:")]
+        self.names = {full_name(name) for name in requested}
         self.tags = {name.rpartition(":")[2] for name in self.names if "@" not in name}
         self.without = without
         self.left_out = False
@@ -75,7 +75,7 @@ class ArchiveGuard:
         self.remaining = 0
         """Bytes of the present member that are to come, with what fills its last block."""
         self.kept: bytearray | None = None
-        """The present member, where it is one to look at."""
+        """The content of the present member, if it needs inspection."""
         self.name = ""
         self.length = 0
         self.extended: dict[str, str] = {}
@@ -126,7 +126,7 @@ class ArchiveGuard:
         return name in self.without
 
     def set_aside(self, some: bytes) -> None:
-        """Take what comes of a member that is left out, with what fills its last block."""
+        """Take the content of a left-out member, with the padding of its last block."""
 
     def end(self) -> None:
         """Say that all has come."""
@@ -138,7 +138,7 @@ class ArchiveGuard:
     def _enter(self, header: bytes) -> None:
         """Read the header of a member."""
         if not header.strip(b"\0"):
-            self.ended, self.start = True, header  # what follows has to be zeros as well
+            self.ended, self.start = True, header  # only zeros may follow
             if self.extended:
                 raise UnexpectedContent("the archive ends within a member")
             return
@@ -155,8 +155,11 @@ class ArchiveGuard:
         name = "/".join(filter(None, [_text(prefix), _text(header[:100])]))
         target = _text(header[157:257])
         extended, self.extended = self.extended, {}
-        name, target = extended.get("path", name), extended.get("linkpath", target)
         size = int(extended["size"]) if "size" in extended else size
+        self._enter_member(kind, extended.get("path", name), extended.get("linkpath", target), size, header)
+
+    def _enter_member(self, kind: bytes, name: str, target: str, size: int, header: bytes) -> None:
+        """Check the name and the kind of a member, and begin it."""
         plain = name[:-1] if name.endswith("/") and kind == b"5" else name
         if not MEMBER.fullmatch(plain):
             raise UnexpectedContent(f"the archive has a member {name[:200]!r}, which docker save does not write")
@@ -183,12 +186,12 @@ class ArchiveGuard:
 
     def _looked(self) -> bytes:
         """Look at the member that was kept; returns what goes on of it now."""
-        kept, self.kept = bytes(self.kept or b""), None
-        self._look(kept[: self.length])
+        content, self.kept = bytes(self.kept or b""), None
+        self._look(content[: self.length])
         if self.name == ".extended":
-            self.held = self.start + kept
+            self.held = self.start + content
             return b""
-        return self.start + kept
+        return self.start + content
 
     def _look(self, content: bytes) -> None:
         """Look at a member that holds names."""
@@ -221,8 +224,8 @@ class ArchiveGuard:
 
 
 def _unasked(unwanted: Sequence[str], names: Collection[str]) -> str:
-    asked = f", not {', '.join(sorted(names))} alone" if names else ", and was to have none"
-    return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{asked}; nothing was loaded"
+    note = f", not {', '.join(sorted(names))} alone" if names else ", and was to have none"
+    return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{note}; nothing was loaded"
 
 
 def _octal(field: bytes) -> int:
@@ -241,10 +244,10 @@ def _text(field: bytes) -> str:
 
 
 def _extended(content: bytes) -> dict[str, str]:
-    """Read the records of an extended header: those that say what the next member is."""
-    found: dict[str, str] = {}
+    """Return the records of an extended header that describe the next member."""
+    fields: dict[str, str] = {}
     while content:
-        length, space, _rest = content[:20].partition(b" ")
+        length, space, _text = content[:20].partition(b" ")
         if not space or not re.fullmatch(rb"[1-9][0-9]*", length) or int(length) > len(content):
             raise UnexpectedContent("the archive has a broken header")
         record, content = content[len(length) + 1 : int(length)], content[int(length) :]
@@ -252,11 +255,11 @@ def _extended(content: bytes) -> dict[str, str]:
         if not equals or not value.endswith(b"\n"):
             raise UnexpectedContent("the archive has a broken header")
         name, text = key.decode("utf-8", "surrogateescape"), value[:-1].decode("utf-8", "surrogateescape")
-        if name.startswith("GNU.") or name in found or (name == "size" and not re.fullmatch(r"[0-9]{1,15}", text)):
+        if name.startswith("GNU.") or name in fields or (name == "size" and not re.fullmatch(r"[0-9]{1,15}", text)):
             raise UnexpectedContent("the archive has a header that docker save does not write")
         if name in ("path", "linkpath", "size"):
-            found[name] = text
-    return found
+            fields[name] = text
+    return fields
 
 
 def _json(content: bytes, where: str) -> Any:
@@ -295,7 +298,7 @@ def _of_repositories(body: Any) -> list[str]:
 
 
 def _annotations(body: Any) -> Iterable[tuple[str, Any]]:
-    """Yield all annotations of an index, at whatever depth."""
+    """Yield all annotations of an index, at any depth."""
     if isinstance(body, dict):
         for key, value in body.items():
             if key.lower() == "annotations" and value is not None:
@@ -326,9 +329,9 @@ def load(
     :param unpack: command that reads them and writes the archive
     :param names: references that it may hold
     :param docker: command of docker
-    :param seconds: what all of it may take
+    :param seconds: time limit
     :returns: what docker printed
-    :raises UnexpectedContent: with the reason where it holds something else, or where a program fails
+    :raises UnexpectedContent: with the reason, for other content or a failed program
     """
     with (
         tempfile.TemporaryFile() as errors,
@@ -352,13 +355,13 @@ def load(
         feeding = threading.Thread(target=_feed, args=(files, unpacking.stdin), daemon=True)
         feeding.start()
         why = pump(unpacking.stdout.read, loading.stdin.write, names)
-        unpacking.stdout.close()  # ends the program where it is not through
+        unpacking.stdout.close()  # ends the program if it still runs
         feeding.join()
         if why:
             loading.kill()
         with contextlib.suppress(BrokenPipeError):
             loading.stdin.close()
-        said = decode_text(loading.stdout.read())
+        output = decode_text(loading.stdout.read())
         codes = unpacking.wait(), loading.wait()
         deadline.cancel()
         if late.is_set():
@@ -369,8 +372,8 @@ def load(
         if why:
             raise UnexpectedContent(why)
         if codes[1]:
-            raise UnexpectedContent(said.strip() or f"docker load ended with {codes[1]}")
-    return said
+            raise UnexpectedContent(output.strip() or f"docker load ended with {codes[1]}")
+    return output
 
 
 def _feed(files: Iterable[Path], into: IO[bytes]) -> None:
@@ -384,7 +387,7 @@ def _feed(files: Iterable[Path], into: IO[bytes]) -> None:
 
 
 def pump(read: Callable[[int], bytes], write: Callable[[bytes], Any], names: Iterable[str]) -> str:
-    """Pass an archive on as far as it is what was asked for.
+    """Pass an archive on as long as it has the expected content.
 
     :param read: returns at most so many bytes of it
     :param write: takes them

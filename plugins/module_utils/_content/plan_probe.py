@@ -19,7 +19,7 @@ from .._common import program_text
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
 from .._host import containers
-from . import image_probe, image_probe_program, plan_probe_program
+from . import image_probe, image_probe_program, plan_probe_program, plan_probe_standins
 
 SCHEMA = 1
 """Of the cached answers; one of another schema is asked for again."""
@@ -30,7 +30,7 @@ MEMORY_GIB = 4
 """Most memory of that container; a probe takes up to 3 GiB."""
 CPUS = 2
 MOST_FILE = 8 * 2**20
-"""Bytes of one file of a model that says what it is; the largest known is a tenth of it."""
+"""Bytes of one descriptive file of a model; the largest known is a tenth of it."""
 MOST_FILES = 4 * MOST_FILE
 """Bytes of all of them."""
 FILE = re.compile(r"[A-Za-z0-9_][\w.-]*\.(?:json|py|jinja|txt)", re.ASCII)
@@ -38,7 +38,7 @@ FILE = re.compile(r"[A-Za-z0-9_][\w.-]*\.(?:json|py|jinja|txt)", re.ASCII)
 GB10: Mapping[str, Any] = {
     **{"name": "NVIDIA GB10", "capability": [12, 1], "memory": int(119.67 * GIB), "processors": 48, "count": 1},
 }
-# Options that change nothing in what is planned: the front end's, those of logs, those that say where this rank is, and those
+# Options without effect on the plan: for the front end, for logs, for the place of this rank, and those
 # that only work out how much memory there is, which the question says.
 BESIDE = re.compile(
     r"(?:api-key|host|port|uds|served-model-name|root-path|headless|model|tokenizer|tokenizer-(?:mode|revision)|revision|code-revision"
@@ -48,8 +48,8 @@ BESIDE = re.compile(
     r"|kv-cache-memory-bytes|master-(?:addr|port)|node-rank|otlp-.*|collect-detailed-traces|disable-fastapi-docs"
     r"|lora-modules|enable-request-id-headers|trust-remote-code|use-tqdm-on-load|safetensors-load-strategy)\Z"
 )
-# Words of names of vLLM's variables that may change what is planned (model runner, layout of the cache, kernels of attention, experts and
-# quantised layers, tables, graphs, the longest context), and words of those that never leave the host. Builds have variables of their own.
+# Words of names of vLLM's variables that may change the plan (model runner, layout of the cache, kernels of attention, experts and
+# quantised layers, tables, graphs, the longest context), and words of private ones, which stay on the host. Builds add variables.
 DECIDES = re.compile(
     r"_(?:ATTENTION|ATTN|B12X|CONV|CUDAGRAPHS?|CUTLASS|EMBED|ENGRAM|FLA|FLASHINFER|(?:NV|MX)?FP[48]|GEMM|HEAD|HUMMING|INDEXER|INT4|KERNELS|KV|LAYOUT"
     r"|LEN|MAMBA|MARLIN|MHA|MLA|MOE|OFFLOAD|PARTITION|PLE|QUANT|QUANTIZATION|RETENTION|RUNNER|SHARD|SPARSE|SSM|TRITON|TRTLLM|W4A16)(?=_|\Z)",
@@ -74,7 +74,7 @@ def deciding(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def describes(name: str, trust: bool) -> bool:
-    """Tell whether a file of a model's folder may say what the model is; its code only where the service trusts it.
+    """Return whether a file of a model's folder may describe the model; its code only if the service trusts it.
 
     :param name: of the file
     :param trust: as of C(problems)
@@ -86,17 +86,17 @@ def describes(name: str, trust: bool) -> bool:
 
 
 def relevant(argv: Iterable[str]) -> list[str]:
-    """Return the words of a command line that may change its memory: options of C(BESIDE) are left out with their values.
+    """Return the words of a command line that may change its memory, without options of C(BESIDE) and their values.
 
-    argv: options by their long names, each value a word of its own or behind C(=), as C(_vllm/launch.py) renders them.
+    argv: options by their long names, each value a separate word or behind C(=), as C(_vllm/launch.py) renders them.
     """
-    found, kept = [], True
+    words, keep = [], True
     for word in argv:
         if word.startswith("--"):
-            kept = not BESIDE.match(word[2:].partition("=")[0].removeprefix("no-"))
-        if kept:
-            found.append(word)
-    return found
+            keep = not BESIDE.match(word[2:].partition("=")[0].removeprefix("no-"))
+        if keep:
+            words.append(word)
+    return words
 
 
 def trusts(argv: Sequence[str]) -> bool:
@@ -105,24 +105,24 @@ def trusts(argv: Sequence[str]) -> bool:
 
 
 def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> list[str]:
-    """Return what is wrong with the files of a model that are to be given to an image.
+    """Return messages about files of a model that an image must not get.
 
     :param files: their texts, by name
     :param trust: whether the service trusts code of the model's repository
-    :param where: what they are called in messages
+    :param where: their name in messages
     :returns: messages
     """
-    found = []
+    messages = []
     if "config.json" not in files and "params.json" not in files:
-        found.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")
+        messages.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")
     for name, content in files.items():
         if not FILE.fullmatch(name):
-            found.append(f"{where}: {name!r} is no plain name of a .json, .py, .jinja or .txt file")
+            messages.append(f"{where}: {name!r} is no plain name of a .json, .py, .jinja or .txt file")
         elif name.endswith(".py") and not trust:
-            found.append(f"{where}: {name} is code of the model's repository; it is run only with trust-remote-code")
+            messages.append(f"{where}: {name} is code of the model's repository; it is run only with trust-remote-code")
         elif len(content.encode()) > MOST_FILE:
-            found.append(f"{where}: {name} has more than {MOST_FILE} bytes")
-    return found
+            messages.append(f"{where}: {name} has more than {MOST_FILE} bytes")
+    return messages
 
 
 def question(
@@ -134,12 +134,12 @@ def question(
     env: Mapping[str, str] | None = None,
     snapshots: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what the program in the image is asked.
+    """Return the question for the program in the image.
 
     :param files: texts of the model's config.json, hf_quant_config.json and the like, by name
     :param argv: options of the launch, see C(relevant)
     :param available: bytes that the KV cache of each rank may have
-    :param draft: files of a drafter that is a model of its own
+    :param draft: files of a separate drafter model
     :param memory: total memory of the host, bytes
     :param env: of the engine, see C(deciding)
     :param snapshots: in place of files that are not here, REPO@COMMIT of C(model) and C(draft): a name for the question, which can then
@@ -159,27 +159,27 @@ def question(
     }
 
 
-def digest(asked: Mapping[str, Any]) -> str:
-    """Return a name for a question, whatever sizes it asks for; another program may answer otherwise, so it counts."""
-    content = {**asked, "available": None, "program": program()}
+def digest(question: Mapping[str, Any]) -> str:
+    """Return a name for a question, independent of its sizes; it includes the program, since another one may answer otherwise."""
+    content = {**question, "available": None, "program": program()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def cache_name(image_id: str, asked: Mapping[str, Any]) -> str:
+def cache_name(image_id: str, question: Mapping[str, Any]) -> str:
     """Return the file name of the cached answer of an image to a question."""
-    return f"{image_probe.cache_name(image_id)[: -len('.json')]}-{digest(asked)[:32]}.json"
+    return f"{image_probe.cache_name(image_id)[: -len('.json')]}-{digest(question)[:32]}.json"
 
 
 @cache
 def program() -> str:
-    """Return the text that runs inside the image: its file is joined to that of the other probe, which it imports."""
-    return program_text.program(plan_probe_program, image_probe_program)
+    """Return the text that runs inside the image: the program with the modules that it imports."""
+    return program_text.program(plan_probe_program, image_probe_program, plan_probe_standins)
 
 
 def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB) -> list[str]:
     """Return the command that asks an image; the question is its standard input.
 
-    No GPU, no network, nothing written outside of its own /tmp, bounded memory and processors.
+    No GPU, no network, nothing written except below /tmp, limited memory and processors.
 
     :param image_id: of the image
     :param container: name of the container
@@ -201,7 +201,7 @@ def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: i
 def parse(
     rc: int, out: str, err: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the answer as the image gave it, or None and why there is none.
+    """Return the answer of the image unchanged, or None and the reason.
 
     Nothing in it is checked yet: C(_memory/image_answer.py) does that.
 
@@ -215,11 +215,11 @@ def parse(
     line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
     if line is not None:
         try:
-            found = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
+            answer = parse_json(line[len(plan_probe_program.PLAN_MARK) :], "the answer of the image")
         except ValueError:
-            found = None
-        if isinstance(found, dict):
-            return found, ""
+            answer = None
+        if isinstance(answer, dict):
+            return answer, ""
         return None, "its answer cannot be read"
     if rc in image_probe.TIMED_OUT:
         return None, f"no answer within {timeout} seconds and {memory_gib} GiB of memory"

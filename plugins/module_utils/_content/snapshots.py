@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Model snapshots in the layout of HF_HOME: what is there, what is whole, and the program that fetches one.
+"""Model snapshots in the layout of HF_HOME: their files, their completeness, and the program that downloads one.
 
 Layout (huggingface_hub): C(hub/models--ORG--NAME/{refs,snapshots,blobs}); a ref is a file that holds a commit, a
 snapshot a folder of links to blobs.
@@ -51,7 +51,7 @@ TOKENIZER_FILES = ("*.jinja", "*.json", "*.model", "*.txt")
 COPY = re.compile(r"(?:original|metal)/.*\.(?:safetensors|bin|pth?|gguf)|model-\d+-of-\d+\.safetensors", re.ASCII)
 """Weights that a repository may hold once more, in a form that vLLM does not read where an index or model.safetensors names others.
 
-A pytorch_model.bin is none of them: it is a program to who loads it, so it is fetched, locked and checked as any file.
+A pytorch_model.bin does not count: it is a program for its loader, so it is downloaded, locked and checked as any file.
 """
 
 # Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
@@ -114,9 +114,9 @@ def _model(snapshot: Path) -> AbstractContextManager[int]:
 
 
 def listing(snapshot: Path) -> tuple[dict[str, File], dict[str, str]]:
-    """Return the files of a snapshot by their names in the repository, and what is wrong with the names that are none.
+    """Return the files of a snapshot by their names in the repository, and messages about invalid names.
 
-    A file is there when it, or what it is a link to, is a regular file of the model's own folder. What a link elsewhere leads to is
+    A file is present if it, or its link's target, is a regular file of the model's own folder. The target of a link elsewhere is
     neither looked at nor used.
     """
     files: dict[str, File] = {}
@@ -162,7 +162,7 @@ def commit_of(hf_home: Path, repo: str, revision: str) -> str | None:
 
 
 def _shards(snapshot: Path, files: Mapping[str, File], index: str) -> set[str] | None:
-    """Return the shards that an index of a snapshot names, None where it says none."""
+    """Return the shards that an index of a snapshot names, or None."""
     try:
         with _model(snapshot) as model:
             content = beneath.read(model, files[index].real, MOST_OF_AN_INDEX)
@@ -172,7 +172,7 @@ def _shards(snapshot: Path, files: Mapping[str, File], index: str) -> set[str] |
 
 
 def copies(snapshot: Path, files: Mapping[str, File]) -> set[str]:
-    """Return the weights of a snapshot that are there once more, in a form that no engine reads beside the one that is named.
+    """Return the weights of a snapshot in a second format, which no engine reads next to the named one.
 
     Nothing is a copy before all that the index names is there.
 
@@ -198,13 +198,13 @@ def _missing(
             missing[index] = "is no index that can be read"
             continue
         # The index of a repository of which selected files are wanted names others too.
-        meant = {shard for shard in shards if not only or any(fnmatch.fnmatch(shard, pattern) for pattern in only)}
-        missing |= dict.fromkeys(meant - set(files) - set(missing), "is missing")
+        selected = {shard for shard in shards if not only or any(fnmatch.fnmatch(shard, pattern) for pattern in only)}
+        missing |= dict.fromkeys(selected - set(files) - set(missing), "is missing")
     return dict(sorted(missing.items()))
 
 
 def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Say what the host has of a model at a revision.
+    """Return the state of a model at a revision on the host.
 
     A snapshot of selected files is complete when its folder holds any of them.
 
@@ -245,30 +245,30 @@ def present(hf_home: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         there are some, C(selected), the commits that have the files of a tokenizer but not all weights; and the models whose folder
         cannot be read, with the reason
     """
-    found: dict[str, dict[str, Any]] = {}
+    snapshots: dict[str, dict[str, Any]] = {}
     unreadable: dict[str, str] = {}
     for folder in models_of(hf_home):
         repo = folder[len("models--") :].replace("--", "/", 1)
         try:
             model = _commits(hf_home, repo, folder)
-        except Exception as error:  # whatever lies there: the other models are looked at
+        except Exception as error:  # the other models are still read
             unreadable[repo] = f"{hf_home}/hub/{folder} cannot be read: {error!r}"
             continue
         if model["commits"] or model.get("selected"):
-            found[repo] = model
-    return found, unreadable
+            snapshots[repo] = model
+    return snapshots, unreadable
 
 
 def _commits(hf_home: Path, repo: str, folder: str) -> dict[str, Any]:
     """Return C({commits, refs, selected}) of a model. folder: below hub."""
     commits = entries(hf_home, f"hub/{folder}/snapshots")
-    whole = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
+    complete = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
     top = f"hub/{folder}/refs"
     names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
     refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
-    others = [commit for commit in commits if commit not in whole]
-    selected = [commit for commit in others if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
-    return {"commits": whole, "refs": refs, **({"selected": selected} if selected else {})}
+    incomplete = [commit for commit in commits if commit not in complete]
+    selected = [commit for commit in incomplete if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
+    return {"commits": complete, "refs": refs, **({"selected": selected} if selected else {})}
 
 
 def models_of(hf_home: Path) -> list[str]:
@@ -277,7 +277,7 @@ def models_of(hf_home: Path) -> list[str]:
 
 
 def entries(hf_home: Path, relative: str) -> list[str]:
-    """Return what a folder below HF_HOME holds; nothing where it is none, or a link."""
+    """Return the content of a folder below HF_HOME; empty for a missing folder or a link."""
     try:
         with beneath.folder(hf_home, relative) as at:
             return beneath.names(at)
@@ -299,49 +299,49 @@ class Sums:
         self.path = folder / (repo.replace("/", "--") + ".json")
         self.read_bytes = 0
         self._new = False
-        known = state_file.read(self.path) or {}
-        self._known: dict[str, list[Any]] = {name: value for name, value in known.items() if isinstance(value, list)}
+        recorded = state_file.read(self.path) or {}
+        self._known: dict[str, list[Any]] = {name: value for name, value in recorded.items() if isinstance(value, list)}
 
-    def of(self, handle: IO[bytes], name: str, again: bool = False) -> str:
-        """Return the SHA-256 of a file, as it was read before where the file has not changed since.
+    def digest_of(self, handle: IO[bytes], name: str, renew: bool = False) -> str:
+        """Return the SHA-256 of a file, from the record if the file is unchanged.
 
         :param handle: the file, open
         :param name: that it is noted by
-        :param again: read it all the same
+        :param renew: read it all the same
         :returns: 64 hexadecimal digits
         """
         key = beneath.stat_key(os.fstat(handle.fileno()))
-        known = self._known.get(name)
-        if known and known[:-1] == key and not again:
-            return str(known[-1])
-        found = beneath.sha256_of(handle)
+        recorded = self._known.get(name)
+        if recorded and recorded[:-1] == key and not renew:
+            return str(recorded[-1])
+        digest = beneath.sha256_of(handle)
         self.read_bytes += key[0]
-        self.note(key, name, found)
-        return found
+        self.note(key, name, digest)
+        return digest
 
-    def note(self, key: Sequence[int], name: str, found: str) -> None:
+    def note(self, key: Sequence[int], name: str, digest: str) -> None:
         """Keep the sum of a file.
 
         :param key: what tells whether it changed
         :param name: that it is noted by
-        :param found: its SHA-256
+        :param digest: its SHA-256
         """
-        self._known[name] = [*key, found]
+        self._known[name] = [*key, digest]
         self._new = True
 
     def follow(self, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
-        """Take other stat keys for files whose content is what it was; each with the one before, by path."""
+        """Record new stat keys for files with unchanged content; each with the previous key, by path."""
         for name, (before, after) in marks.items():
-            known = self._known.get(name)
-            if known and known[:-1] == before:
-                self.note(after, name, str(known[-1]))
+            recorded = self._known.get(name)
+            if recorded and recorded[:-1] == before:
+                self.note(after, name, str(recorded[-1]))
 
     def save(self) -> None:
-        """Keep what was read, by one rename; entries of files that are gone are dropped."""
+        """Write the record by one rename, without entries of removed files."""
         if not self._new:
             return
-        kept = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
-        state_file.write(self.path, kept)
+        existing = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
+        state_file.write(self.path, existing)
 
 
 def sha256_of(file: Path) -> str:
@@ -362,64 +362,66 @@ def _chosen(names: Iterable[str], only: Sequence[str]) -> list[str]:
 def describe_files(
     snapshot: Path, sums: Sums, only: Sequence[str] = (), verify: bool = False
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return size, sum and blob of each file of a snapshot but for C(copies) of weights, and what is wrong with them.
+    """Return size, sum and blob of each file of a snapshot except C(copies) of weights, and messages about bad files.
 
     The hub library names the blobs of large files by their sum; those are read only on request. All others are.
 
     :param snapshot: its folder
-    :param sums: what was read before
+    :param sums: recorded sums
     :param only: patterns of the files that are meant; all when empty
     :param verify: read large files too
-    :returns: C({size, sha256, blob}) by file, and what is wrong
+    :returns: C({size, sha256, blob}) by file, and messages
     """
     files: dict[str, dict[str, Any]] = {}
-    there, wrong = listing(snapshot)
-    problems = [f"{name} {why}" for name, why in _missing(snapshot, there, wrong, only).items()]
-    if not there:
+    files_present, wrong = listing(snapshot)
+    problems = [f"{name} {why}" for name, why in _missing(snapshot, files_present, wrong, only).items()]
+    if not files_present:
         return files, problems
-    twice = copies(snapshot, there)
+    twice = copies(snapshot, files_present)
     with _model(snapshot) as model:
-        for name in _chosen(there.keys() - twice, only):
-            file = there[name]
+        for name in _chosen(files_present.keys() - twice, only):
+            file = files_present[name]
             named = file.blob if SHA256.fullmatch(file.blob) else ""
             with beneath.open_file(model, file.real) as handle:
-                found = named if named and not verify else sums.of(handle, _path(snapshot, file), again=verify)
-                wanted = _safetensors_size(handle) if name.endswith(".safetensors") else None
-            if named and found != named:
-                problems.append(f"{name} is damaged: its sha256 is {found}, the hub names it {named}")
-            if wanted is not None and wanted != file.size:
-                problems.append(f"{name} has {file.size} bytes, by its own header it is one of {wanted}")
-            files[name] = {"size": file.size, "sha256": found, "blob": file.blob}
+                digest = named if named and not verify else sums.digest_of(handle, _path(snapshot, file), renew=verify)
+                expected_size = _safetensors_size(handle) if name.endswith(".safetensors") else None
+            if named and digest != named:
+                problems.append(f"{name} is damaged: its sha256 is {digest}, the hub names it {named}")
+            if expected_size is not None and expected_size != file.size:
+                problems.append(f"{name} has {file.size} bytes, by its own header it is one of {expected_size}")
+            files[name] = {"size": file.size, "sha256": digest, "blob": file.blob}
     return files, problems
 
 
-def texts(snapshot: Path, wanted: Callable[[str], bool], most: int, most_all: int) -> tuple[dict[str, str], list[str]]:
+def texts(
+    snapshot: Path, is_wanted: Callable[[str], bool], most: int, most_all: int
+) -> tuple[dict[str, str], list[str]]:
     """Return the texts of small files of a snapshot's own folder, and why others that are wanted are not among them.
 
     :param snapshot: its folder
-    :param wanted: tells by its name whether a file is wanted
+    :param is_wanted: tells by its name whether a file is wanted
     :param most: bytes of one of them
     :param most_all: bytes of all of them
     :returns: texts by name; messages
     """
-    found: dict[str, str] = {}
-    there, wrong = listing(snapshot)
-    messages = [f"{name} {why}" for name, why in wrong.items() if "/" not in name and wanted(name)]
-    if not there:
-        return found, messages
+    texts_by_name: dict[str, str] = {}
+    files_present, wrong = listing(snapshot)
+    messages = [f"{name} {why}" for name, why in wrong.items() if "/" not in name and is_wanted(name)]
+    if not files_present:
+        return texts_by_name, messages
     with _model(snapshot) as model:
-        for name in sorted(name for name in there if "/" not in name and wanted(name)):
-            size = there[name].size
+        for name in sorted(name for name in files_present if "/" not in name and is_wanted(name)):
+            size = files_present[name].size
             if size > most or size > most_all:
                 messages.append(f"{name} has {size} bytes, too many to be read")
                 continue
             try:
-                found[name] = beneath.read(model, there[name].real, most).decode()
+                texts_by_name[name] = beneath.read(model, files_present[name].real, most).decode()
             except (OSError, ValueError) as error:  # no UTF-8 is a ValueError
                 messages.append(f"{name} cannot be read: {error}")
                 continue
             most_all -= size
-    return found, messages
+    return texts_by_name, messages
 
 
 def _path(snapshot: Path, file: File) -> str:
@@ -440,104 +442,104 @@ def _safetensors_size(handle: IO[bytes]) -> int | None:
 
 
 def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, verify: str) -> list[dict[str, str]]:
-    """Compare a snapshot with what its files are to be.
+    """Compare a snapshot with expected files.
 
     :param snapshot: its folder
     :param files: of the lock file, by name
-    :param sums: what was read before
-    :param verify: C(size) looks at sizes alone, C(changed) reads what is new or was touched, C(all) reads
+    :param sums: recorded sums
+    :param verify: C(size) compares sizes alone, C(changed) reads new and touched files, C(all) reads
         everything
     :returns: C([{file, why}]), empty when all is well
     """
     wrong = []
-    there, strange = listing(snapshot)
-    for name, wanted in sorted(files.items()):
-        file = there.get(name)
+    files_present, strange = listing(snapshot)
+    for name, expected in sorted(files.items()):
+        file = files_present.get(name)
         if file is None:
             wrong.append({"file": name, "why": strange.get(name, "is missing")})
-        elif file.size != int(wanted["size"]):
-            wrong.append({"file": name, "why": f"has {file.size} bytes instead of {wanted['size']}"})
+        elif file.size != int(expected["size"]):
+            wrong.append({"file": name, "why": f"has {file.size} bytes instead of {expected['size']}"})
         elif verify != "size":
             with _model(snapshot) as model, beneath.open_file(model, file.real) as handle:
-                found = sums.of(handle, _path(snapshot, file), again=verify == "all")
-            if found != wanted["sha256"]:
+                digest = sums.digest_of(handle, _path(snapshot, file), renew=verify == "all")
+            if digest != expected["sha256"]:
                 wrong.append(
-                    {"file": name, "why": f"has the sha256 {found[:12]} instead of {str(wanted['sha256'])[:12]}"}
+                    {"file": name, "why": f"has the sha256 {digest[:12]} instead of {str(expected['sha256'])[:12]}"}
                 )
     return wrong
 
 
 def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ()) -> list[str]:
-    """Return what lies in a snapshot and is not among the files of its lock entry, but for what nobody reads as a program or weights.
+    """Return files of a snapshot that its lock entry does not list, except files that are neither programs nor weights.
 
     An engine reads what it finds: weights that no index names, a chat template, code of the model. C(copies) it does not read.
 
     :param snapshot: its folder
     :param files: of the lock entry, by name
-    :param only: patterns of the files that the entry is about; what they do not name may belong to another
+    :param only: patterns of the entry's files; other files may belong to another
         service
     :returns: names below the snapshot
     """
-    there, strange = listing(snapshot)
-    twice = copies(snapshot, there)
+    files_present, strange = listing(snapshot)
+    twice = copies(snapshot, files_present)
     return [
         name
-        for name in _chosen([*there, *strange], only)
+        for name in _chosen([*files_present, *strange], only)
         if name not in files
         and name not in twice
-        and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), each) for each in PAPERS)
+        and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), pattern) for pattern in PAPERS)
     ]
 
 
 def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Compare a snapshot with what it says of itself, where no lock file says what it is to be; returns as C(check) does.
+    """Check a snapshot without a lock entry against its own index and blobs; return as C(check) does.
 
     A safetensors file is as long as its header says.
 
     :param snapshot: its folder
-    :param sums: what was read before
+    :param sums: recorded sums
     :param verify: see C(check); with C(all), large files are read, which the hub library names by their sum
     :param only: patterns of the files that are meant; all when empty
     :returns: C([{file, why}]), empty when all is well
     """
-    there, strange = listing(snapshot)
+    files_present, strange = listing(snapshot)
     wrong = [{"file": name, "why": strange[name]} for name in _chosen(strange, only) if strange[name] != "is missing"]
-    if not there:
+    if not files_present:
         return wrong
     with _model(snapshot) as model:
-        for name in _chosen(there, only):
-            file = there[name]
+        for name in _chosen(files_present, only):
+            file = files_present[name]
             with beneath.open_file(model, file.real) as handle:
-                wanted = _safetensors_size(handle) if name.endswith(".safetensors") else None
-                if wanted is not None and wanted != file.size:
-                    why = f"has {file.size} bytes instead of the {wanted} of its own header"
+                expected_size = _safetensors_size(handle) if name.endswith(".safetensors") else None
+                if expected_size is not None and expected_size != file.size:
+                    why = f"has {file.size} bytes instead of the {expected_size} of its own header"
                     wrong.append({"file": name, "why": why})
                     continue
                 handle.seek(0)
                 if (
                     verify == "all"
                     and SHA256.fullmatch(file.blob)
-                    and (found := sums.of(handle, _path(snapshot, file), again=True)) != file.blob
+                    and (digest := sums.digest_of(handle, _path(snapshot, file), renew=True)) != file.blob
                 ):
-                    why = f"has the sha256 {found[:12]} instead of {file.blob[:12]}, its name at the hub"
+                    why = f"has the sha256 {digest[:12]} instead of {file.blob[:12]}, its name at the hub"
                     wrong.append({"file": name, "why": why})
     return wrong
 
 
-def faults(found: Mapping[str, Any], wanted: Mapping[str, Any], sums: Sums, verify: str) -> list[dict[str, str]]:
-    """Compare a snapshot with the lock file's C(files) of it, or with itself where there are none.
+def faults(present: Mapping[str, Any], expected: Mapping[str, Any], sums: Sums, verify: str) -> list[dict[str, str]]:
+    """Compare a snapshot with the lock file's C(files), or check it by itself without them.
 
-    :param found: of C(look)
-    :param wanted: C({files, only}) of the model that is asked for
-    :param sums: what was read before
+    :param present: of C(look)
+    :param expected: C({files, only}) of the model that is asked for
+    :param sums: recorded sums
     :param verify: see C(check)
     :returns: C([{file, why}]), empty when all is well
     """
-    if not found["path"]:
+    if not present["path"]:
         return []
-    if wanted.get("files"):
-        return check(Path(found["path"]), wanted["files"], sums, verify)
-    return check_own(Path(found["path"]), sums, verify, wanted.get("only") or [])
+    if expected.get("files"):
+        return check(Path(present["path"]), expected["files"], sums, verify)
+    return check_own(Path(present["path"]), sums, verify, expected.get("only") or [])
 
 
 def repair_stamp(sums_dir: Path, repo: str) -> Path:
@@ -568,8 +570,8 @@ def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:
 
 def fetched_bytes(hf_home: Path, repo: str) -> int:
     """Return how many bytes of a model are on the disk, unfinished files included."""
-    found = _walk(hf_home, f"hub/{repo_folder(hf_home, repo).name}/blobs")
-    return sum(info.st_size for _path, info in found if stat.S_ISREG(info.st_mode))
+    blobs = _walk(hf_home, f"hub/{repo_folder(hf_home, repo).name}/blobs")
+    return sum(info.st_size for _path, info in blobs if stat.S_ISREG(info.st_mode))
 
 
 def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any], token_path: str | None) -> list[str]:
@@ -578,7 +580,7 @@ def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any]
     :param container: name for it
     :param image: that has the hub library
     :param hf_home: of the host
-    :param request: what the program inside is told: repository, revision, patterns, and C(keep), the files that a lock names
+    :param request: input of the program: repository, revision, patterns, and C(keep), the files that a lock names
     :param token_path: file of the host with the token, None without one
     :returns: the command
     """
@@ -629,8 +631,8 @@ def announced(log: str) -> dict[str, Any]:
 
 
 HUB = "https://huggingface.co"
-"""Where licences are accepted, whichever mirror weights come from."""
-# What the hub library prints -> what to do about it; the first that matches counts.
+"""Where licences are accepted, for every mirror of weights."""
+# Messages of the hub library -> the fix; the first match counts.
 REASONS = (
     # A hub says 401 of a model that does not exist too, to who has no token.
     (
@@ -645,10 +647,10 @@ REASONS = (
 )
 
 
-def explain(what: str, hf_home: str, log: str, token: bool = False) -> str:
-    """Say why a download failed and what to do, from the hub library's own words.
+def explain(noun: str, hf_home: str, log: str, token: bool = False) -> str:
+    """Return why a download failed, with the fix, from the hub library's messages.
 
-    :param what: REPO@REVISION
+    :param noun: REPO@REVISION
     :param hf_home: of the host
     :param log: what the library printed
     :param token: whether the download had one
@@ -661,18 +663,18 @@ def explain(what: str, hf_home: str, log: str, token: bool = False) -> str:
         if token
         else "and name a file with a token of the same account in spark_hf_token_file."
     )
-    page = f"{HUB}/{what.partition('@')[0]}"
+    page = f"{HUB}/{noun.partition('@')[0]}"
     fix = (hint or "Run the play again: it goes on where it stopped.").format(
         hf_home=hf_home, page=page, account=account
     )
-    return f"fetching {what} failed: {last[0]}. {fix}"
+    return f"fetching {noun} failed: {last[0]}. {fix}"
 
 
 def progress(done: int, total: int | None, seconds: float, before: int = 0) -> str:
     """Write progress for a person: bytes in GB as download pages count them, rate and time left.
 
     :param done: bytes by now
-    :param total: bytes of all, None where it is not known
+    :param total: bytes of all, None if unknown
     :param seconds: since the beginning
     :param before: bytes that were there at the beginning
     :returns: a short line
@@ -682,6 +684,6 @@ def progress(done: int, total: int | None, seconds: float, before: int = 0) -> s
     if rate > 0:
         text += f", {rate / 1e6:.0f} MB/s"
         if total and total > done:
-            left = int((total - done) / rate)
-            text += f", {left // 60} min {left % 60:02d} s left"
+            remaining = int((total - done) / rate)
+            text += f", {remaining // 60} min {remaining % 60:02d} s left"
     return text

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 RUN_DIR = "/run/dgxspark/spread"
-"""Of the memory: what a cut-off leaves there is gone with the next boot, at the latest."""
+"""In memory: after an interruption the next boot removes it, at the latest."""
 SERVER_UNIT = "dgxspark-spread"
 WORKER_UNIT = "dgxspark-spread-worker"
 CIPHERS = "aes128-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
 
 
 def serve_script(folder: str = RUN_DIR, python: str = "python3") -> str:
-    """Return what a peer's key runs, whatever it asks for: rsync that reads the hub folder, the same over a fabric, or an image of the list.
+    """Return the command of a peer's key, for any request: rsync that reads the hub folder, the same over a fabric, or an image of the list.
 
     :param folder: where keys, programs, the settings of rsync, and the lists lie
     :param python: the interpreter of C(image_layers.py) and C(file_stream.py)

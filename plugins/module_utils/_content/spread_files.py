@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of a model in the hub's layout and what tells images apart, for the host: what is whole, what was verified.
+"""Files of a model in the hub's layout and the identity of images, on the host: complete snapshots and verified files.
 
-Standard library and C(beneath.py): hosts run byte copies of both beside the worker of the role spread.
+Standard library and C(beneath.py): hosts run byte copies of both with the worker of the role spread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS = Path("/var/lib/dgxspark/spread")
 SUMS = Path("/var/lib/dgxspark/models")
 """Where the role models keeps what it knows of files, and the mark that engines are started anew by."""
 STAGING = ".spread"
-"""Below HF_HOME, so that what has come is renamed and not copied."""
+"""Below HF_HOME, so that received files are renamed and not copied."""
 CHUNK = 4 * 1024 * 1024
 HEX = re.compile(r"[0-9a-f]+")
 
@@ -42,7 +42,7 @@ class Wrong(Failed):
 
 
 def named_digest(store: str) -> str | None:
-    """Return the digest that the hub gave a blob as its name, or None where the name is none.
+    """Return the digest in the name of a blob, or None for another name.
 
     Large files are named by their SHA-256, small ones by Git's id of a blob.
     """
@@ -82,7 +82,7 @@ def record_path(repo_folder: str) -> Path:
 
 
 def read_record(repo_folder: str) -> dict[str, Any]:
-    """Return what was verified: C({store: {mark, sha256}})."""
+    """Return the verified files: C({store: {mark, sha256}})."""
     try:
         content = parse_json(record_path(repo_folder).read_text(encoding="utf-8"), str(record_path(repo_folder)))
     except (OSError, ValueError):
@@ -91,19 +91,19 @@ def read_record(repo_folder: str) -> dict[str, Any]:
 
 
 def follow(repo_folder: str, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
-    """Take other marks for files whose content is what it was; each with the one before, by the name of the store."""
+    """Record new marks for files with unchanged content; each with the previous mark, by the name of the store."""
     record = read_record(repo_folder)
-    known = {
+    digests = {
         store: after for store, (before, after) in marks.items() if (record.get(store) or {}).get("mark") == before
     }
-    for store, after in known.items():
+    for store, after in digests.items():
         record[store] = {**record[store], "mark": after}
-    if known:
+    if digests:
         write_record(repo_folder, record)
 
 
 def write_record(repo_folder: str, record: Mapping[str, Any]) -> None:
-    """Keep what was verified, by one rename."""
+    """Write the record of verified files, by one rename."""
     path = record_path(repo_folder)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     beneath.write(path.parent, path.name, (json.dumps(record, sort_keys=True) + "\n").encode())
@@ -118,12 +118,12 @@ def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str]
     :param only: patterns of the files that are meant; all when empty
     :returns: C([{path, store, link, size, sha256, known}]). path: below the snapshot. store: where its bytes are,
         below the hub folder. link: the text of its link, empty for a plain file. size: bytes; None where a link
-        leads nowhere, or out of the model's folder: what is there is nobody's to send. sha256: as verified when
+        leads nowhere, or out of the model's folder: such files are never sent. sha256: as verified when
         the file was last whole, else None. known: C(yes) when the file has not changed since, C(changed) when it
         has, C(no) when it was never verified
     """
     record = read_record(repo_folder)
-    found = []
+    rows = []
     top = f"snapshots/{commit}"
     with beneath.folder(hub, repo_folder) as model:
         for path, _info in beneath.walk(model, top):
@@ -146,12 +146,12 @@ def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str]
                 if verified:
                     entry["known"] = "yes" if verified.get("mark") == beneath.stat_key(now) else "changed"
                     entry["sha256"] = verified.get("sha256")
-            found.append(entry)
-    return sorted(found, key=lambda entry: str(entry["path"]))
+            rows.append(entry)
+    return sorted(rows, key=lambda entry: str(entry["path"]))
 
 
 def safe(relative: str) -> str:
-    """Return a path that stays below its folder; what another host says is not taken on trust."""
+    """Return a path that stays below its folder; names from other hosts are untrusted."""
     parts = relative.split("/")
     if not relative or relative.startswith("/") or ".." in parts or "\0" in relative or "\n" in relative:
         raise Failed(f"the source names a file {relative!r}, which is outside of the model's folder; nothing was taken")
@@ -169,37 +169,37 @@ def safe_link(path: str, link: str) -> str:
 def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> None:
     """Take a file that is not whole out of use; the start of a truncated one need not come a second time.
 
-    Engines that have loaded it go on with what they have: the mark is what they are started anew by.
+    Engines with it loaded continue; the mark causes their restart.
 
     :param home: HF_HOME of the host
     :param store: the file, below the hub folder
-    :param size: bytes that it has to have, None where that is not known
+    :param size: expected bytes, None if unknown
     :param repo_folder: of the model
     """
     file_times.mark(SUMS / f"{repo_folder[len('models--') :]}.repaired")
-    there = beneath.size(home, f"hub/{store}")
-    if size is not None and there is not None and there < size:
+    present_size = beneath.size(home, f"hub/{store}")
+    if size is not None and present_size is not None and present_size < size:
         with beneath.own_folder(home, STAGING) as staging:
             beneath.move(home, f"hub/{store}", staging, store)
     else:
         beneath.remove(home, f"hub/{store}")
 
 
-def same_image(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
-    """Tell whether an image is the one that was asked for.
+def same_image(expected: Mapping[str, Any], present: Mapping[str, Any] | None) -> bool:
+    """Return whether an image is the requested one.
 
-    Engines with another image store give other ids to the same image; what it is made of has the same digests in all.
+    Engines with another image store give other ids to the same image; its layers have the same digests in all.
     """
-    if not found:
+    if not present:
         return False
-    return bool(wanted["id"] == found["id"] or (wanted["layers"] and wanted["content"] == found["content"]))
+    return bool(expected["id"] == present["id"] or (expected["layers"] and expected["content"] == present["content"]))
 
 
 def describe(item: Mapping[str, Any]) -> dict[str, Any]:
     """Reduce an entry of C(docker image inspect) to what tells images apart."""
     layers = list((item.get("RootFS") or {}).get("Layers") or [])
     config = item.get("Config") or {}
-    said = {key: config.get(key) for key in ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "Labels")}
-    body = {"layers": layers, "config": said, "architecture": item.get("Architecture"), "os": item.get("Os")}
+    settings = {key: config.get(key) for key in ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "Labels")}
+    body = {"layers": layers, "config": settings, "architecture": item.get("Architecture"), "os": item.get("Os")}
     content = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return {"id": item.get("Id"), "layers": len(layers), "content": content, "size": int(item.get("Size") or 0)}

@@ -18,7 +18,7 @@ ACCEPT = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-"""An index first: its digest is the one that Docker knows an image of several platforms by."""
+"""An index first: Docker knows an image of several platforms by the digest of its index."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -26,12 +26,12 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 def registry_of(ref: str) -> tuple[str, str, str]:
     """Split a reference into registry, repository there and tag, as Docker reads it."""
     name, _at, _digest = ref.partition("@")
-    first, slash, rest = name.partition("/")
+    first, slash, remainder = name.partition("/")
     if not slash or not ("." in first or ":" in first or first == "localhost"):
-        first, rest = DOCKER_HUB, name if slash else f"library/{name}"
+        first, remainder = DOCKER_HUB, name if slash else f"library/{name}"
     elif first in ("docker.io", "index.docker.io"):
-        first, rest = DOCKER_HUB, rest if "/" in rest else f"library/{rest}"
-    path, _slash, leaf = rest.rpartition("/")
+        first, remainder = DOCKER_HUB, remainder if "/" in remainder else f"library/{remainder}"
+    path, _slash, leaf = remainder.rpartition("/")
     leaf, _colon, tag = leaf.partition(":")
     return first, f"{path}/{leaf}".lstrip("/"), tag or "latest"
 
@@ -45,9 +45,9 @@ def manifest_url(ref: str) -> str:
 
 
 def token_url(challenge: str, ref: str) -> str | None:
-    """Return where a registry gives out the token that it asks for, from its C(WWW-Authenticate); None where it wants a password."""
-    kind, _space, rest = challenge.partition(" ")
-    words = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+    """Return the address of a registry's tokens, from its C(WWW-Authenticate); None if it asks for a password."""
+    kind, _space, parameters = challenge.partition(" ")
+    words = dict(re.findall(r'(\w+)="([^"]*)"', parameters))
     if kind.lower() != "bearer" or not words.get("realm", "").startswith("https://"):
         return None
     scope = words.get("scope") or f"repository:{registry_of(ref)[1]}:pull"
@@ -66,5 +66,5 @@ def commit_in(headers: Mapping[str, str]) -> str | None:
 
 
 def _named(headers: Mapping[str, str], name: str, shape: re.Pattern[str]) -> str | None:
-    found = next((str(value).strip() for key, value in headers.items() if str(key).lower() == name), "")
-    return found if shape.fullmatch(found) else None
+    text = next((str(value).strip() for key, value in headers.items() if str(key).lower() == name), "")
+    return text if shape.fullmatch(text) else None

@@ -46,7 +46,7 @@ def needed_by(config: Mapping[str, Any] | None, env: Mapping[str, Any]) -> Vocab
 
     :param config: config.json of its model
     :param env: its variables; an owner's folder of vocabularies wins
-    :returns: None where it needs none
+    :returns: None without a vocabulary
     """
     listed = (config or {}).get("architectures")
     for name in listed if isinstance(listed, list) else []:

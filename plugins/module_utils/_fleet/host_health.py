@@ -22,7 +22,7 @@ from .._common.sizes import GIB
 from .._host import docker_facts, host_update, machine, nvidia_smi
 from .._host.host_view import HostView, Request
 from .._proof import explain, receipts
-from .._runtime import endpoint, start_stages, state_file
+from .._runtime import engine_client, start_stages, state_file
 from .._runtime.command import answered, noted, says_missing
 from . import doctor_signs
 
@@ -152,11 +152,11 @@ def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
         "messages": [{"role": "user", "content": doctor_signs.QUESTION}],
     }
     try:
-        client = endpoint.Client(probe["url"], endpoint.read_api_key(probe.get("api_key_file")))
+        client = engine_client.Client(probe["url"], engine_client.read_api_key(probe.get("api_key_file")))
         answer = client.request_json("POST", "/v1/chat/completions", body, timeout)
         message = answer["choices"][0]["message"]
         parts = [message.get(key) for key in ("reasoning_content", "reasoning", "content")]
-    except endpoint.Problem as problem:
+    except engine_client.Problem as problem:
         return {"text": "", "error": problem.message[:200]}
     except (LookupError, TypeError, AttributeError):
         return {"text": "", "error": "the answer has no message"}

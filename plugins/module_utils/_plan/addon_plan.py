@@ -13,7 +13,7 @@ from .._addons import addons
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
 from .._common.findings import Finding
-from . import client_tools, on_demand
+from . import client_tools, lock_findings, on_demand
 from . import lock as lock_file
 from .planned import Backend, PlannedHost, PlannedService
 from .service import Host, Sources
@@ -49,7 +49,7 @@ def plan_add_ons(
         host = hosts[name]
         if sources.pin:
             bundled = str(host.settings["spark_bundle_dir"]) if name in sparks else ""
-            findings[name] += lock_file.addon_findings(
+            findings[name] += lock_findings.addon_findings(
                 sources.lock, name, images, host.images, sources.upstream, bundled
             )
         asked = sorted({*images.values(), *lock_file.candidates(sources.lock, images.values(), host.machine)})

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parse downloads beside a launch: the repository of the hub behind each folder."""
+"""Parse downloads of a launch: the repository of the hub behind each folder."""
 
 from __future__ import annotations
 
@@ -127,3 +127,12 @@ def _of_program(text: str) -> Download | None:
     if not named.get("local_dir") or not _REPO.fullmatch(repo) or named.get("repo_type", "model") != "model":
         return None
     return Download(repo, named["local_dir"], named.get("revision", ""))
+
+
+_SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
+
+
+def hub_snapshot(path: str) -> tuple[str, str]:
+    """Return the repository and the commit of a folder in the hub's cache; empty texts for any other."""
+    match = _SNAPSHOT.fullmatch(path)
+    return (f"{match.group(1)}/{match.group(2)}", match.group(3)) if match else ("", "")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a launch says, by docker's options, whatever form it was found in."""
+"""A launch in docker's options, read from any form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Draft:
 
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
     it, if there is one. scripts: those that lie beside the launch, by their path
-    relative to it. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    relative to it. text: the original. nodes: its stated number of Sparks, 0 if it states none.
     typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
     downloads: models that the launch fetches into folders. dropped: paths of the container whose volumes are not carried over.
     """
@@ -73,8 +73,8 @@ class Draft:
                 word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
             ]
             with contextlib.suppress(ValueError):
-                commands = [each for word in texts for each in shell_script.read_script(word)]
-                return any([self.note_download(each.words, each.stdin, mounts) for each in commands])
+                commands = [command for word in texts for command in shell_script.read_script(word)]
+                return any([self.note_download(command.words, command.stdin, mounts) for command in commands])
             return False
         self.downloads.append(download)
         for source, target in mounts:
@@ -83,12 +83,12 @@ class Draft:
                 self.downloads.append(replace(download, folder=source + inner))
         return True
 
-    def env(self, given: Any) -> None:
+    def env(self, assignments: Any) -> None:
         """Add variables, from a mapping or a list of C(NAME=value)."""
-        if isinstance(given, Mapping):
-            items = [str(name) if value is None else f"{name}={text_of(value)}" for name, value in given.items()]
+        if isinstance(assignments, Mapping):
+            items = [str(name) if value is None else f"{name}={text_of(value)}" for name, value in assignments.items()]
         else:
-            items = [str(item) for item in given or []]
+            items = [str(item) for item in assignments or []]
         self.run.options += [("--env", item) for item in items]
 
 
@@ -102,3 +102,12 @@ def words_of(value: Any) -> list[str]:
     if isinstance(value, str):
         return shell.read_words(value)
     return [text_of(item) for item in value or []]
+
+
+def texts_of(value: Any) -> list[str]:
+    """Return all texts inside a value."""
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in texts_of(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in texts_of(item)]
+    return [value] if isinstance(value, str) else []

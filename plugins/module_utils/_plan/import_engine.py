@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._common import shell_script
+from . import service_keys
 from .import_draft import OWN_IMAGE
 
 SYSTEMD = "systemd supervises the engines here"
 _PRIORITY = "units here set no priority; systemd's Nice= in a drop-in does"
 PYTHON = "the image's own Python runs the engine"
 _USER = "engines run as the image's user here"
-# What people put in front of vllm serve, and why it is not carried over; "" where there is nothing to say.
+# Programs in front of vllm serve, and why they are not carried over; "" for no message.
 PREFIXES = {
     **dict.fromkeys(("exec", "command", "builtin", "tini", "dumb-init", "--", "nvidia_entrypoint.sh", "time"), ""),
     **dict.fromkeys(("env", "taskset", "sudo"), ""),
@@ -72,7 +73,7 @@ _MENTION = (
     *("logger", "history", "alias", "systemctl", "journalctl", "git", "docker-compose"),
 )
 SHELLS = ("bash", "sh", "dash", "zsh", "ash")
-# What a script does beside the launch that needs no word: it changes nothing that a role or a unit has to.
+# Harmless commands of a script: they change nothing that a role or a unit has to do.
 _QUIET = {
     *(":", "true", "false", "[", "[[", "test", "set", "shopt", "trap", "exit", "return", "echo", "printf", "shift"),
     *("wait", "kill", "sleep", "read", "break", "continue", "cd", "pwd", "pushd", "popd", "unset", "mkdir", "date"),
@@ -102,8 +103,8 @@ _INSTALL = re.compile(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ")
 class Engine:
     """C(vllm serve) as a command has it.
 
-    words: what it is given. env: variables set in front of it. unset: variables taken away. cpus: that it is bound to.
-    left_out: programs in front of it, with the reason. beside: commands of the same script.
+    words: arguments of the engine. env: variables set in front of it. unset: removed variables. cpus: its CPU list.
+    left_out: programs in front of it, with the reason. beside: the other commands of the script.
     """
 
     words: list[str] = field(default_factory=list)
@@ -128,21 +129,21 @@ def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tup
     for name, option in _OPTIONS.items():
         if env.get(name):
             words += [option, str(env[name])]
-    drafter, own = env.get(_DRAFTER), {}
+    drafter, options = env.get(_DRAFTER), {}
     tokens = str(env.get(_TOKENS) or "")
     if drafter:
         spec = {"method": "dflash", "model": drafter, "num_speculative_tokens": int(tokens) if tokens.isdigit() else 15}
         words += ["--speculative-config", json.dumps(spec), *_DFLASH_OPTIONS]
-        own = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
-    return Engine(words=words, env=own), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
+        options = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
+    return Engine(words=words, env=options), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
 
 
-def find(words: Sequence[str], known: Mapping[str, str] | None = None) -> Engine | None:
+def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> Engine | None:
     """Find C(vllm serve) in a command, through the programs and shells that people wrap it in.
 
     :param words: of the command
-    :param known: variables of the container
-    :returns: None where there is none
+    :param variables: variables of the container
+    :returns: None without an engine
     """
     position, behind = _place(words)
     if position is not None:
@@ -152,31 +153,36 @@ def find(words: Sequence[str], known: Mapping[str, str] | None = None) -> Engine
         engine = Engine(words=list(words[behind:]))
         _read_prefix(words[:position], engine)
         return engine
+    return None if words and words[0].rpartition("/")[2] in _MENTION else _find_in_shell(words, variables)
+
+
+def _find_in_shell(words: Sequence[str], variables: Mapping[str, str] | None) -> Engine | None:
+    """Find the engine in a script that a shell, or a terminal multiplexer, gets as an argument."""
     place = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in (*SHELLS, "tmux", "screen")), None)
-    if place is None or words[0].rpartition("/")[2] in _MENTION:
+    if place is None:
         return None
     script = next((word for word in reversed(words[place + 1 :]) if "vllm" in word and not word.endswith(".sh")), None)
     if script is None:
         return None
-    found = _in_script(script, dict(known or {}), words[place].rpartition("/")[2])
-    if found is not None:
-        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], found)
-    return found
+    nested = _in_script(script, dict(variables or {}), words[place].rpartition("/")[2])
+    if nested is not None:
+        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], nested)
+    return nested
 
 
 def _place(words: Sequence[str]) -> tuple[int | None, int]:
     """Return where the program of the engine stands, and where its options begin."""
     for index, word in enumerate(words):
-        name, rest = word.rpartition("/")[2], list(words[index + 1 : index + 4])
-        if name == "vllm" and rest[:1] == ["serve"]:
+        name, following = word.rpartition("/")[2], list(words[index + 1 : index + 4])
+        if name == "vllm" and following[:1] == ["serve"]:
             return index, index + 2
         if re.fullmatch(r"python[\d.]*", name):
-            flags = [flag for flag in rest if flag in ("-u", "-O", "-I")]
-            rest = list(words[index + 1 + len(flags) : index + 4 + len(flags)])
+            flags = [flag for flag in following if flag in ("-u", "-O", "-I")]
+            following = list(words[index + 1 + len(flags) : index + 4 + len(flags)])
             behind = index + 3 + len(flags)
-            if rest[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
+            if following[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
                 return index, behind
-            if rest == ["-m", "vllm.entrypoints.cli.main", "serve"]:
+            if following == ["-m", "vllm.entrypoints.cli.main", "serve"]:
                 return index, behind + 1
     return None, 0
 
@@ -192,43 +198,48 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
         else:
             groups[-1].append(word)
     for group in groups:
-        name = group[0].rpartition("/")[2]
-        for index, word in enumerate(group):
-            given = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
-            if given and (name in ("env", "sudo") or not index):
-                engine.env.setdefault(given.group(1), given.group(2))
-            elif word == "-u" and name == "env":
-                engine.unset += group[index + 1 : index + 2]
-        if name == "taskset":
-            engine.cpus = _cpus(group) or engine.cpus
-        reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
-        if reason:
-            engine.left_out.append((brief(group) if name not in ("tmux", "screen") else name, reason))
+        _read_program(group, engine)
+
+
+def _read_program(group: Sequence[str], engine: Engine) -> None:
+    """Read one program in front of the engine, with its words."""
+    name = group[0].rpartition("/")[2]
+    for index, word in enumerate(group):
+        assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+        if assignment and (name in ("env", "sudo") or not index):
+            engine.env.setdefault(assignment.group(1), assignment.group(2))
+        elif word == "-u" and name == "env":
+            engine.unset += group[index + 1 : index + 2]
+    if name == "taskset":
+        engine.cpus = _cpus(group) or engine.cpus
+    reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
+    if reason:
+        engine.left_out.append((brief(group) if name not in ("tmux", "screen") else name, reason))
 
 
 def _cpus(words: Sequence[str]) -> str:
     """Return the CPUs that C(taskset) binds to, as docker's C(--cpuset-cpus) has them."""
-    found = next((word for word in words[1:] if re.fullmatch(r"(?:-c)?\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*", word)), "")
+    cpu_list = next((word for word in words[1:] if re.fullmatch(r"(?:-c)?\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*", word)), "")
     if any(word.startswith(("-c", "--cpu")) or word in ("-ac", "-ca") for word in words[1:]):
-        return found.removeprefix("-c")
+        return cpu_list.removeprefix("-c")
     mask = next((word for word in words[1:] if re.fullmatch(r"(?:0x)?[0-9a-fA-F]+", word)), "")
     bits = int(mask, 16) if mask else 0
     return ",".join(str(bit) for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
-def _in_script(text: str, known: dict[str, str], program: str) -> Engine | None:
+def _in_script(text: str, variables: dict[str, str], program: str) -> Engine | None:
     """Find the engine in a script that a shell is given."""
     engine: Engine | None = None
     beside: list[list[str]] = []
     unset: list[str] = []
-    for command in shell_script.read_script(text, known):
-        found = find(command.words, known)
-        if found is None:
+    for command in shell_script.read_script(text, variables):
+        result = find(command.words, variables)
+        if result is None:
             beside.append(command.words)
             unset += command.words[1:] if command.words[0] == "unset" else []
         elif engine is None:
-            engine = found
-            engine.env = {**command.variables, **found.env}
+            engine = result
+            engine.env = {**command.variables, **result.env}
     if engine is not None:
         engine.beside = [*beside, *engine.beside]
         engine.unset += unset
@@ -237,10 +248,10 @@ def _in_script(text: str, known: dict[str, str], program: str) -> Engine | None:
 
 
 def role(words: Sequence[str]) -> str:
-    """Tell what a container does by its command.
+    """Return the purpose of a container by its command.
 
     :param words: the entrypoint and the command
-    :returns: engine, rank (one that another leads), ray (it joins hosts), idle (it waits for somebody to type) or other
+    :returns: engine, rank (led by another one), ray (it joins hosts), idle (it waits for somebody to type) or other
     """
     engine = find(words)
     text = " ".join(words)
@@ -255,7 +266,7 @@ def role(words: Sequence[str]) -> str:
     return "rank" if is_rank(engine.words) else "engine"
 
 
-# Programs of images that people run to look around, to test a GPU, or beside an engine.
+# Programs of images for inspection, for tests of a GPU, or for use besides an engine.
 _PROGRAMS = frozenset(
     [
         "vllm",
@@ -305,8 +316,8 @@ _START = re.compile(r"(?:.*/)?(?:docker-)?(?:entry ?point|start|startup|run|laun
 def program(words: Sequence[str]) -> str:
     """Return the program that a command without C(vllm serve) runs, empty where its first word can be a model.
 
-    :param words: what a container is given
-    :returns: the program as it is named in messages
+    :param words: command of a container
+    :returns: name of the program, for messages
     """
     if not words or words[0].startswith("-"):
         return ""
@@ -320,7 +331,7 @@ def program(words: Sequence[str]) -> str:
 
 
 def is_rank(words: Sequence[str]) -> bool:
-    """Whether options of C(vllm serve) are those of a rank that another leads."""
+    """Return whether options of C(vllm serve) belong to a rank that another one leads."""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == "--headless" and value != "false":
@@ -332,13 +343,13 @@ def is_rank(words: Sequence[str]) -> bool:
 
 
 def quiet(words: Sequence[str]) -> bool:
-    """Whether a command beside a launch needs no word."""
+    """Return whether a command of a launch needs no message."""
     name = words[0].rpartition("/")[2] if words else ""
     if name == "sudo":
         return quiet(words[1:])
     if name in ("docker", "podman"):
-        rest = words[2:] if words[1:2] == ["container"] else words[1:]
-        return bool(rest) and rest[0] in _QUIET_DOCKER
+        arguments = words[2:] if words[1:2] == ["container"] else words[1:]
+        return bool(arguments) and arguments[0] in _QUIET_DOCKER
     if name == "rm" or (len(words) == 1 and name.endswith(":")):  # a target of a Makefile
         return True
     if name == "python3":
@@ -347,7 +358,7 @@ def quiet(words: Sequence[str]) -> bool:
 
 
 def brief(words: Sequence[str]) -> str:
-    """Name a command that is left out; one that may hold a secret by its first words only."""
+    """Return a short form of a left-out command, without words that may be a secret."""
     text = " ".join(words)
     if re.search(r"(?i)token|key|secret|passw|bearer|login", text):
         return f"{' '.join(words[:2])} ..."
@@ -359,3 +370,27 @@ def starts(word: str) -> bool:
     return bool(re.search(r"\b(?:docker|podman|nerdctl)\b[^\n]*?\brun\b|\bvllm\s+serve\b", word)) and bool(
         re.search(r"\s", word)
     )
+
+
+# Options of pip install that do not change which packages are installed.
+QUIET_PIP = (
+    "-q",
+    "--quiet",
+    "-U",
+    "--upgrade",
+    "--no-cache-dir",
+    "--root-user-action=ignore",
+    "--system",
+    "--no-input",
+)
+
+
+def pip_packages(words: Sequence[str]) -> list[str]:
+    """Return the packages of a C(pip install), empty if it has other arguments than packages by name."""
+    text = " ".join(words)
+    match = re.match(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ", text)
+    if not match:
+        return []
+    arguments = text[match.end() :].split()
+    packages = [word for word in arguments if word not in QUIET_PIP]
+    return packages if all(service_keys.REQUIREMENT.fullmatch(word) for word in packages) else []

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from .import_engine import PREFIXES, SHELLS
 
 DEEPEST = 4
-"""Scripts call scripts to this depth; deeper calls stay as they are."""
+"""Depth of nested scripts; deeper calls stay unchanged."""
 _SHELL = rf"(?:(?:\S*/)?(?:{'|'.join(SHELLS)})\s+(?:-[a-z]+\s+)*|source\s+|\.\s+)?"
 
 
@@ -35,7 +35,7 @@ def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str
 
 
 def mounted_scripts(mounts: Sequence[tuple[str, str]], beside: Mapping[str, str]) -> dict[str, str]:
-    """Return the scripts beside a launch by their path in the container.
+    """Return the scripts of a launch by their path in the container.
 
     :param mounts: source and target of each volume
     :param beside: text of each script by its path relative to the launch

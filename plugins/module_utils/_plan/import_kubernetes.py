@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Manifests of Kubernetes, read into one C(Draft): the container that runs vLLM, in whatever workload its pod stands."""
+"""Manifests of Kubernetes, read into one C(Draft): the container that runs vLLM, in any kind of workload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
 from .import_inline import inline_scripts, script_path
 
-# A name in brackets; two dollars keep it as it is.
+# A name in brackets; two dollars escape it.
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _SIZE = re.compile(r"(\d+)([KMGT])i?")
@@ -64,7 +64,7 @@ class _Container:
 
     @property
     def names(self) -> set[str]:
-        """The names by which C(select) may ask for it."""
+        """The names that C(select) accepts."""
         workload = _name(self.workload)
         kind = str(self.workload.get("kind"))
         return {self.name, workload, f"{workload}/{self.name}", f"{kind}/{workload}", f"{kind.lower()}/{workload}"}
@@ -94,10 +94,10 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
             maps[_name(item)] = item["data"]
     containers: list[_Container] = []
     for item in items:
-        own = list(_containers(item, item, (), maps))
-        containers += own
+        item_containers = list(_containers(item, item, (), maps))
+        containers += item_containers
         kind = str(item.get("kind"))
-        if not own and kind not in _SILENT_KINDS:
+        if not item_containers and kind not in _SILENT_KINDS:
             draft.leave(f"{kind} {_name(item)}", _KIND_REASONS.get(kind, "is no part of the engine"))
     chosen = _chosen(containers, options["select"])
     for container in containers:
@@ -112,20 +112,23 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
 
 
 def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
-    """Return the container that runs the engine: of the workload or by the name that C(select) asks for."""
-    asked = [each for each in containers if select is None or select in each.names]
-    serving = [each for each in asked if _role(each) in ("engine", "rank")]
-    leading = [each for each in serving if _role(each) == "engine" and not _of_workers(each)]
-    waiting = [each for each in asked if _unread(each)] if select is None else asked
-    found = leading or serving or waiting
-    if select is not None and not found:
-        raise Unreadable(
-            f"there is no {select!r} among the containers: {', '.join(each.text for each in containers) or 'none'}"
-        )
-    container: _Container = import_scripts.one([(each.text, each) for each in found], None, "containers that run vLLM")[
-        1
-    ]
-    return container
+    """Return the container that runs the engine, of the workload or name C(select)."""
+    candidates = [container for container in containers if select is None or select in container.names]
+    waiting = candidates if select is not None else list(filter(_unread, candidates))
+    matches = _engines(candidates) or waiting
+    if select is not None and not matches:
+        names = ", ".join(container.text for container in containers)
+        raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
+    rows = [(container.text, container) for container in matches]
+    chosen: _Container = import_scripts.only(rows, None, "containers that run vLLM")[1]
+    return chosen
+
+
+def _engines(containers: Sequence[_Container]) -> list[_Container]:
+    """Return the containers of leading engines, else of all engines and ranks."""
+    serving = [container for container in containers if _role(container) in ("engine", "rank")]
+    leading = [container for container in serving if _role(container) == "engine" and not _of_workers(container)]
+    return leading or serving
 
 
 def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:
@@ -149,21 +152,21 @@ def _of_workers(container: _Container) -> bool:
 def _role(container: _Container) -> str:
     words = _words(container, {})
     role = import_scripts.run_role(DockerRun(image=str(container.body.get("image") or ""), command=words))
-    own = not words and "vllm" in str(container.body.get("image"))
-    return "engine" if own else role
+    default_command = not words and "vllm" in str(container.body.get("image"))
+    return "engine" if default_command else role
 
 
-def _words(container: _Container, given: Mapping[str, str]) -> list[str]:
+def _words(container: _Container, placeholders: Mapping[str, str]) -> list[str]:
     """Return the command of a container with its arguments and the scripts of ConfigMaps in place.
 
     :param container: with its ConfigMaps
-    :param given: values of placeholders of a template
+    :param placeholders: values of placeholders of a template
     :returns: words
     """
     body = container.body
     parts: list[Any] = [*_listed(body, "command"), *_listed(body, "args")]
-    known = {str(each.get("name")): each.get("value") for each in _env(container)}
-    words = [_settled(part, known, given) for part in parts]
+    values = {str(entry.get("name")): entry.get("value") for entry in _env(container)}
+    words = [_settled(part, values, placeholders) for part in parts]
     return inline_scripts(words, _scripts(container)[0], str(body.get("workingDir") or "/"))
 
 
@@ -178,19 +181,14 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     missing: dict[str, str] = {}
     for mount in _listed(container.body, "volumeMounts"):
         volume = volumes.get(str(mount.get("name")), {}) if isinstance(mount, Mapping) else {}
-        projected = volume.get("projected")
-        sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
-        for source in sources if isinstance(sources, list) else []:
-            origin = source.get("configMap") if isinstance(source, Mapping) else None
-            if not isinstance(origin, Mapping):
-                continue
+        for origin in _config_maps(volume):
             name, folder = str(origin.get("name")), str(mount.get("mountPath")).rstrip("/")
             data = container.maps.get(name)
             if data is None:
                 missing[folder] = name
                 continue
-            listed = [each for each in origin.get("items") or [] if isinstance(each, Mapping)]
-            paths = {str(each.get("key")): str(each.get("path")) for each in listed} or {key: key for key in data}
+            items = [item for item in origin.get("items") or [] if isinstance(item, Mapping)]
+            paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
             part = str(mount.get("subPath") or "")
             for key, path in paths.items():
                 if not part or path == part:
@@ -198,8 +196,20 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     return files, missing
 
 
+def _config_maps(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the references to ConfigMaps of a volume."""
+    projected = volume.get("projected")
+    sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
+    origins = (
+        [source.get("configMap") for source in sources if isinstance(source, Mapping)]
+        if isinstance(sources, list)
+        else []
+    )
+    return [origin for origin in origins if isinstance(origin, Mapping)]
+
+
 def _unread(container: _Container) -> str:
-    """Say which script of a ConfigMap a container runs whose text is not at hand, empty where there is none."""
+    """Return a message if a container runs a script of a ConfigMap that the file lacks, else an empty text."""
     path = script_path(_words(container, {}))
     name = next((name for folder, name in _scripts(container)[1].items() if path.startswith(folder)), "")
     return (
@@ -210,42 +220,47 @@ def _unread(container: _Container) -> str:
     )
 
 
-def _settled(value: Any, known: Mapping[str, Any], given: Mapping[str, str]) -> str:
-    """Return a text with C($(NAME)) of Kubernetes, and C(${NAME}) of a template, replaced; what is not known waits."""
+def _settled(value: Any, values: Mapping[str, Any], placeholders: Mapping[str, str]) -> str:
+    """Return a text with C($(NAME)) of Kubernetes, and C(${NAME}) of a template, replaced; unknown ones stay."""
 
     def referred(match: re.Match[str]) -> str:
         name = match.group(1)
         if name is None:
             return "$"
-        if known.get(name) is None:
+        if values.get(name) is None:
             return f"${{{name}}}"
-        return str(shell.count_expanded(name, text_of(known[name])))
+        return str(shell.count_expanded(name, text_of(values[name])))
 
     text = _REFERENCE.sub(referred, text_of(value))
-    return _PLACEHOLDER.sub(lambda match: given.get(match.group(1), match.group()), text)
+    return _PLACEHOLDER.sub(lambda match: placeholders.get(match.group(1), match.group()), text)
 
 
 def _env(container: _Container) -> list[Mapping[str, Any]]:
-    """Return the variables of a container; those of ConfigMaps of the file with their values."""
+    """Return the variables of a container; variables from ConfigMaps of the file have their values."""
     entries: list[Mapping[str, Any]] = []
-    for each in _listed(container.body, "envFrom"):
-        origin = each.get("configMapRef") if isinstance(each, Mapping) else None
+    for source in _listed(container.body, "envFrom"):
+        origin = source.get("configMapRef") if isinstance(source, Mapping) else None
         data = container.maps.get(str(origin.get("name"))) if isinstance(origin, Mapping) else None
-        prefix = str(each.get("prefix") or "") if isinstance(each, Mapping) else ""
+        prefix = str(source.get("prefix") or "") if isinstance(source, Mapping) else ""
         entries += [{"name": f"{prefix}{key}", "value": text_of(value)} for key, value in (data or {}).items()]
-    for each in _listed(container.body, "env"):
-        origin = each.get("valueFrom") if isinstance(each, Mapping) else None
-        reference = origin.get("configMapKeyRef") if isinstance(origin, Mapping) else None
-        data = container.maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
-        if isinstance(reference, Mapping) and data is not None and reference.get("key") in data:
-            entries.append({"name": each.get("name"), "value": text_of(data[reference["key"]])})
-        elif isinstance(each, Mapping):
-            entries.append(each)
+    entries += [
+        _resolved(entry, container.maps) for entry in _listed(container.body, "env") if isinstance(entry, Mapping)
+    ]
     return entries
 
 
+def _resolved(entry: Mapping[str, Any], maps: _ConfigMaps) -> Mapping[str, Any]:
+    """Return a variable with its value if it refers to a ConfigMap of the file."""
+    origin = entry.get("valueFrom")
+    reference = origin.get("configMapKeyRef") if isinstance(origin, Mapping) else None
+    data = maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
+    if isinstance(reference, Mapping) and data is not None and reference.get("key") in data:
+        return {"name": entry.get("name"), "value": text_of(data[reference["key"]])}
+    return entry
+
+
 def _by_name(body: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
-    return {str(each.get("name")): each for each in _listed(body, key) if isinstance(each, Mapping)}
+    return {str(entry.get("name")): entry for entry in _listed(body, key) if isinstance(entry, Mapping)}
 
 
 def _listed(body: Mapping[str, Any], key: str) -> list[Any]:
@@ -266,33 +281,18 @@ def _take(draft: Draft, container: _Container) -> None:
             f"image {draft.run.image}",
             "is never pulled (imagePullPolicy), so only its node has it: push it to a registry and name it in full",
         )
-    command = _listed(body, "command")
-    problem = _unread(container)
-    if problem:
-        raise Unreadable(problem)
-    words = _words(container, draft.variables)
-    scripts = _scripts(container)[0]
-    script = script_path([text_of(word) for word in (*command, *_listed(body, "args"))])
-    if script in scripts:
-        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
-    if command:
-        draft.run.options.append(("--entrypoint", words[0]))
-        words = words[1:]
-    draft.run.command = words
+    _take_command(draft, container)
     draft.run.options.append(("--network", "host"))
-    for each in _env(container):
-        _variable(draft, each)
-    for each in _listed(body, "envFrom"):
-        origin = each.get("configMapRef") if isinstance(each, Mapping) else None
+    for entry in _env(container):
+        _variable(draft, entry)
+    for source in _listed(body, "envFrom"):
+        origin = source.get("configMapRef") if isinstance(source, Mapping) else None
         if not isinstance(origin, Mapping) or origin.get("name") not in container.maps:
             draft.leave("envFrom", "what it sets is not known here; add it to env and secrets")
     _volumes(draft, pod, body)
-    for key, reason in _KEYS.items():
+    for key, reason in (*_KEYS.items(), *((key, "the unit is active when the model has answered") for key in _PROBES)):
         if body.get(key):
             draft.leave(key, reason)
-    for key in _PROBES:
-        if body.get(key):
-            draft.leave(key, "the unit is active when the model has answered")
     _prepared(draft, container)
     for key, reason in _POD.items():
         if pod.get(key):
@@ -300,16 +300,34 @@ def _take(draft: Draft, container: _Container) -> None:
     _size(draft, container.workload.get("spec"))
 
 
+def _take_command(draft: Draft, container: _Container) -> None:
+    """Set the command of a draft from a container."""
+    command = _listed(container.body, "command")
+    problem = _unread(container)
+    if problem:
+        raise Unreadable(problem)
+    words = _words(container, draft.variables)
+    script = script_path([text_of(word) for word in (*command, *_listed(container.body, "args"))])
+    if script in _scripts(container)[0]:
+        draft.leave(f"script {script}", "its text is in the file: the engine that it starts is read")
+    if command:
+        draft.run.options.append(("--entrypoint", words[0]))
+        words = words[1:]
+    draft.run.command = words
+
+
 def _prepared(draft: Draft, container: _Container) -> None:
-    """Take models that init containers download; name what else they do."""
-    for each in _listed(container.pod, "initContainers"):
-        words = _words(_Container(container.workload, (), container.pod, each, container.maps), draft.variables)
+    """Add models that init containers download; record their other commands."""
+    for init_container in _listed(container.pod, "initContainers"):
+        words = _words(
+            _Container(container.workload, (), container.pod, init_container, container.maps), draft.variables
+        )
         if not draft.note_download(words):
             draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
 
 
 def _size(draft: Draft, spec: Any) -> None:
-    """Say what becomes of replicas, and how many Sparks one of them spans."""
+    """Record replicas, and set the number of Sparks of one."""
     if not isinstance(spec, Mapping):
         return
     replicas = spec.get("replicas")
@@ -326,8 +344,8 @@ def _variable(draft: Draft, entry: Mapping[str, Any]) -> None:
     name = str(entry.get("name"))
     origin = entry.get("valueFrom")
     if not isinstance(origin, Mapping):
-        known = {str(key): value for key, value in draft.run.env.items()}
-        draft.env({name: _settled(entry.get("value", ""), known, draft.variables)})
+        values = {str(key): value for key, value in draft.run.env.items()}
+        draft.env({name: _settled(entry.get("value", ""), values, draft.variables)})
     elif "secretKeyRef" in origin and redaction.is_secret_variable(name):
         draft.run.options.append(("--env", name))
     elif "secretKeyRef" in origin:
@@ -337,7 +355,7 @@ def _variable(draft: Draft, entry: Mapping[str, Any]) -> None:
 
 
 def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-    """Take over folders of the host; say of other volumes why not."""
+    """Take over folders of the host; record the reason for other volumes."""
     volumes = _by_name(pod, "volumes")
     for mount in _listed(body, "volumeMounts"):
         if not isinstance(mount, Mapping):

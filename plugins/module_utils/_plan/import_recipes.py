@@ -21,7 +21,7 @@ from .import_engine import brief
 # What vllm-project/recipes calls this machine, and what it belongs to; the first that a recipe has counts.
 HARDWARE = ("dgx_spark_gb10", "blackwell", "nvidia")
 SPARK_GB = 117
-"""What an engine can have of one Spark, in GB as recipes count them."""
+"""Memory of an engine on one Spark, in GB as in recipes."""
 SPARKS = (1, 2, 4, 8)
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _DOUBLED = re.compile(r"\{\{|\{([A-Za-z_]\w*)\}|\}\}")
@@ -55,8 +55,8 @@ def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, An
             draft.leave(brief(command.words), f"ran beside the engine; put what it does into {OWN_IMAGE}")
     if not draft.run.command:
         ran = next(iter(shell_script.read_script(text, dict(draft.variables), [])), None)
-        what = f": it runs {brief(ran.words)}, which is not read" if ran else ""
-        raise Unreadable(f"the command of the recipe has no vllm serve in it{what}")
+        detail = f": it runs {brief(ran.words)}, which is not read" if ran else ""
+        raise Unreadable(f"the command of the recipe has no vllm serve in it{detail}")
 
 
 _RECIPE_REASONS = {
@@ -96,7 +96,7 @@ _RECIPE_SILENT = {
 
 
 def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what the recipes of eugr and sparkrun share; returns what placeholders stand for."""
+    """Read the keys that recipes of eugr and sparkrun share; return the values of placeholders."""
     values = {**(document.get("defaults") or {}), **draft.variables}
     if document.get("model"):
         values.setdefault("model", document["model"])
@@ -108,21 +108,25 @@ def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _RECIPE_SILENT and value:
             detail = f" {', '.join(map(str, value))}" if isinstance(value, list) else ""
             draft.leave(f"{key}{detail}", _RECIPE_REASONS.get(key, "this key of the recipe has no counterpart"))
-    least = document.get("min_nodes")
-    draft.nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
-    if draft.nodes < 2 and (document.get("cluster_only") or document.get("mode") == "cluster"):
-        draft.nodes = 2
-    if document.get("solo_only") or document.get("mode") == "solo":
-        draft.nodes = 1
+    draft.nodes = _least_nodes(document)
     if draft.run.image and "/" not in draft.run.image:
         draft.leave(f"container {draft.run.image}", BUILT_THERE)
     return values
 
 
+def _least_nodes(document: Mapping[str, Any]) -> int:
+    """Return the least number of Sparks of a recipe, 0 without one."""
+    if document.get("solo_only") or document.get("mode") == "solo":
+        return 1
+    least = document.get("min_nodes")
+    nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
+    return 2 if nodes < 2 and (document.get("cluster_only") or document.get("mode") == "cluster") else nodes
+
+
 def eugr(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Read a recipe of eugr/spark-vllm-docker.
 
-    :param draft: that becomes it
+    :param draft: receives the launch
     :param document: the file
     :param options: of C(importer.import_launch)
     """
@@ -141,7 +145,7 @@ _SPARKRUN_NAMES = {
 def sparkrun(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Read a recipe of sparkrun, with or without a command.
 
-    :param draft: that becomes it
+    :param draft: receives the launch
     :param document: the file
     :param options: of C(importer.import_launch)
     """
@@ -168,7 +172,7 @@ def sparkrun(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
 def vllm_recipe(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Read a recipe of vllm-project/recipes.
 
-    :param draft: that becomes it
+    :param draft: receives the launch
     :param document: the file
     :param options: of C(importer.import_launch)
     """
@@ -176,39 +180,44 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any], options: Mapping[str,
     variants = document.get("variants") or {"default": {}}
     name = _variant(draft, variants, options["variant"])
     variant = variants[name] or {}
-    here = _hardware(variant.get("hardware_overrides"))
+    on_spark = _hardware(variant.get("hardware_overrides"))
     general = _hardware(document.get("hardware_overrides"))
     words = ["vllm", "serve", str(variant.get("model_id") or model["model_id"])]
     for part, args, env in (
         (model, "base_args", "base_env"),
         (variant, "extra_args", "extra_env"),
         (general, "extra_args", "extra_env"),
-        (here, "extra_args", "extra_env"),
+        (on_spark, "extra_args", "extra_env"),
     ):
         words += words_of(part.get(args))
         draft.env(part.get(env))
     for name, body in _features(draft, document, variant, options["features"]).items():
-        mode = _mode(body, (variant.get("default_modes") or {}).get(name))
-        own = _hardware(mode.get("hardware_overrides")) or _hardware(body.get("hardware_overrides"))
-        words += words_of(own.get("args") or mode.get("args"))
-        draft.env(mode.get("env"))
+        words += _feature_words(draft, body, (variant.get("default_modes") or {}).get(name))
     draft.run.command = words
-    draft.run.image = _recipe_image(draft, model, variant, here)
+    draft.run.image = _recipe_image(draft, model, variant, on_spark)
     draft.run.options.append(("--network", "host"))
     draft.name = str((document.get("meta") or {}).get("slug") or "")
     draft.nodes = _sparks(variant) or SPARKS[-1]
-    if draft.nodes > 1 and not any("tensor-parallel" in word for word in words):
+    if draft.nodes > 1 and "tensor-parallel" not in " ".join(words):
         draft.run.command += ["--tensor-parallel-size", str(draft.nodes)]
     for other in document.get("dependencies") or []:
         draft.leave(f"dependency: {other.get('note', '')}", f"put what it installs into {OWN_IMAGE}")
 
 
-def _variant(draft: Draft, variants: Mapping[str, Any], wanted: str | None) -> str:
-    """Return the variant that is asked for, else one that fits; names the others with the memory that each needs."""
-    if wanted and wanted not in variants:
-        raise Unreadable(f"the recipe has no variant {wanted!r}; it has {', '.join(variants)}")
+def _feature_words(draft: Draft, feature: Mapping[str, Any], default_mode: str | None) -> list[str]:
+    """Return the options of a feature; add its variables to the draft."""
+    mode = _mode(feature, default_mode)
+    override = _hardware(mode.get("hardware_overrides")) or _hardware(feature.get("hardware_overrides"))
+    draft.env(mode.get("env"))
+    return words_of(override.get("args") or mode.get("args"))
+
+
+def _variant(draft: Draft, variants: Mapping[str, Any], selected: str | None) -> str:
+    """Return the selected variant, else a fitting one; record the others with their memory."""
+    if selected and selected not in variants:
+        raise Unreadable(f"the recipe has no variant {selected!r}; it has {', '.join(variants)}")
     bodies = {str(name): body or {} for name, body in variants.items()}
-    chosen = wanted or _fitting(bodies)
+    chosen = selected or _fitting(bodies)
     for name, body in bodies.items():
         if len(bodies) == 1 and not body.get("supported_hardware"):
             break
@@ -218,15 +227,14 @@ def _variant(draft: Draft, variants: Mapping[str, Any], wanted: str | None) -> s
             "fits one Spark" if sparks == 1 else f"needs {sparks} Sparks" if sparks else "is too large for eight Sparks"
         )
         text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
-        supported = body.get("supported_hardware")
-        if supported and HARDWARE[0] not in supported:
+        if HARDWARE[0] not in (body.get("supported_hardware") or HARDWARE):
             text += f"; the recipe does not name {HARDWARE[0]} for it"
         draft.leave(f"variant {name}", f"taken: {text}" if name == chosen else f"{text}; 'variant' takes it")
     return chosen
 
 
 def _fitting(bodies: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the variant to take: for this machine before any, on the fewest Sparks, the default before the largest."""
+    """Return the variant to take: for this machine first, on the fewest Sparks, the default before the largest."""
 
     def order(name: str) -> tuple[int, int, bool, float]:
         body = bodies[name]
@@ -238,7 +246,7 @@ def _fitting(bodies: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _sparks(variant: Mapping[str, Any]) -> int:
-    """Return how many Sparks hold a variant, 0 where eight do not; one where the recipe says nothing."""
+    """Return the number of Sparks for a variant, 0 if eight are too few; one if the recipe states no memory."""
     memory = variant.get("vram_minimum_gb")
     if not isinstance(memory, (int, float)):
         return 1
@@ -246,36 +254,38 @@ def _sparks(variant: Mapping[str, Any]) -> int:
 
 
 def _hardware(overrides: Any) -> Mapping[str, Any]:
-    found = next((overrides[key] for key in HARDWARE if (overrides or {}).get(key)), None) if overrides else None
-    return found if isinstance(found, Mapping) else {}
+    override = next((overrides[key] for key in HARDWARE if (overrides or {}).get(key)), None) if overrides else None
+    return override if isinstance(override, Mapping) else {}
 
 
 def _features(
-    draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any], wanted: Sequence[str] | None
+    draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any], selected: Sequence[str] | None
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the features that are on: those asked for, else those that the recipe has on by itself."""
-    known: Mapping[str, Any] = document.get("features") or {}
+    """Return the selected features, else those that the recipe enables by default."""
+    features: Mapping[str, Any] = document.get("features") or {}
     off = [name for name in document.get("opt_in_features") or [] if name not in (variant.get("default_modes") or {})]
-    chosen = [name for name in known if name not in off] if wanted is None else list(wanted)
+    chosen = [name for name in features if name not in off] if selected is None else list(selected)
     for name in chosen:
-        if name not in known:
-            raise Unreadable(f"the recipe has no feature {name!r}; it has {', '.join(known) or 'none'}")
-    for name in known:
+        if name not in features:
+            raise Unreadable(f"the recipe has no feature {name!r}; it has {', '.join(features) or 'none'}")
+    for name in features:
         if name not in chosen:
             draft.leave(f"feature {name}", "is off; name it in 'features' to have it")
-    return {name: known[name] for name in chosen}
+    return {name: features[name] for name in chosen}
 
 
 def _mode(feature: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
     modes = feature.get("modes")
     if not isinstance(modes, Mapping) or not modes:
         return feature
-    found = modes.get(name or feature.get("default_mode") or next(iter(modes)))
-    return found if isinstance(found, Mapping) else {}
+    mode = modes.get(name or feature.get("default_mode") or next(iter(modes)))
+    return mode if isinstance(mode, Mapping) else {}
 
 
-def _recipe_image(draft: Draft, model: Mapping[str, Any], variant: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    for part in (here, variant, model):
+def _recipe_image(
+    draft: Draft, model: Mapping[str, Any], variant: Mapping[str, Any], on_spark: Mapping[str, Any]
+) -> str:
+    for part in (on_spark, variant, model):
         image = part.get("docker_image")
         image = image.get("nvidia") if isinstance(image, Mapping) else image
         if image:
@@ -291,22 +301,15 @@ def _recipe_image(draft: Draft, model: Mapping[str, Any], variant: Mapping[str, 
 
 
 def nvidia(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Read a recipe of NVIDIA/local-ai-inference-recipes: a container that is set up, and the engine that is typed in it.
+    """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside.
 
-    :param draft: that becomes it
+    :param draft: receives the launch
     :param document: the file
     :param options: of C(importer.import_launch)
     """
-    backend, serve = str(document.get("backend") or ""), document.get("serve")
-    if backend and backend != "vllm":
-        raise Unreadable(f"the recipe is for the backend {backend}, not for vLLM")
-    command = serve.get("command") if isinstance(serve, Mapping) else None
-    if not isinstance(serve, Mapping) or not isinstance(command, str) or not command.strip():
-        raise Unreadable(
-            "a page of NVIDIA's catalogue without serve.command, which launches nothing: give a recipe.yaml"
-        )
+    serve = _serve_section(document)
     runtime = document.get("runtime") or {}
-    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{command}", options["select"])
+    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{serve['command']}", options["select"])
     draft.run.image = draft.run.image or str(runtime.get("image") or "")
     if not draft.run.values("--network"):
         draft.run.options.append(("--network", "host"))
@@ -321,6 +324,19 @@ def nvidia(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]
         draft.leave(
             "min_vidmem_gb", f"the recipe is for {document['min_vidmem_gb']} GB and more; the plan works memory out"
         )
+
+
+def _serve_section(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part C(serve) of a recipe, which has a command."""
+    backend, serve = str(document.get("backend") or ""), document.get("serve")
+    if backend and backend != "vllm":
+        raise Unreadable(f"the recipe is for the backend {backend}, not for vLLM")
+    command = serve.get("command") if isinstance(serve, Mapping) else None
+    if not isinstance(serve, Mapping) or not isinstance(command, str) or not command.strip():
+        raise Unreadable(
+            "a page of NVIDIA's catalogue without serve.command, which launches nothing: give a recipe.yaml"
+        )
+    return serve
 
 
 def _topology(draft: Draft, document: Mapping[str, Any]) -> None:
@@ -342,19 +358,18 @@ def _checkpoint(draft: Draft, checkpoint: Mapping[str, Any]) -> None:
 
 
 def _additional(draft: Draft, other: Mapping[str, Any]) -> None:
-    """Say of a further command what becomes of it: a rank like the head is the cluster's own, anything else is named."""
+    """Record a further command: a rank that equals the head belongs to the cluster, any other is named."""
     label = f"command {other.get('label') or other.get('id')}"
-    found = [
+    engines = [
         engine.words
         for command in shell_script.read_script(str(other.get("command") or ""), {}, [])
-        for engine in [import_engine.find(command.words)]
-        if engine is not None
+        if (engine := import_engine.find(command.words)) is not None
     ]
-    if not found or not import_engine.is_rank([word.replace("${NODE_RANK}", "1") for word in found[0]]):
+    if not engines or not import_engine.is_rank([word.replace("${NODE_RANK}", "1") for word in engines[0]]):
         draft.leave(label, "is no part of the engine; run it yourself where it is needed")
         return
     head = import_engine.find(draft.run.command)
-    mine = import_scripts.without_owned(head.words if head else [])
-    strange = [word for word in import_scripts.without_owned(found[0]) if word not in mine]
+    head_words = import_scripts.without_owned(head.words if head else [])
+    strange = [word for word in import_scripts.without_owned(engines[0]) if word not in head_words]
     if strange:
         draft.leave(label, f"differs from the head's in {brief(strange)}; ranks of a spark_cluster are alike")

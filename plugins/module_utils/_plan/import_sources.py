@@ -24,38 +24,43 @@ _HELM = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|(?:include|if|with
 
 
 def detect(text: str, document: Any) -> str:
-    """Tell which form a text has."""
+    """Return the form of a text."""
     if docker_run.is_unit(text):
         return "systemd"
     if isinstance(document, Mapping):
-        if (document.get("kind") and document.get("apiVersion")) or _is_pod(document):
-            return "kubernetes"
-        if isinstance(document.get("services"), Mapping):
-            return "compose"
-        if isinstance(document.get("model"), Mapping) and document["model"].get("model_id"):
-            return "vllm_recipe"
-        if "schema_version" in document:
-            return "nvidia"
-        if document.get("runtime") or str(document.get("recipe_version")) == "2":
-            return "sparkrun"
-        if document.get("container") and (document.get("command") or document.get("model")):
-            return "eugr" if document.get("command") else "sparkrun"
-        if _is_chart_values(document):
-            raise Unreadable(
-                "values of a Helm chart: render it with them first (helm template NAME CHART -f VALUES), and give what comes out"
-            )
-        if _has_commands(document.get("models")):
-            raise Unreadable("a configuration of llama-swap: give the command of one model (its cmd) by itself")
-        raise Unreadable(
-            "YAML, but neither a compose file, a manifest of Kubernetes nor a recipe of eugr, sparkrun, vLLM or NVIDIA"
-        )
+        return _detect_yaml(document)
     if _HELM.search(text):
         raise Unreadable("a template of Helm: render it first (helm template), and give what comes out")
     return "docker"
 
 
+def _detect_yaml(document: Mapping[str, Any]) -> str:
+    """Return the form of a YAML document; raises Unreadable for any other."""
+    if (document.get("kind") and document.get("apiVersion")) or _is_pod(document):
+        return "kubernetes"
+    if isinstance(document.get("services"), Mapping):
+        return "compose"
+    if isinstance(document.get("model"), Mapping) and document["model"].get("model_id"):
+        return "vllm_recipe"
+    if "schema_version" in document:
+        return "nvidia"
+    if document.get("runtime") or str(document.get("recipe_version")) == "2":
+        return "sparkrun"
+    if document.get("container") and (document.get("command") or document.get("model")):
+        return "eugr" if document.get("command") else "sparkrun"
+    if _is_chart_values(document):
+        raise Unreadable(
+            "values of a Helm chart: render it with them first (helm template NAME CHART -f VALUES), and give what comes out"
+        )
+    if _has_commands(document.get("models")):
+        raise Unreadable("a configuration of llama-swap: give the command of one model (its cmd) by itself")
+    raise Unreadable(
+        "YAML, but neither a compose file, a manifest of Kubernetes nor a recipe of eugr, sparkrun, vLLM or NVIDIA"
+    )
+
+
 def _is_pod(document: Mapping[str, Any]) -> bool:
-    """Tell whether a document is the containers, the pod or the template of a workload, as guides print a part of it."""
+    """Return whether a document is the containers, the pod or the template of a workload, as guides print a part of it."""
     inner: Any = document
     for key in ("", "spec", "template", "spec"):
         inner = inner.get(key) if key and isinstance(inner.get(key), Mapping) else inner
@@ -65,7 +70,7 @@ def _is_pod(document: Mapping[str, Any]) -> bool:
 
 
 def _is_chart_values(value: Any) -> bool:
-    """Tell whether YAML names images as charts of Helm do: repository and tag by themselves."""
+    """Return whether YAML names images as charts of Helm do: repository and tag by themselves."""
     if isinstance(value, Mapping):
         return {"repository", "tag"} <= value.keys() or any(map(_is_chart_values, value.values()))
     return isinstance(value, list) and any(map(_is_chart_values, value))
@@ -78,14 +83,14 @@ def _has_commands(models: Any) -> bool:
 
 
 def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
-    """Read the text of a launch.
+    """Return the draft of a launch.
 
-    :param text: as it was given
-    :param document: the text as YAML, where it is YAML
+    :param text: the launch
+    :param document: the text as YAML, if it is YAML
     :param form: one of C(FORMS), or C(auto)
     :param options: C(variables), C(files), C(scripts), C(select), C(variant) and C(features) of C(importer.import_launch)
-    :returns: what it says, by docker's options
-    :raises Unreadable: where there is no launch of vLLM in it
+    :returns: the launch, in docker's options
+    :raises Unreadable: if it has no launch of vLLM
     """
     form = detect(text, document) if form == "auto" else form
     if form not in FORMS:
@@ -105,7 +110,7 @@ def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
 
 
 def _folding(form: str, problem: str) -> str:
-    """Say what YAML does to a command that no shell would take."""
+    """Return the effect of YAML on a command that no shell would accept."""
     if form not in ("compose", "kubernetes") or not problem.startswith("line "):
         return ""
     return "; the line is that of the container's command: a folded text ('>') keeps line breaks around lines that are indented further"
@@ -128,6 +133,7 @@ _UNIT_REASONS = {
     "TimeoutStopSec": "the unit stops an engine as long as vLLM needs",
     "PermissionsStartOnly": "what needs root has it in the unit of this collection",
 }
+_WRITES_UNIT = "this collection writes the unit itself"
 
 
 def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
@@ -136,31 +142,38 @@ def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
         _quadlet(draft, unit)
         return
     draft.unit = unit
-    for path in unit.all("Service", "EnvironmentFile"):
-        content = draft.files.get(path.lstrip("-"))
-        if content is None:
-            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
-            continue
-        draft.variables.update(_assignments(content.splitlines(), draft.variables))
-    set_there = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
-    draft.variables.update(_assignments(set_there, draft.variables))
+    _read_environment(draft, unit)
     for key, value in unit.sections.get("Service", []):
         if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
             continue
         words = shell.read_words(docker_run.exec_command(value)) if key == "ExecStartPre" else []
         if words and draft.note_download(words):
             continue
-        if key == "ExecStartPre":
-            draft.leave(f"{key}={value}", _before(value))
-        else:
-            draft.leave(f"{key}={value}", _UNIT_REASONS.get(key, "this collection writes the unit itself"))
+        reason = _before(value) if key == "ExecStartPre" else _UNIT_REASONS.get(key, _WRITES_UNIT)
+        draft.leave(f"{key}={value}", reason)
     starts = [
         shell.read_words(docker_run.exec_command(line).replace("%%", "%"), draft.variables)
         for line in unit.all("Service", "ExecStart")
     ]
     if not starts:
         raise Unreadable("the unit has no ExecStart")
-    words = starts[-1]
+    _read_start(draft, starts[-1], options)
+
+
+def _read_environment(draft: Draft, unit: docker_run.Unit) -> None:
+    """Add the variables of a unit to a draft."""
+    for path in unit.all("Service", "EnvironmentFile"):
+        content = draft.files.get(path.lstrip("-"))
+        if content is None:
+            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
+            continue
+        draft.variables.update(_assignments(content.splitlines(), draft.variables))
+    assignments = [word for line in unit.all("Service", "Environment") for word in shell.read_words(line)]
+    draft.variables.update(_assignments(assignments, draft.variables))
+
+
+def _read_start(draft: Draft, words: list[str], options: Mapping[str, Any]) -> None:
+    """Add the command of a unit to a draft."""
     run = docker_run.read_docker_run(words)
     if run is None and [word.rpartition("/")[2] for word in words[:1]] in (["bash"], ["sh"]) and len(words) > 2:
         import_scripts.read(draft, words[-1], options["select"])
@@ -198,8 +211,8 @@ _QUADLET = {
 
 def _quadlet(draft: Draft, unit: docker_run.Unit) -> None:
     """Read a container of Podman (podman-systemd.unit): its keys are options of C(podman run)."""
-    for key, given in unit.sections["Container"]:
-        value = given.replace("%h", "${HOME}").replace("%%", "%")
+    for key, text in unit.sections["Container"]:
+        value = text.replace("%h", "${HOME}").replace("%%", "%")
         if key == "Environment":
             draft.env(shell.read_words(value))
         elif key == "PodmanArgs":
@@ -207,9 +220,9 @@ def _quadlet(draft: Draft, unit: docker_run.Unit) -> None:
         elif key in _QUADLET:
             draft.run.options.append((_QUADLET[key], value))
         elif key not in ("Image", "Exec"):
-            draft.leave(f"{key}={given}", "this key of a container of Podman has no counterpart")
+            draft.leave(f"{key}={text}", "this key of a container of Podman has no counterpart")
     for key, value in unit.sections.get("Service", []):
-        draft.leave(f"{key}={value}", _UNIT_REASONS.get(key, "this collection writes the unit itself"))
+        draft.leave(f"{key}={value}", _UNIT_REASONS.get(key, _WRITES_UNIT))
     draft.run.image = (unit.last("Container", "Image") or "").removeprefix("docker.io/")
     draft.run.command = shell.read_words(unit.last("Container", "Exec") or "", draft.variables)
     draft.name = unit.last("Container", "ContainerName") or ""
@@ -227,14 +240,14 @@ def _before(command: str) -> str:
     return "has no place in the unit; a role of your own can do it before"
 
 
-def _assignments(items: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    variables = ChainMap(found, dict(known))
+def _assignments(items: Sequence[str], variables_before: Mapping[str, str]) -> dict[str, str]:
+    assigned: dict[str, str] = {}
+    variables = ChainMap(assigned, dict(variables_before))
     for item in items:
         name, equals, value = item.strip().partition("=")
         if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
-            found[name] = shell.expand(value.strip("\"'"), variables)
-    return found
+            assigned[name] = shell.expand(value.strip("\"'"), variables)
+    return assigned
 
 
 # --- compose ------------------------------------------------------------------------------------------------------
@@ -278,7 +291,7 @@ _COMPOSE_FLAGS = {
     "tty": "--tty",
 }
 _KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a mapping"}
-# What a key of a service may hold; of others the text is taken.
+# Types of a key's value; other values are read as text.
 _COMPOSE_KINDS: dict[str, tuple[type, ...]] = {
     "image": (str,),
     "command": (str, list),
@@ -310,59 +323,71 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
         for name, body in document["services"].items()
         if isinstance(body, Mapping)
     ]
-    asked = [entry for entry in entries if select and select in (entry[0], entry[1].get("container_name"))]
-    engines = [entry for entry in entries if "vllm" in str(entry)]
-    leading = [entry for entry in engines if _role(entry[1]) == "engine"]
-    started = [entry for entry in leading if not entry[1].get("profiles")]  # what no profile has to be named for
-    found = started if len(started) == 1 else leading or engines or (entries if len(entries) == 1 else [])
-    if select is not None and not asked:
-        import_scripts.one(entries, select, "services that run vLLM")
-    name, body = asked[0] if asked else import_scripts.one(found, None, "services that run vLLM")
+    name, body = _selected(entries, select)
     for other, other_body in entries:
-        if other != name and not draft.note_download(
-            _command_of(other_body), "", DockerRun(options=_volumes_of(other_body)).mounts
-        ):
-            joins = _role(other_body) in ("ray", "rank")
-            reason = import_scripts.RANKS if joins else "another service of the compose file"
-            draft.leave(f"service {other}", reason)
+        if other != name:
+            _note_other(draft, other, other_body)
     body = {key: value for key, value in body.items() if value is not None}
     draft.name = str(body.get("container_name") or name)
-    for key, kinds in _COMPOSE_KINDS.items():
-        if not isinstance(body.get(key, kinds[0]()), kinds):
-            wanted = " or ".join(_KINDS[kind] for kind in kinds)
-            raise Unreadable(f"'{key}' of the service {name} must be {wanted}")
+    _check_types(name, body)
     for key, value in body.items():
         _compose_key(draft, key, value)
     draft.run.image = str(body.get("image") or "")
     draft.run.command = words_of(body.get("command"))
     if "entrypoint" in body:
         start = words_of(body["entrypoint"])
-        draft.run.options.append(("--entrypoint", start[0] if start else ""))
+        draft.run.options.append(("--entrypoint", "".join(start[:1])))
         draft.run.command = [*start[1:], *draft.run.command]
     if body.get("build") and not draft.run.image:
         draft.leave("image", "is built by the compose file: push it to a registry and name it (image)")
 
 
-def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a service of compose whose command has the text of the scripts that configs and mounts bring.
+def _check_types(name: str, body: Mapping[str, Any]) -> None:
+    """Raise Unreadable for a key of a service with a value of the wrong type."""
+    for key, kinds in _COMPOSE_KINDS.items():
+        if not isinstance(body.get(key, kinds[0]()), kinds):
+            expected = " or ".join(_KINDS[kind] for kind in kinds)
+            raise Unreadable(f"'{key}' of the service {name} must be {expected}")
 
-    :param draft: with the files that lie beside the compose file
+
+def _note_other(draft: Draft, name: str, body: Mapping[str, Any]) -> None:
+    """Record a further service of a compose file: a download, or an omission."""
+    if draft.note_download(_command_of(body), "", DockerRun(options=_volumes_of(body)).mounts):
+        return
+    joins = _role(body) in ("ray", "rank")
+    draft.leave(f"service {name}", import_scripts.RANKS if joins else "another service of the compose file")
+
+
+def _selected(entries: Sequence[tuple[str, dict[str, Any]]], select: str | None) -> tuple[str, dict[str, Any]]:
+    """Return name and body of the service to import: the selected one, else the only service with vLLM."""
+    for entry in entries:
+        if select and select in (entry[0], entry[1].get("container_name")):
+            return entry
+    if select is not None:
+        return import_scripts.only(entries, select, "services that run vLLM")
+    engines = [entry for entry in entries if "vllm" in str(entry)]
+    leading = [entry for entry in engines if _role(entry[1]) == "engine"]
+    default = [entry for entry in leading if not entry[1].get("profiles")]  # services that start without a profile
+    only = entries if len(entries) == 1 else []
+    choices = default if len(default) == 1 else leading or engines or only
+    return import_scripts.only(choices, None, "services that run vLLM")
+
+
+def _has_plain_command(body: Mapping[str, Any]) -> bool:
+    return all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint"))
+
+
+def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a service of compose whose command has the text of scripts from configs and mounts.
+
+    :param draft: with the files next to the compose file
     :param body: the service
     :param configs: the compose file's C(configs)
     :returns: the service
     """
-    if not all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint")):
+    if not _has_plain_command(body):
         return body
-    scripts: dict[str, str] = {}
-    for entry in body["configs"] if isinstance(body.get("configs"), list) else []:
-        source = str(entry.get("source")) if isinstance(entry, Mapping) else str(entry)
-        target = str(entry.get("target") or f"/{source}") if isinstance(entry, Mapping) else f"/{source}"
-        config = configs.get(source)
-        text = config.get("content") if isinstance(config, Mapping) else None
-        if text is None and isinstance(config, Mapping):
-            text = draft.scripts.get(str(config.get("file") or "").removeprefix("./"))
-        if isinstance(text, str):
-            scripts[target if target.startswith("/") else f"/{target}"] = text
+    scripts = _config_scripts(draft, body, configs)
     scripts.update(mounted_scripts(DockerRun(options=_volumes_of(body)).mounts, draft.scripts))
     words = _command_of(body)
     inlined = inline_scripts(words, scripts, str(body.get("working_dir") or "/")) if scripts else words
@@ -373,8 +398,23 @@ def _with_scripts(draft: Draft, body: dict[str, Any], configs: Mapping[str, Any]
     return {**body, "entrypoint": inlined[:1], "command": inlined[1:]}
 
 
+def _config_scripts(draft: Draft, body: Mapping[str, Any], configs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of a service's configs by their path in the container."""
+    scripts: dict[str, str] = {}
+    for entry in body["configs"] if isinstance(body.get("configs"), list) else []:
+        source = str(entry.get("source")) if isinstance(entry, Mapping) else str(entry)
+        target = str(entry.get("target") or f"/{source}") if isinstance(entry, Mapping) else f"/{source}"
+        config = configs.get(source)
+        text = config.get("content") if isinstance(config, Mapping) else None
+        if text is None and isinstance(config, Mapping):
+            text = draft.scripts.get(str(config.get("file") or "").removeprefix("./"))
+        if isinstance(text, str):
+            scripts[target if target.startswith("/") else f"/{target}"] = text
+    return scripts
+
+
 def _command_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the words that a service of compose runs, none where they are written as nothing that compose takes."""
+    """Return the words that a service of compose runs, none for a type that compose refuses."""
     parts = [body.get(key) for key in ("entrypoint", "command")]
     return [word for part in parts if isinstance(part, (str, list)) for word in words_of(part)]
 
@@ -385,14 +425,14 @@ def _volumes_of(body: Mapping[str, Any]) -> list[tuple[str, str | None]]:
 
 
 def _role(body: Mapping[str, Any]) -> str:
-    """Tell what a service of compose is there for, as C(import_engine.role)."""
-    if not all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint")):
+    """Return the purpose of a service of compose, as C(import_scripts.run_role)."""
+    if not _has_plain_command(body):
         return "engine"
     return import_scripts.run_role(DockerRun(image=str(body.get("image") or ""), command=_command_of(body)))
 
 
 def _compose_key(draft: Draft, key: str, value: Any) -> None:
-    """Carry over one key of a compose service as the options of docker run that say the same."""
+    """Add one key of a compose service as options of docker run."""
     options = draft.run.options
     if key in _COMPOSE_VALUES:
         options.append((_COMPOSE_VALUES[key], str(value)))

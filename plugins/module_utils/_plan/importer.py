@@ -1,16 +1,17 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch of vLLM that somebody has already, turned into an entry of C(spark_services).
+"""Turn an existing launch of vLLM into an entry of C(spark_services).
 
-It is read in two steps. C(import_sources) reads each form (a docker command, a compose file, a systemd unit, recipes of
+There are two steps. C(import_sources) reads each form (a docker command, a compose file, a systemd unit, recipes of
 others) into one C(Draft): docker's options, the words behind the image, variables. C(import_launch) makes the service
-from that, and says of everything else why it is not carried over. A secret is never part of what is returned.
+from it, with a reason for everything that is not carried over. Secrets are never part of the result.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -24,10 +25,27 @@ from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch, seccomp
 from . import import_engine, import_inline, recipes, service_keys
-from .import_downloads import Download, holds
-from .import_draft import OWN_IMAGE, Draft, Unreadable
-from .import_engine import Engine, brief, quiet
+from .import_config import add_config, checks_of
+from .import_downloads import Download, holds, hub_snapshot
+from .import_draft import OWN_IMAGE, Draft, Unreadable, texts_of
+from .import_engine import Engine, brief, pip_packages, quiet
 from .import_sources import FORMS, read_source
+from .import_tables import (
+    CACHES,
+    CLUSTER_DOCKER_ARGS,
+    CLUSTER_ENV,
+    CLUSTER_OPTIONS,
+    DROPPED,
+    FILE,
+    FILE_OPTIONS,
+    HF_TOKENS,
+    KEPT,
+    MACHINE_ENV,
+    OWN_DOCKER_ARGS,
+    OWN_ENV,
+    OWN_ULIMITS,
+    READ_OPTIONS,
+)
 from .service_files import CONTAINER_HF_HOME
 
 __all__ = ["FORMS", "Unreadable", "import_launch"]
@@ -51,129 +69,14 @@ ORDER = (
     "shm_size",
     "docker_args",
 )
-HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HF_API_TOKEN")
 
-_SYSTEMD = import_engine.SYSTEMD
-_OWN = "the unit of this collection sets it itself"
-_LATER = "not needed by an engine on one Spark"
-# Options of docker run that have no place in a service, and why.
-DROPPED = {
-    "--detach": _SYSTEMD,
-    "--restart": f"{_SYSTEMD}: Restart= with a bounded number of starts",
-    "--rm": _OWN,
-    "--interactive": _OWN,
-    "--tty": _OWN,
-    "--quiet": _OWN,
-    "--pull": "the role images brings images once",
-    "--platform": "the image's own architecture is compared with the host's",
-    "--gpus": "spark_gpu_args gives every engine the GPU",
-    "--runtime": "spark_gpu_args gives every engine the GPU",
-    "--ipc": "engines have a private /dev/shm here, --ipc host leaves segments behind on the host; see shm_size",
-    "--log-driver": _OWN,
-    "--log-opt": _OWN,
-    "--label": _OWN,
-    "--stop-timeout": _OWN,
-    "--stop-signal": _OWN,
-    "--privileged": f"{_LATER}; put --privileged into docker_args if yours does need it",
-    "--cap-add": f"{_LATER}; put it into docker_args if yours does need it",
-    "--cap-drop": "engines have no capability here, but for what RDMA needs",
-    "--security-opt": f"{_LATER}; put it into docker_args if yours does need it",
-    "--device": f"{_LATER}; put it into docker_args if yours does need it",
-    "--user": "engines run as the image's user here, and weights belong to the role models",
-    "--publish-all": "engines use the host's network here",
-    "--expose": "engines use the host's network here",
-    "--link": "engines use the host's network here",
-    "--cidfile": _OWN,
-}
-# Options of docker run that mean the same in docker_args.
-KEPT = {
-    "--add-host",
-    "--cpus",
-    "--cpuset-cpus",
-    "--dns",
-    "--group-add",
-    "--hostname",
-    "--init",
-    "--memory",
-    "--memory-swap",
-    "--oom-score-adj",
-    "--pids-limit",
-    "--read-only",
-    "--sysctl",
-    "--tmpfs",
-    "--workdir",
-}
-# What the role or the plan gives every engine; see spark_ulimits and plan.
-OWN_ULIMITS = ("core=0", "core=0:0", "memlock=-1", "memlock=-1:-1", "stack=67108864", "stack=67108864:67108864")
-OWN_ENV = {
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HUGGINGFACE_HUB_CACHE",
-    "TRANSFORMERS_CACHE",
-    "HF_HUB_OFFLINE",
-    "TRANSFORMERS_OFFLINE",
-    "VLLM_NO_USAGE_STATS",
-    "DO_NOT_TRACK",
-    "VLLM_CACHE_ROOT",
-    "TRITON_CACHE_DIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "FLASHINFER_WORKSPACE_BASE",
-    "HF_ASSETS_CACHE",
-    "HF_MODULES_CACHE",
-    "HF_XET_CACHE",
-    "XDG_CACHE_HOME",
-    "TORCH_EXTENSIONS_DIR",
-    "CUDA_CACHE_PATH",
-    "B12X_CUTE_COMPILE_CACHE_DIR",
-    "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
-}
-# Where a machine has its programs and libraries; an image has others.
-MACHINE_ENV = (
-    *("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"),
-    *("HOME", "USER", "UID", "GID", "HOST_UID", "HOST_GID", "DOCKER_HOST", "COMPOSE_FILE", "COMPOSE_PROFILES"),
-)
-# What differs between the hosts of a cluster, and what only hands that on.
-CLUSTER_ENV = {
-    *clustering.INTERFACES,
-    *(
-        "UCX_NET_DEVICES",
-        "MN_IF_NAME",
-        "VLLM_HOST_IP",
-        "HOST_IP",
-        "HEAD_IP",
-        "WORKER_IP",
-        "HEAD_NODE_IP",
-        "NCCL_IB_GID_INDEX",
-    ),
-    *("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NODE_IP", "RANK", "WORLD_SIZE", "NNODES", "HEADLESS"),
-    *("RAY_ADDRESS", "RAY_CLUSTER_SIZE", "RAY_HEAD_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"),
-}
-# As many as a switch is known to have joined.
+# The largest number that a switch is known to have joined.
 MOST_SPARKS = 8
-# What the plan gives every container, as far as the rules look at it.
-OWN_DOCKER_ARGS = ("--network", "host", "--shm-size", "8g")
-CLUSTER_OPTIONS = (("--device", "/dev/infiniband"), ("--cap-add", "IPC_LOCK"), ("--privileged", "None"))
-CLUSTER_DOCKER_ARGS = ("--device", "/dev/infiniband", "--ulimit", "memlock=-1", "--cap-add", "IPC_LOCK")
-# Options of pip install that change nothing about what is installed.
-QUIET_PIP = (
-    "-q",
-    "--quiet",
-    "-U",
-    "--upgrade",
-    "--no-cache-dir",
-    "--root-user-action=ignore",
-    "--system",
-    "--no-input",
-)
-CACHES = re.compile(
-    r"/root/\.(?:cache/(?:vllm|flashinfer|triton|torch\S*|tilelang)|triton|tilelang|nv|flashinfer)(?:/.*)?"
-)
 
 MOST_BYTES = 256 * 1024
 """Characters of a launch; the largest of 44 published ones has 21 KiB."""
 MOST_WORDS = 500
-"""Of its command; the largest has 187. Each that vLLM does not know is compared with all options that it has."""
+"""Words of its command; the largest has 187. Each unknown one is compared with all options of vLLM."""
 
 
 def import_launch(
@@ -196,25 +99,25 @@ def import_launch(
 ) -> dict[str, Any]:
     """Turn a launch into a service.
 
-    :param text: as it was given
-    :param document: the text as YAML, where it is YAML
+    :param text: the launch
+    :param document: the text as YAML, if it is YAML
     :param form: one of C(FORMS), or C(auto)
-    :param name: of the service, else that of the launch
-    :param port: of the service, else that of the launch
-    :param image: in the place of the launch's
-    :param variables: what C($NAME) and C({placeholder}) stand for
+    :param name: of the service, instead of the launch's
+    :param port: of the service, instead of the launch's
+    :param image: of the service, instead of the launch's
+    :param variables: values of C($NAME) and C({placeholder})
     :param files: content of env files by the path that names them
-    :param scripts: content of the scripts beside the launch by their relative path
-    :param select: which of several containers, by the name of the container, its workload or its service
-    :param variant: of a vLLM recipe; without it one that fits
+    :param scripts: content of the scripts next to the launch by their relative path
+    :param select: one of several containers, by the name of the container, its workload or its service
+    :param variant: of a vLLM recipe; a fitting one by default
     :param features: of a vLLM recipe
-    :param known_recipes: recipes of this collection, for the config of a model that has none here
+    :param known_recipes: recipes of this collection, for a model's missing config
     :param config: of the model, as its config.json has it
     :param catalogue: further image entries
     :returns: C({form, service, nodes, spark_cluster, host_vars, left_out, missing, findings, changes, compatible, before}).
-        nodes: Sparks that it spans. spark_cluster: of those, C(None) for one. before: what the rules say of the unit or the
-        docker command as it was
-    :raises Unreadable: where there is no launch of vLLM in the text
+        nodes: number of Sparks. spark_cluster: their cluster, C(None) for one Spark. before: verdicts of the rules on the
+        unit or the docker command as written
+    :raises Unreadable: if the text has no launch of vLLM
     """
     options = {"select": select, "variant": variant, "features": features}
     with shell.bounded():
@@ -236,11 +139,9 @@ def import_launch(
             raise Unreadable(str(_hide(str(error), set()))) from None
         made = _Import(draft, catalogue)
         service = made.service(name, port, image)
-        _add_config(service, made, config, known_recipes or {})
-        found: dict[str, Any] = _hide(
-            {**_result(draft, made, service), **_lint(service, made.nodes, catalogue)}, made.secrets
-        )
-    return found
+        add_config(service, made.nodes, config, known_recipes or {}, made.leave)
+        result = {**_result(draft, made, service), **_lint(service, made.nodes, catalogue)}
+        return dict(_hide(result, made.secrets))
 
 
 def _result(draft: Draft, made: _Import, service: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,11 +158,11 @@ def _result(draft: Draft, made: _Import, service: Mapping[str, Any]) -> dict[str
 
 
 def _judge_before(draft: Draft) -> list[dict[str, Any]]:
-    """Say what is wrong with the unit or the docker command as somebody wrote it."""
+    """Return findings about the unit or the docker command as written."""
     if draft.form not in ("docker", "systemd"):
         return []
     run = draft.run
-    if draft.unit is not None:  # its own words: variables of a unit stay variables
+    if draft.unit is not None:  # with its variables unexpanded
         with contextlib.suppress(ValueError):
             run = draft.unit.run or run
     return check_written(Written(draft.unit, run if run.image else None, draft.text))
@@ -278,8 +179,8 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
         executor = clustering.choose_executor(cluster, version, {}, None)[0]
         args = clustering.spanning_args(args, executor, 0, nodes, "head")
         docker_args += CLUSTER_DOCKER_ARGS
-    given = service.get("docker_args", [])
-    if not seccomp.chosen(read_options(given)[0]) and seccomp.needed_for(args, service.get("env") or {}):
+    service_docker_args = service.get("docker_args", [])
+    if not seccomp.chosen(read_options(service_docker_args)[0]) and seccomp.needed_for(args, service.get("env") or {}):
         docker_args += ["--security-opt", "seccomp=io_uring.json"]  # as the plan gives it
     judged = check_launch(
         {
@@ -292,7 +193,7 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
             },
             "args": args,
             "env": service.get("env"),
-            "docker_args": [*docker_args, *given, *_file_mounts(service)],
+            "docker_args": [*docker_args, *service_docker_args, *_file_mounts(service)],
             "packages": service.get("pip"),
             "catalogue": list(catalogue),
             "nodes": nodes,
@@ -303,94 +204,11 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
 
 
 def _file_mounts(service: Mapping[str, Any]) -> list[str]:
-    return [word for each in service.get("files", []) for word in ("--volume", f"{each['source']}:{each['path']}:ro")]
-
-
-def _add_config(
-    service: dict[str, Any],
-    made: _Import,
-    config: Mapping[str, Any] | None,
-    known_recipes: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Give the service the config.json that it cannot be planned without, from the recipe that serves its model.
-
-    :param service: that is changed
-    :param made: the import, which names the recipe
-    :param config: given by the caller, which counts before any recipe's
-    :param known_recipes: recipes of this collection by name
-    """
-    if config:
-        service["config"] = dict(config)
-        return
-    ways = [
-        (name, variant, recipe, body or {})
-        for name, recipe in sorted(known_recipes.items())
-        for variant, body in (("", {}), *(recipe.get("variants") or {}).items())
-    ]
-    serving = [
-        way for way in ways if _same_model(service["model"], {**way[2].get("model", {}), **way[3].get("model", {})})
-    ]
-    if not serving:
-        return
-    name, variant, recipe, body = min(serving, key=lambda way: _distance(service, made.nodes, way[2], way[3]))
-    service["config"] = recipes.merge(recipe.get("config") or {}, body.get("config") or {})
-    drafts = _drafter_of(service["args"]) == _drafter_of(_args_of(recipe, body))
-    # What a variant states for its image as a whole takes the place of sizes.
-    stated = next((key for key in ("memory", "memory_gib") if body.get(key) is not None), "")
-    sizes = [stated] if stated else ["weights_gib", *(["draft_weights_gib"] if drafts else [])]
-    for key in ("quant_config", *sizes, *(["draft_config"] if drafts else [])):
-        value = body.get(key, recipe.get(key))
-        if value is not None:
-            service[key] = value
-    whole = f"'recipe: {name}'" + (f" with 'variant: {variant}'" if variant else "")
-    made.leave(
-        f"recipe {name}" + (f", variant {variant}" if variant else ""),
-        f"serves the same model and gave its config; {whole} instead of model, image, args and config takes all of it",
-    )
-
-
-def _same_model(model: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a recipe serves a model: its repository, or one of the name that a folder has."""
-    repo = str(other.get("repo") or "")
-    if model.get("repo"):
-        return bool(model["repo"] == repo)
-    return bool(repo) and PurePosixPath(str(model.get("path"))).name.lower() == repo.rpartition("/")[2].lower()
-
-
-def _args_of(recipe: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
-    layers = (recipes.normalise_args(layer.get("args") or {}) for layer in (recipe, variant))
-    return recipes.merge(*layers)
-
-
-def _drafter_of(args: Mapping[str, Any]) -> tuple[str, str]:
-    """Return method and model of speculative decoding, empty where there is none."""
-    spec = args.get("speculative-config")
-    return (str(spec.get("method") or ""), str(spec.get("model") or "")) if isinstance(spec, Mapping) else ("", "")
-
-
-def _distance(
-    service: Mapping[str, Any], nodes: int, recipe: Mapping[str, Any], variant: Mapping[str, Any]
-) -> tuple[int, int]:
-    """Return how far a way to serve a model is from a launch: Sparks and drafter first, then the options that decide kernels."""
-    args, own = _args_of(recipe, variant), service["args"]
-    apart = 16 * (nodes != (variant.get("nodes") or recipe.get("nodes") or 1))
-    method, drafter = _drafter_of(own)
-    apart += 8 * (method != _drafter_of(args)[0]) + 4 * (drafter != _drafter_of(args)[1])
-    image = service.get("image")
-    ref = image.get("ref") if isinstance(image, Mapping) else image
-    images = [entry.get("ref") for layer in (variant, recipe) for entry in layer.get("images") or []]
-    apart += 2 * (bool(variant.get("images")) and ref not in images)
-    for option in ("kv-cache-dtype", "moe-backend", "attention-backend", "quantization", "reasoning-parser", "runner"):
-        apart += own.get(option) != args.get(option)
-    length = own.get("max-model-len") or 0
-    apart += (
-        isinstance(length, int) and isinstance(args.get("max-model-len"), int) and length > 2 * args["max-model-len"]
-    )
-    return apart, len(variant.get("args") or {})
+    return [word for file in service.get("files", []) for word in ("--volume", f"{file['source']}:{file['path']}:ro")]
 
 
 def _hide(value: Any, secrets: set[str]) -> Any:
-    """Take every secret out of a result, wherever it got to."""
+    """Return a value with all secrets hidden, in any place."""
     if isinstance(value, Mapping):
         return {_hide(key, secrets): _hide(item, secrets) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -403,7 +221,7 @@ def _hide(value: Any, secrets: set[str]) -> Any:
 
 
 class _Import:
-    """Makes one service; keeps what is left out and what is secret on the way."""
+    """Makes one service; records omissions and secrets on the way."""
 
     def __init__(self, draft: Draft, catalogue: Sequence[Mapping[str, Any]]) -> None:
         self.draft = draft
@@ -411,97 +229,110 @@ class _Import:
         self.left_out: list[dict[str, str]] = list(draft.left_out)
         self.host_vars: dict[str, str] = {}
         self.secrets: set[str] = set()
-        self.rewritten: dict[str, str] = {}  # path in the old container -> path in ours
+        self.rewritten: dict[str, str] = {}  # path in the old container -> path in the new one
         self.packages: list[str] = []
         self.files: list[dict[str, str]] = []
         self.outer: dict[str, str | None] = {}
         self.nodes = 1
         self.cpus = ""
         self.bare = False  # the image's entrypoint is vllm, without serve
-        # Recipes are started by programs of their own, which clear the entrypoint.
+        # Recipes have their own start programs, which clear the entrypoint.
         self.by_docker = bool(draft.run.image) and draft.form in ("docker", "compose", "kubernetes", "systemd")
         for name, value in draft.variables.items():
             if _is_secret(name, value):
                 self.conceal(value)
 
     def leave(self, item: str, reason: str) -> None:
-        """Say once that something is not carried over."""
+        """Record once that something is not carried over."""
         entry = {"item": item, "reason": reason}
         if entry not in self.left_out:
             self.left_out.append(entry)
 
     def conceal(self, value: str | None) -> None:
-        """Keep a secret from being returned; what is too short to be one would only garble other texts."""
+        """Hide a secret in the result; hiding shorter texts would only garble others."""
         if value and len(value) >= 6 and not value.startswith("${"):
             self.secrets.add(value)
 
     def conceal_all(self, value: Any) -> None:
-        """Keep every text of a value from being returned."""
-        for text in _texts(value):
+        """Hide every text of a value in the result."""
+        for text in texts_of(value):
             self.conceal(text)
 
     # --- the service ----------------------------------------------------------------------------------------------
 
     def service(self, name: str | None, port: int | None, image: str | None) -> dict[str, Any]:
-        """Put the service together."""
+        """Return the service."""
         chosen = image or self._settled_image()
-        known = image_catalogue.lookup(chosen, self.catalogue) if chosen else None
+        entry = image_catalogue.lookup(chosen, self.catalogue) if chosen else None
         self.outer = self._environment()
-        words, inner = self._engine_words(known)
+        words, inner = self._engine_words(entry)
         env = {**self.outer, **inner}
         if not self.draft.run.command and not self.draft.run.image:
             raise Unreadable("there is neither an image nor a vllm serve command in it")
-        parsed = launch.parse(words, (known or {}).get("vllm_version"))
-        model = self._check_parsed(parsed, words, known)
+        parsed = launch.parse(words, (entry or {}).get("vllm_version"))
+        model = self._check_parsed(parsed, words, entry)
         args = self._settled(self._spanned(parsed.args, words))
         own_port, reachable = self._port(args.pop("port", None))
         unit = _service_name(name or self.draft.name or model)
         result: dict[str, Any] = {"name": unit, "port": port or own_port}
-        served = args.pop("served-model-name", None)
-        names = served if isinstance(served, list) else [served or model]
-        result["served_model_name"] = str(names[0])
-        for other in names[1:]:
-            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
-        if args.pop("download-dir", None):
-            self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
+        result["served_model_name"] = self._served_name(args, model)
+        self._leave_download_dir(args)
         keys = self._secrets(env, args, unit)
         self._listening(args.pop("host", None), reachable, keys)
         if self._downloaded(model):
             self.rewritten[model] = service_keys.MODEL_FOLDER
-        docker_args = [*self._docker_options(result), *self._mounts(env, model)]
-        if self.bare:
-            docker_args += ["--entrypoint", ""]
-        if self.cpus and "--cpuset-cpus" not in docker_args:
-            docker_args += ["--cpuset-cpus", self.cpus]
+        docker_args = self._docker_args(result, env, model)
         self._drafter(model, args)
         result["model"] = self._model(model, args)
         self._files_of_model(args, result["model"])
-        if chosen:
-            result["image"] = self._image(chosen, known)
-        result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
-        result["checks"] = _checks(args)
-        self._own_files(args)
-        for key, value in result["args"].items():
-            if value != args[key] and service_keys.MODEL_FOLDER not in str(value):
-                self.leave(
-                    f"--{key}", "names a file of the container; it is expected at its new place below spark_hf_home"
-                )
+        result["image"] = self._image(chosen, entry) if chosen else None
+        result["checks"] = checks_of(args)
+        result["args"] = self._moved_args(args)
         result["env"] = {key: self._moved(value) for key, value in sorted(self._plain(env).items())}
         result.update(keys)
         result.update(docker_args=docker_args, pip=self.packages, files=self.files)
         return {key: result[key] for key in ORDER if result.get(key) or key == "args"}
 
-    def _check_parsed(self, parsed: launch.Parsed, words: Sequence[str], known: Mapping[str, Any] | None) -> str:
+    def _docker_args(self, result: dict[str, Any], env: Mapping[str, str | None], model: str) -> list[str]:
+        docker_args = [*self._docker_options(result), *self._mounts(env, model)]
+        if self.bare:
+            docker_args += ["--entrypoint", ""]
+        if self.cpus and "--cpuset-cpus" not in docker_args:
+            docker_args += ["--cpuset-cpus", self.cpus]
+        return docker_args
+
+    def _served_name(self, args: dict[str, Any], model: str) -> str:
+        served = args.pop("served-model-name", None)
+        names = served if isinstance(served, list) else [served or model]
+        for other in names[1:]:
+            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
+        return str(names[0])
+
+    def _leave_download_dir(self, args: dict[str, Any]) -> None:
+        if args.pop("download-dir", None):
+            self.leave("--download-dir", "weights are kept in spark_hf_home, where they are fetched before the start")
+
+    def _moved_args(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        moved = {key: self._moved(value) for key, value in sorted(args.items())}
+        self._missing_files(args)
+        for key, value in moved.items():
+            if value != args[key] and service_keys.MODEL_FOLDER not in str(value):
+                self.leave(
+                    f"--{key}", "names a file of the container; it is expected at its new place below spark_hf_home"
+                )
+        return moved
+
+    def _check_parsed(self, parsed: launch.Parsed, words: Sequence[str], entry: Mapping[str, Any] | None) -> str:
         """Return the model of a command; names options that cannot be carried over.
 
         :param parsed: the command
-        :param words: of it
-        :param known: the image in the catalogue
+        :param words: the words of the command
+        :param entry: the image's entry in the catalogue
         :raises Unreadable: without a model
         """
         image = self.draft.run.image
         if parsed.model is None:
-            if self.by_docker and known is None and "vllm" not in image:
+            if self.by_docker and entry is None and "vllm" not in image:
                 raise Unreadable(
                     f"the container runs {image or 'an image without a name'}, which does not look like vLLM"
                 )
@@ -530,34 +361,23 @@ class _Import:
         """Return the cluster of a launch that spans several Sparks."""
         return {"name": service["name"].replace("-", "_"), "services": [service]} if self.nodes > 1 else None
 
-    def _spanned(self, given: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-        """Work out how many Sparks a launch spans; returns its options without those that a cluster sets itself."""
-        args = {key: value for key, value in given.items() if key not in clustering.OWNED_ARGS}
+    def _spanned(self, parsed_args: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+        """Set the number of Sparks of a launch; return its options without those that a cluster sets itself."""
+        args = {key: value for key, value in parsed_args.items() if key not in clustering.OWNED_ARGS}
         sizes = [args.get(f"{axis}-parallel-size") for axis in ("tensor", "pipeline")]
-        world = 1
-        for size in sizes:
-            world *= size if isinstance(size, int) and size > 0 else 1
-        said = given.get("nnodes")
-        copies = self._replicas(given, world)
+        world = math.prod(size for size in sizes if isinstance(size, int) and size > 0)
+        copies = self._replicas(parsed_args, world)
         if copies > 1:
             self.nodes = copies * world
-        elif isinstance(said, int) and said > 1:
-            self.nodes = said
-        elif any(isinstance(size, int) for size in sizes):
-            self.nodes = world
+        elif isinstance(parsed_args.get("nnodes"), int) and parsed_args["nnodes"] > 1:
+            self.nodes = parsed_args["nnodes"]
         else:
-            self.nodes = self.draft.nodes or 1
-        for key in [key for key in given if key.startswith("data-parallel")]:
-            if copies == 1:
-                self.leave(f"--{key}", "replicas are services of their own: serve the model on each Spark by itself")
-            elif key != clustering.REPLICAS and key not in clustering.OWNED_ARGS:
-                self.leave(f"--{key}", "the head gives each replica its requests, and nothing else balances them")
-            else:
-                continue
-            args.pop(key, None)
-        for key in clustering.OWNED_ARGS:
-            if key in given and self.nodes == 1 and not key.startswith("data-parallel"):
-                self.leave(f"--{key}", "one Spark has one GPU: an engine on it has no ranks")
+            self.nodes = world if any(isinstance(size, int) for size in sizes) else self.draft.nodes or 1
+        self._leave_replicas(parsed_args, args, copies)
+        self._leave_nodes(world)
+        return args
+
+    def _leave_nodes(self, world: int) -> None:
         if self.nodes > 1:
             self.leave(
                 "several Sparks",
@@ -566,24 +386,38 @@ class _Import:
             )
         elif self.draft.nodes > 1 and world == 1:
             self.leave("several Sparks", f"the launch is for {self.draft.nodes}, its options are for one")
-        return args
 
-    def _replicas(self, given: Mapping[str, Any], world: int) -> int:
-        """Return how many replicas a launch spreads over Sparks as one engine, 1 where they are better services of their own.
+    def _leave_replicas(self, parsed_args: Mapping[str, Any], args: dict[str, Any], copies: int) -> None:
+        """Remove the options of replicas and ranks that are not carried over. copies: number of replicas."""
+        for key in [key for key in parsed_args if key.startswith("data-parallel")]:
+            if copies == 1:
+                self.leave(f"--{key}", "replicas are services of their own: serve the model on each Spark by itself")
+            elif key != clustering.REPLICAS and key not in clustering.OWNED_ARGS:
+                self.leave(f"--{key}", "the head gives each replica its requests, and nothing else balances them")
+            else:
+                continue
+            args.pop(key, None)
+        for key in clustering.OWNED_ARGS:
+            if key in parsed_args and self.nodes == 1 and not key.startswith("data-parallel"):
+                self.leave(f"--{key}", "one Spark has one GPU: an engine on it has no ranks")
 
-        That is what shares experts out, or says by its options that its replicas are on several hosts. world: GPUs of each.
+    def _replicas(self, parsed_args: Mapping[str, Any], world: int) -> int:
+        """Return the number of replicas that a launch spreads over Sparks as one engine, 1 if separate services suit better.
+
+        One engine suits launches that distribute experts, or whose options place replicas on several hosts. world: GPUs of each.
         """
-        copies = clustering.replicas_of(given)
-        backends = (given.get("distributed-executor-backend"), given.get("data-parallel-backend"))
-        apart = given.get("data-parallel-size-local") == 1 or any(
-            given.get(key) is not None
+        copies = clustering.replicas_of(parsed_args)
+        backends = (parsed_args.get("distributed-executor-backend"), parsed_args.get("data-parallel-backend"))
+        apart = parsed_args.get("data-parallel-size-local") == 1 or any(
+            parsed_args.get(key) is not None
             for key in ("data-parallel-address", "data-parallel-rpc-port", "data-parallel-start-rank", "nnodes")
         )
-        over_hosts = apart or self.draft.nodes > 1 or bool(given.get("enable-expert-parallel"))
+        over_hosts = apart or self.draft.nodes > 1 or bool(parsed_args.get("enable-expert-parallel"))
         return copies if over_hosts and "ray" not in backends and copies * world <= MOST_SPARKS else 1
 
     def _settled_image(self) -> str:
-        """Return the image of the launch, nothing where it waits for a value."""
+        """Return the image of the launch, empty if it waits for a value."""
+        """Return the image of the launch, empty if it waits for a value."""
         image = self.draft.run.image
         waits = shell.unknown_names(image)
         if image and not waits and not re.fullmatch(r"[A-Za-z0-9]\S*", image):
@@ -592,12 +426,12 @@ class _Import:
             self.leave("image", f"waits for {', '.join(waits)}: say what that is (variables), or name an image")
         return "" if waits else image
 
-    def _image(self, ref: str, known: Mapping[str, Any] | None) -> Any:
-        """Name the image; what it does with its arguments is learned from the command where nobody knows it."""
+    def _image(self, ref: str, entry: Mapping[str, Any] | None) -> Any:
+        """Return the image; its entrypoint follows from the command if the catalogue lacks it."""
         run = self.draft.run
         if self.bare:
             return {"ref": ref, "entrypoint": "passthrough"}
-        if (known or {}).get("entrypoint") or run.values("--entrypoint") or not run.command or not self.by_docker:
+        if (entry or {}).get("entrypoint") or run.values("--entrypoint") or not run.command or not self.by_docker:
             return ref
         typed = run.command[0].rpartition("/")[2]
         if typed in ("vllm", "bash", "sh", "python3"):
@@ -605,38 +439,43 @@ class _Import:
         return {"ref": ref, "entrypoint": "serve"}
 
     def _docker_options(self, result: dict[str, Any]) -> list[str]:
-        kept: list[str] = []
+        docker_args: list[str] = []
         for option, value in self.draft.run.options:
-            written = f"{option} {value}" if value is not None else option
-            if option in ("--env", "--volume", "--mount", "--publish", "--name", "--entrypoint", "--env-file"):
+            if option in READ_OPTIONS or (option, value) == ("--network", "host"):
                 continue
             if option == "--shm-size" and value:
                 result["shm_size"] = re.sub(r"(?i)(\d)\s*([bkmg])i?b?$", r"\1\2", value).lower()
-            elif option == "--network" and value == "host":
-                continue  # as here
-            elif option == "--ulimit" and value in OWN_ULIMITS:
-                self.leave(written, "every engine has it")
-            elif option == "--network":
-                self.leave(
-                    written, "engines use the host's network here; others on that one reach it by the host's address"
-                )
-            elif option == "--device" and "nvidia.com/gpu" in str(value):
-                self.leave(written, DROPPED["--gpus"])
-            elif self.nodes > 1 and (option, str(value).partition(":")[0]) in CLUSTER_OPTIONS:
-                self.leave(written, "a spark_cluster gives its ranks the devices and rights that RDMA needs")
-            elif option in DROPPED or option.startswith("--health"):
-                self.leave(written, DROPPED.get(option, "the unit is active when the model has answered"))
-            elif option in KEPT or option == "--ulimit":
-                kept += [option] if value is None else [option, value]
+                continue
+            reason = self._why_dropped(option, value)
+            if reason:
+                self.leave(f"{option} {value}" if value is not None else option, reason)
             else:
-                self.leave(written, "nothing here is known of this option; put it into docker_args if it is needed")
-        return kept
+                docker_args += [option] if value is None else [option, value]
+        return docker_args
+
+    def _why_dropped(self, option: str, value: str | None) -> str:
+        """Return why an option of docker run is not carried over, empty if it is."""
+        if option == "--ulimit" and value in OWN_ULIMITS:
+            return "every engine has it"
+        if option == "--network":
+            return "engines use the host's network here; others on that one reach it by the host's address"
+        if option == "--device" and "nvidia.com/gpu" in str(value):
+            return DROPPED["--gpus"]
+        if self.nodes > 1 and (option, str(value).partition(":")[0]) in CLUSTER_OPTIONS:
+            return "a spark_cluster gives its ranks the devices and rights that RDMA needs"
+        if option in DROPPED:
+            return DROPPED[option]
+        if option.startswith("--health"):
+            return "the unit is active when the model has answered"
+        if option in KEPT or option == "--ulimit":
+            return ""
+        return "nothing here is known of this option; put it into docker_args if it is needed"
 
     # --- environment and secrets ----------------------------------------------------------------------------------
 
     def _environment(self) -> dict[str, str | None]:
-        """Return the variables of the container: env files first, then what was given, as docker does."""
-        found: dict[str, str | None] = {}
+        """Return the variables of the container: env files first, then single variables, as docker does."""
+        env: dict[str, str | None] = {}
         for path in self.draft.run.values("--env-file"):
             content = self.draft.files.get(path)
             if content is None:
@@ -646,33 +485,20 @@ class _Import:
                 name, equals, text = line.strip().partition("=")
                 if not equals or name.startswith("#"):
                     continue
-                if self.draft.form == "compose":  # which reads it as a shell would; docker takes all of it
+                if self.draft.form == "compose":  # compose expands it as a shell would; docker does not
                     name, text = name.removeprefix("export "), shell.expand(text.strip("\"'"), {})
-                found[name.strip()] = text
-        for name, given in self.draft.run.env.items():
-            known = self.draft.variables.get(name) if given is None else given
-            if known is not None or _is_secret(name, ""):
-                found[name] = known
+                env[name.strip()] = text
+        for name, assigned in self.draft.run.env.items():
+            value = self.draft.variables.get(name) if assigned is None else assigned
+            if value is not None or _is_secret(name, ""):
+                env[name] = value
             else:
                 self.leave(f"--env {name}", "is taken from the caller's environment, which is not known here")
-        return found
+        return env
 
     def _secrets(self, env: dict[str, str | None], args: dict[str, Any], name: str) -> dict[str, Any]:
-        """Turn every secret into a file on the controller and take it out of C(env) and C(args)."""
-        for option, variable in (("api-key", "VLLM_API_KEY"), ("hf-token", "HF_TOKEN")):
-            value = args.pop(option, None)
-            for text in value if isinstance(value, list) else [value]:
-                if isinstance(text, str):
-                    self.conceal(text)
-                    env.setdefault(variable, text)
-        for option in [name for name in args if redaction.is_secret_option(name)]:
-            self.conceal_all(args.pop(option))
-            self.leave(f"--{option}", "a secret: nothing here keeps one for an option")
-        for place, text in list(plain_secrets.in_settings(args)):
-            self.conceal(text)
-            self.leave(
-                f"--{re.split(r'[.[]', place)[0]}", "holds a secret, which is hidden here; args are no place for it"
-            )
+        """Turn every secret into a file on the controller and remove it from C(env) and C(args)."""
+        self._option_secrets(env, args)
         folder = KEYS
         keys: dict[str, Any] = {}
         api_key = env.get("VLLM_API_KEY")
@@ -697,87 +523,112 @@ class _Import:
                 self.leave(variable, "a secret: put it into the file that 'secrets' names")
         return keys
 
+    def _option_secrets(self, env: dict[str, str | None], args: dict[str, Any]) -> None:
+        """Move keys and tokens of options to C(env); hide all other secrets of options."""
+        for option, variable in (("api-key", "VLLM_API_KEY"), ("hf-token", "HF_TOKEN")):
+            value = args.pop(option, None)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str):
+                    self.conceal(text)
+                    env.setdefault(variable, text)
+        for option in [name for name in args if redaction.is_secret_option(name)]:
+            self.conceal_all(args.pop(option))
+            self.leave(f"--{option}", "a secret: nothing here keeps one for an option")
+        for place, text in list(plain_secrets.in_settings(args)):
+            self.conceal(text)
+            self.leave(
+                f"--{re.split(r'[.[]', place)[0]}", "holds a secret, which is hidden here; args are no place for it"
+            )
+
     def _plain(self, env: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the variables that are the service's own."""
-        found = {}
+        """Return the variables that belong to the service."""
+        plain = {}
         for name, value in env.items():
-            waits = shell.unknown_names(value or "") or re.findall(r"<[^<>]+>", value or "")
-            inside = next((path for path in self.draft.dropped if holds(path, value or "") is not None), None)
-            if not self.draft.run.image and name in MACHINE_ENV:
-                self.leave(name, "is of the machine that it was typed on; the image has its own")
-            elif self.nodes > 1 and name in CLUSTER_ENV:
-                self.leave(name, "a spark_cluster finds the addresses and interfaces of each host itself")
-            elif name in OWN_ENV:
-                self.leave(name, "weights, caches, the GPU and offline use are the same for every engine here")
-            elif inside is not None:
-                self.leave(name, f"points into {inside}, whose volume is not carried over")
-            elif waits:
-                self.leave(name, f"waits for {', '.join(waits)}: say what that is (variables)")
+            reason = self._why_no_variable(name, value or "")
+            if reason:
+                self.leave(name, reason)
             elif value is not None:
-                found[name] = value
-        return found
+                plain[name] = value
+        return plain
+
+    def _why_no_variable(self, name: str, value: str) -> str:
+        """Return why a variable is not carried over, empty if it is."""
+        if not self.draft.run.image and name in MACHINE_ENV:
+            return "is of the machine that it was typed on; the image has its own"
+        if self.nodes > 1 and name in CLUSTER_ENV:
+            return "a spark_cluster finds the addresses and interfaces of each host itself"
+        if name in OWN_ENV:
+            return "weights, caches, the GPU and offline use are the same for every engine here"
+        inside = next((path for path in self.draft.dropped if holds(path, value) is not None), None)
+        if inside is not None:
+            return f"points into {inside}, whose volume is not carried over"
+        waits = shell.unknown_names(value) or re.findall(r"<[^<>]+>", value)
+        return f"waits for {', '.join(waits)}: say what that is (variables)" if waits else ""
 
     # --- the command ----------------------------------------------------------------------------------------------
 
-    def _engine_words(self, known: Mapping[str, Any] | None) -> tuple[list[str], dict[str, str | None]]:
-        """Return what vllm serve is given, and the variables set in front of it."""
-        run = self.draft.run
-        words = list(run.command)
-        entrypoint = next(iter(reversed(run.values("--entrypoint"))), None)
-        if entrypoint:
-            words = [*entrypoint.split(), *words]
-        engine = import_engine.find(words, {key: value for key, value in self.outer.items() if value is not None})
-        whole = engine is not None and self.by_docker and (self.draft.typed or entrypoint is not None)
-        if whole and not (known or {}).get("entrypoint"):
-            self.bare = True  # what it did there, whatever entrypoint the image has
+    def _engine_words(self, entry: Mapping[str, Any] | None) -> tuple[list[str], dict[str, str | None]]:
+        """Return the words of vllm serve, and the variables set in front of it. entry: the image's entry in the catalogue."""
+        entrypoint = next(iter(reversed(self.draft.run.values("--entrypoint"))), None)
+        words = [*(entrypoint or "").split(), *self.draft.run.command]
+        catalogued = (entry or {}).get("entrypoint")
+        typed = self.draft.typed
+        engine = import_engine.find(words, _known_values(self.outer))
+        complete = engine is not None and self.by_docker and (typed or entrypoint is not None)
+        if complete and not catalogued:
+            self.bare = True  # the command starts vllm itself, with any entrypoint of the image
         elif entrypoint is not None:
             self.leave(f"--entrypoint {entrypoint or repr('')}", "the image's own entrypoint is used")
-        started = import_engine.by_variables(run.image, self.outer) if engine is None and not words else None
+        engine = engine or self._started_by_image(words, catalogued)
+        if engine is None:
+            self._check_serves(words, entrypoint, catalogued == "serve")
+            engine = Engine(words=words)
+        elif catalogued == "serve" and entrypoint is None and not typed:
+            self._leave_second_serve(words)
+        serve_words = engine.words
+        while serve_words[:2] == ["vllm", "serve"]:
+            self.leave("vllm serve", "stands there twice")
+            serve_words = serve_words[2:]
+        return serve_words, self._around(engine)
+
+    def _leave_second_serve(self, words: Sequence[str]) -> None:
+        """Record a command C(vllm serve) that repeats the image's entrypoint."""
+        if self.by_docker and words and words[0].rpartition("/")[2] == "vllm":
+            self.leave(
+                "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
+            )
+
+    def _started_by_image(self, words: Sequence[str], catalogued: str | None) -> Engine | None:
+        """Return the engine of a container without vllm in its command, if variables or C(serve) make the image start one."""
+        started = None if words else import_engine.by_variables(self.draft.run.image, self.outer)
         if started:
-            engine, taken = started
+            engine, read_variables = started
             self.bare = True
-            self.outer = {name: value for name, value in self.outer.items() if name not in taken}
+            self.outer = {name: value for name, value in self.outer.items() if name not in read_variables}
             self.leave(
                 "the image's own start script",
                 "its variables are read as options of vllm serve, which is typed whole here; what else the script does is not known",
             )
-        if engine is None and words[:1] == ["serve"] and not (known or {}).get("entrypoint") and self.by_docker:
-            engine = Engine(words=words[1:])
+            return engine
+        if words[:1] == ["serve"] and not catalogued and self.by_docker:
             self.bare = True
             self.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
-        serves = (known or {}).get("entrypoint") == "serve" and entrypoint is None and self.by_docker
-        serves = serves and not self.draft.typed
-        if engine is not None and serves and words and words[0].rpartition("/")[2] == "vllm":
-            self.leave(
-                "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
-            )
-        if engine is None:
-            self._check_serves(words, entrypoint, known)
-            engine = Engine(words=words)
-        found = engine.words
-        while found[:2] == ["vllm", "serve"]:
-            self.leave("vllm serve", "stands there twice")
-            found = found[2:]
-        return found, self._around(engine)
+            return Engine(words=list(words[1:]))
+        return None
 
-    def _check_serves(self, words: Sequence[str], entrypoint: str | None, known: Mapping[str, Any] | None) -> None:
+    def _check_serves(self, words: Sequence[str], entrypoint: str | None, serves: bool) -> None:
         """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
 
         :param words: the command, entrypoint first
-        :param entrypoint: that the launch sets
-        :param known: the image in the catalogue
-        :raises Unreadable: with what it runs
+        :param entrypoint: of the launch
+        :param serves: whether the image's entrypoint is vllm serve
+        :raises Unreadable: with the program that it runs
         """
         if not self.by_docker and not words:
             return
-        image = self.draft.run.image or "the image"
-        program = (import_engine.program(words) or brief(words[:1])) if entrypoint else import_engine.program(words)
-        serves = (known or {}).get("entrypoint") == "serve"
         mounted = any(words[:1] == [target] for _source, target in self.draft.run.mounts)
         alone = len(words) == 1 and words[0].startswith("/") and not mounted
-        bare = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
-        if not program and not serves and self.by_docker and (alone or bare):
-            program = brief(words[:1])
+        program = self._other_program(words, entrypoint, alone, serves)
         path = import_inline.script_path(words)
         if program and (path or alone):
             shown = program if path in program or not path else f"{program} {path}"
@@ -788,23 +639,34 @@ class _Import:
         if program:
             raise Unreadable(f"the container runs {program}, not vllm serve")
         if not words and not serves:
-            ours = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
-            names = [name for name in self.outer if name not in ours and not name.startswith(("NCCL_", "NVIDIA_"))]
-            if "vllm" not in image and not any("VLLM" in name or "MODEL" in name for name in names):
-                raise Unreadable(f"the container runs {image}, which does not look like vLLM")
-            shown = f" ({', '.join(names[:8])})" if names else ""
-            raise Unreadable(
-                f"{image} is started by variables of its own{shown}: the vllm serve command that its start script makes of them is "
-                "not known here; give that command (docker top shows it)"
-            )
+            raise Unreadable(self._unknown_start())
+
+    def _other_program(self, words: Sequence[str], entrypoint: str | None, alone: bool, serves: bool) -> str:
+        """Return the program that a container runs instead of vLLM, empty if its words can be options. alone: only a path."""
+        program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")
+        bare = bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+        return brief(words[:1]) if not program and not serves and self.by_docker and (alone or bare) else program
+
+    def _unknown_start(self) -> str:
+        """Return why a container without a command cannot be imported."""
+        image = self.draft.run.image or "the image"
+        ours = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
+        names = [name for name in self.outer if name not in ours and not name.startswith(("NCCL_", "NVIDIA_"))]
+        if "vllm" not in image and not any("VLLM" in name or "MODEL" in name for name in names):
+            return f"the container runs {image}, which does not look like vLLM"
+        shown = f" ({', '.join(names[:8])})" if names else ""
+        return (
+            f"{image} is started by variables of its own{shown}: the vllm serve command that its start script makes of them is "
+            "not known here; give that command (docker top shows it)"
+        )
 
     def _around(self, engine: Engine) -> dict[str, str | None]:
-        """Say what becomes of what stood around the engine; returns the variables that were set there."""
+        """Record the commands around the engine; return the variables that were set there."""
         self.cpus = engine.cpus
         for item, reason in engine.left_out:
             self.leave(item, reason)
         for words in engine.beside:
-            packages = _pip_packages(words)
+            packages = pip_packages(words)
             if self.draft.note_download(words):
                 continue
             if packages:
@@ -824,11 +686,11 @@ class _Import:
                 inner[name] = value
         return inner
 
-    def _settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options without those that wait for a value that is not known here."""
+    def _settled(self, parsed_args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options without those that wait for an unknown value."""
         args = {}
-        for name, value in given.items():
-            waits = sorted({unknown for text in _texts(value) for unknown in shell.unknown_names(text)})
+        for name, value in parsed_args.items():
+            waits = sorted({unknown for text in texts_of(value) for unknown in shell.unknown_names(text)})
             if waits and name in ("api-key", "hf-token"):
                 args[name] = value
             elif waits:
@@ -870,9 +732,9 @@ class _Import:
     # --- files ----------------------------------------------------------------------------------------------------
 
     def _mounts(self, env: Mapping[str, str | None], model: str) -> list[str]:
-        """Sort the mounts: weights and caches are the roles' own, a model's folder is the service's model."""
+        """Sort the mounts: weights and caches belong to the roles, a model's folder is the service's model."""
         home = env.get("HF_HOME") or CONTAINER_HF_HOME
-        kept: list[str] = []
+        docker_args: list[str] = []
         run = self.draft.run
         written = [(option, value) for option in ("--volume", "--mount") for value in run.values(option)]
         for (source, target), (option, value) in zip(run.mounts, written):
@@ -887,29 +749,39 @@ class _Import:
                     self.host_vars["spark_hf_home"] = source
             elif CACHES.fullmatch(target):
                 self.leave(spec, "compile caches are kept in spark_cache_dir")
-            elif model in self.rewritten and holds(target, model) is not None:
-                self.leave(spec, "held the model, which the role models fetches")
-            elif model == target:
-                self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
-            elif self._outside(model) != model and source.startswith(f"{self._outside(model)}/"):
-                name = source[len(self._outside(model)) :]
-                self.files.append({"source": f"{service_keys.MODEL_FOLDER}{name}", "path": target})
-            elif source.startswith(("/proc/", "/sys/")):
-                self.leave(
-                    spec, "engines change nothing on their host here; its role and the unit's gate prepare memory"
-                )
-            elif source.startswith(("~", ".")) or shell.unknown_names(source):
-                self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
-                self.draft.dropped.append(target)
-            elif source:
-                kept += [option, value]
-            else:
-                self.leave(spec, "an anonymous volume is lost with its container")
-                self.draft.dropped.append(target)
-        return kept
+            elif not self._is_model_mount(spec, source, target, model) and self._is_kept_mount(spec, source, target):
+                docker_args += [option, value]
+        return docker_args
+
+    def _is_model_mount(self, spec: str, source: str, target: str, model: str) -> bool:
+        """Return whether a mount holds the model, or a file inside its folder."""
+        folder = self._outside(model)
+        if model in self.rewritten and holds(target, model) is not None:
+            self.leave(spec, "held the model, which the role models fetches")
+        elif model == target:
+            self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
+        elif folder != model and source.startswith(f"{folder}/"):
+            self.files.append({"source": f"{service_keys.MODEL_FOLDER}{source[len(folder) :]}", "path": target})
+        else:
+            return False
+        return True
+
+    def _is_kept_mount(self, spec: str, source: str, target: str) -> bool:
+        """Return whether a mount is carried over; record the reason if not."""
+        if source.startswith(("/proc/", "/sys/")):
+            self.leave(spec, "engines change nothing on their host here; its role and the unit's gate prepare memory")
+        elif source.startswith(("~", ".")) or shell.unknown_names(source):
+            self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
+            self.draft.dropped.append(target)
+        elif not source:
+            self.leave(spec, "an anonymous volume is lost with its container")
+            self.draft.dropped.append(target)
+        else:
+            return True
+        return False
 
     def _drafter(self, model: str, args: dict[str, Any]) -> None:
-        """Name the drafter as it is fetched here; a checkpoint that is its own drafter needs no name."""
+        """Name the drafter by its fetched repository; a checkpoint that is its own drafter needs no name."""
         spec = args.get("speculative-config")
         drafter = spec.get("model") if isinstance(spec, Mapping) else None
         if not isinstance(spec, Mapping) or not isinstance(drafter, str):
@@ -922,7 +794,7 @@ class _Import:
             args["speculative-config"] = {**spec, "model": repo}
 
     def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
-        """Return the model, with what else must be fetched for an engine that runs offline."""
+        """Return the model, with further repositories to fetch for an engine that runs offline."""
         repo, snapshot = self._of_hub(typed)
         if repo:
             kind = "the folder of a download" if self._downloaded(typed) else "a snapshot of the hub's cache"
@@ -934,11 +806,11 @@ class _Import:
         spec = args.get("speculative-config")
         drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
         extra: dict[str, dict[str, Any]] = {}
-        # Of a repository that is there for its tokenizer alone the weights are not fetched.
+        # Only the tokenizer files of a tokenizer's repository are fetched.
         for other, more in ((drafter, {}), (tokenizer, {"only": list(TOKENIZER_FILES)})):
             if isinstance(other, str) and service_keys.REPO_NAME.fullmatch(other) and other != typed:
                 extra.setdefault(other, {"repo": other, **more})
-        beside = {"extra": list(extra.values())} if extra else {}
+        fetched_too = {"extra": list(extra.values())} if extra else {}
         if isinstance(drafter, str) and drafter.startswith(("/", "~")):
             self.leave(
                 f"drafter {drafter}",
@@ -952,16 +824,16 @@ class _Import:
             waits = shell.unknown_names(path)
             if waits:
                 raise Unreadable(f"the model's folder waits for {', '.join(waits)}: say what that is (variables)")
-            return {"path": path, **beside}
-        return {"repo": typed, **({"revision": str(revision)} if revision else {}), **beside}
+            return {"path": path, **fetched_too}
+        return {"repo": typed, **({"revision": str(revision)} if revision else {}), **fetched_too}
 
     def _of_hub(self, path: str) -> tuple[str, str]:
-        """Return repository and commit of a folder in the hub's cache, or of one that the launch fetches; nothing for others."""
+        """Return repository and commit of a folder in the hub's cache, or of a download of the launch; empty texts for others."""
         download = self._downloaded(path)
-        return (download.repo, download.revision) if download else _of_hub(path)
+        return (download.repo, download.revision) if download else hub_snapshot(path)
 
     def _downloaded(self, path: str, file: bool = False) -> Download | None:
-        """Return the download that made a folder, or a file, of the container; None where the launch has none."""
+        """Return the download that made a folder, or a file, of the container, or None."""
         for download in self.draft.downloads:
             places = (path, self._outside(path))
             if bool(download.file) == file and any(holds(download.folder, place) == "" for place in places):
@@ -969,21 +841,21 @@ class _Import:
         return None
 
     def _files_of_model(self, args: dict[str, Any], model: Mapping[str, Any]) -> None:
-        """Name files that the launch fetched from the model's own repository by the folder of the model."""
+        """Replace files that the launch fetched from the model's repository by their path in the model's folder."""
         for name, value in args.items():
             download = self._downloaded(value, True) if isinstance(value, str) and value.startswith("/") else None
             if download and download.repo == model.get("repo"):
                 args[name] = f"{service_keys.MODEL_FOLDER}/{download.file}"
                 self.leave(f"--{name} {value}", "is a file of the model's repository, which is fetched whole")
 
-    def _own_files(self, args: Mapping[str, Any]) -> None:
-        """Name the files that options ask for and no mount brings: they were made in the old container."""
+    def _missing_files(self, args: Mapping[str, Any]) -> None:
+        """Record the files that options name and no mount brings: they were made in the old container."""
         brought = [target for _source, target in self.draft.run.mounts]
-        for option in _FILE_OPTIONS:
+        for option in FILE_OPTIONS:
             value = args.get(option)
             if (
                 isinstance(value, str)
-                and _FILE.fullmatch(value)
+                and FILE.fullmatch(value)
                 and not any(value == target or value.startswith(f"{target}/") for target in brought)
             ):
                 self.leave(
@@ -999,7 +871,7 @@ class _Import:
         return path
 
     def _moved(self, value: Any) -> Any:
-        """Return a value with the paths of the old container as they are in ours."""
+        """Return a value with the paths of the old container replaced by those in the new one."""
         if isinstance(value, Mapping):
             return {key: self._moved(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -1011,52 +883,18 @@ class _Import:
         return value
 
 
-def _checks(args: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what the proof is to ask of a launch that names parsers: tool calls, and reasoning apart from the answer."""
-    tools = bool(args.get("enable-auto-tool-choice") and args.get("tool-call-parser"))
-    return {name: True for name, wanted in (("tools", tools), ("reasoning", args.get("reasoning-parser"))) if wanted}
-
-
-_SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
-
-
-def _of_hub(path: str) -> tuple[str, str]:
-    """Return the repository and the commit of a folder in the hub's cache; nothing for any other."""
-    match = _SNAPSHOT.fullmatch(path)
-    return (f"{match.group(1)}/{match.group(2)}", match.group(3)) if match else ("", "")
-
-
-_FILE_OPTIONS = ("chat-template", "tool-parser-plugin", "reasoning-parser-plugin")
-_FILE = re.compile(r"[\w./~-]+\.(?:jinja2?|py|txt)")
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        return [text for item in value.values() for text in _texts(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return [value] if isinstance(value, str) else []
-
-
-def _pip_packages(words: Sequence[str]) -> list[str]:
-    """Return what a C(pip install) installs, where that is nothing but packages by name."""
-    text = " ".join(words)
-    match = re.match(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ", text)
-    if not match:
-        return []
-    rest = text[match.end() :].split()
-    packages = [word for word in rest if word not in QUIET_PIP]
-    return packages if all(service_keys.REQUIREMENT.fullmatch(word) for word in packages) else []
+def _known_values(env: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if value is not None}
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a variable of a launch is a secret, also where its value is not known yet or waits for another variable."""
+    """Return whether a variable of a launch is a secret, also if its value is unknown or waits for another variable."""
     unknown = not value or "$" in value
     named = redaction.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
     return named or redaction.holds_secret(value)
 
 
 def _service_name(text: str) -> str:
-    """Make a name that a unit and a container can have."""
+    """Return a name that a unit and a container can have."""
     leaf = text.rpartition("/")[2].lower()
     return re.sub(r"[^a-z0-9]+", "-", leaf).strip("-")[:40].strip("-") or "imported"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from . import image_check, image_questions, measured_starts, on_demand, service_
 from .container_argv import own_docker_args
 from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
 
-# What an engine's host-side processes hold beside its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
+# Memory of an engine's host-side processes outside of its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
 # the 4B of "Two Qwen3 models on one DGX Spark").
 HOST_SIDE_GIB = 1.83
 SOLVED = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
@@ -53,22 +53,48 @@ def check_launch(
     measured: Mapping[str, Any] | None,
     images: Mapping[str, Any],
 ) -> JudgedLaunch:
-    """Ask the compatibility engine about one launch; a probed fact beats what the recipe or the catalogue says.
+    """Return the verdict of the compatibility engine on one launch; probed facts take precedence over recipe and catalogue.
 
-    :param service: as it is placed on its host
+    :param service: placed on its host
     :param settings: variables of the host
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None where nobody asked
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param images: of the host, by reference
-    :returns: the launch as it is judged
     """
     image = service.image
-    there = images.get(image["ref"]) or {}
-    probe = there.get("probe") or {}
+    on_host = images.get(image["ref"]) or {}
+    request = _launch_request(service, settings, on_host)
+    driver = ((measured or {}).get("gpu") or {}).get("driver_version")
+    if driver:
+        request["driver_version"] = driver
+    result = _judged(Written(request))
+    args, env, changes, findings = dict(result["args"]), service.env, [], result["findings"]
+    if settings["spark_autofix"]:
+        fixed = result["fixed"]
+        args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
+        findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
+    findings = [dict(finding) for finding in findings]
+    for finding in findings:
+        finding["basis"] = (
+            "probed" if on_host.get("probe") and image_check.rests_on_image(finding["rule"]) else "inventory"
+        )
+    image_findings = image_check.findings(image["ref"], on_host, measured or {}, image.get("vllm_version"), service.env)
+    findings += [finding.to_dict() for finding in image_findings if finding.rule not in request["ignore"]]
+    for finding in findings:
+        finding["service"] = service.name
+    version, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
+    return JudgedLaunch(args, env, version, source, entrypoint, findings, changes)
+
+
+def _launch_request(service: PlacedService, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the input of C(compat.check_launch). on_host: the image as the host has it."""
+    image = service.image
+    probe = on_host.get("probe") or {}
     probed_version = image_check.credible(probe.get("vllm_version"))
-    gpu = (measured or {}).get("gpu") or {}
     request: dict[str, Any] = {
         "image": image["ref"],
-        "vllm_version": probed_version or image.get("vllm_version") or image_check.credible(there.get("vllm_version")),
+        "vllm_version": probed_version
+        or image.get("vllm_version")
+        or image_check.credible(on_host.get("vllm_version")),
         "version_source": "probed" if probed_version else "given",
         "model": {
             "repo": service.model.get("repo") or service.name,
@@ -90,38 +116,23 @@ def check_launch(
         "catalogue": settings["spark_image_catalogue"],
     }
     if probe:
-        own = image_check.catalogue_entry(image["ref"], probe, settings["spark_image_catalogue"])
-        request["catalogue"] = [own, *settings["spark_image_catalogue"]]
-    family = _known(there.get("entrypoint_family")) or image.get("entrypoint")
-    if family:
-        request["entrypoint"] = family
-    if gpu.get("driver_version"):
-        request["driver_version"] = gpu["driver_version"]
-    result = _judged(Written(request))
-    args, env, changes, findings = dict(result["args"]), service.env, [], result["findings"]
-    if settings["spark_autofix"]:
-        fixed = result["fixed"]
-        args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
-        findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
-    findings = [dict(finding) for finding in findings]
-    for finding in findings:
-        finding["basis"] = "probed" if probe and image_check.rests_on_image(finding["rule"]) else "inventory"
-    told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service.env)
-    findings += [finding.to_dict() for finding in told if finding.rule not in request["ignore"]]
-    for finding in findings:
-        finding["service"] = service.name
-    known, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
-    return JudgedLaunch(args, env, known, source, entrypoint, findings, changes)
+        entry = image_check.catalogue_entry(image["ref"], probe, settings["spark_image_catalogue"])
+        request["catalogue"] = [entry, *settings["spark_image_catalogue"]]
+    family = on_host.get("entrypoint_family")
+    entrypoint = family if family in ("serve", "passthrough") else image.get("entrypoint")
+    if entrypoint:
+        request["entrypoint"] = entrypoint
+    return request
 
 
 @lru_cache(maxsize=1024)
 def _judged(request: Written) -> Mapping[str, Any]:
-    """Judge a launch; the same one on many hosts is judged once. What is returned is shared: nobody may change it."""
+    """Return the verdict on a launch, computed once for many hosts. It is shared: callers must not change it."""
     return compat.check_launch(request.content)
 
 
 def repaired(change: Mapping[str, str]) -> Finding:
-    """Say what C(spark_autofix) changed, so that it is seen wherever findings are."""
+    """Return a finding about a change of C(spark_autofix), so that reports show it."""
     return Finding(
         rule=change["rule"],
         severity="info",
@@ -131,12 +142,8 @@ def repaired(change: Mapping[str, str]) -> Finding:
     )
 
 
-def _known(family: Any) -> str | None:
-    return family if family in ("serve", "passthrough") else None
-
-
 def is_open(key: str, value: Any) -> bool:
-    """Tell whether an option says C(auto) where the plan puts a number; vLLM itself knows that word for the length only."""
+    """Return whether the plan solves an option that is C(auto); vLLM itself knows that word for the length only."""
     word = str(value).lower()
     return key in SOLVED and (word == "auto" or (word == "-1" and key == "max-model-len"))
 
@@ -146,60 +153,40 @@ def budget_of(
     services: Sequence[PlacedService],
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
-    asked: tuple[Host, Sources] | None = None,
+    host_and_sources: tuple[Host, Sources] | None = None,
 ) -> dict[str, Any]:
-    """Solve what was left open, then judge it; C(questions) are those that an image of the host is to be asked.
+    """Return the memory budget of a host, with open options solved; C(questions) are the open questions to its images.
 
-    What is left open is solved from totals alone: a figure that followed the momentary free memory would change from
-    run to run, and every run would restart the engines. What the host says then decides whether that can start.
+    Open options are solved from totals alone: a figure that followed the momentary free memory would change from
+    run to run, and every run would restart the engines. The host's free memory then decides whether the result can start.
 
     :param settings: variables of the host
     :param services: of the host
     :param launches: as C(check_launch) returns them, by service
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None where nobody asked
-    :param asked: the host, and what answers of images are taken from; without, no image is asked
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
+    :param host_and_sources: the host, and the source of images' answers; without it no image is asked
     :returns: as C(budget.memory_budget), with C(questions)
     """
     request = budget_request(settings, services, launches, measured)
-    if asked:
-        measured_starts.add(request, services, launches, *asked)
+    if host_and_sources:
+        measured_starts.add(request, services, launches, *host_and_sources)
     solved, questions = (
-        image_questions.solve(request, services, launches, *asked) if asked else (memory_budget(request), [])
+        image_questions.solve(request, services, launches, *host_and_sources)
+        if host_and_sources
+        else (memory_budget(request), [])
     )
     solved["questions"] = questions
     solved["image_plans"] = {
         entry["name"]: entry["image_plan"] for entry in request["services"] if entry.get("image_plan")
     }
-    memory = (measured or {}).get("memory") or {}
-    if memory.get("available_gib") is None or {"docker", "nvidia-smi", "systemctl"} & set(
-        (measured or {}).get("unknown") or {}
-    ):
-        return _with_assumed(request, solved)  # what is free says nothing without who holds the rest
+    facts = measured or {}
+    available = (facts.get("memory") or {}).get("available_gib")
+    if available is None or {"docker", "nvidia-smi", "systemctl"} & set(facts.get("unknown") or {}):
+        return _with_assumed(request, solved)  # free memory is no evidence without the holders of the rest
     for entry in request["services"]:
         entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
-    wanted = {service.name for service in services}
-    # Sidecars are taken to run already, so that the momentary figure is without them.
-    resident, leaving = [{"name": each["name"], "gib": each["memory_gib"]} for each in settings["spark_sidecars"]], 0.0
-    running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] == "active"}
-    staying = set()
-    for each in settings.get("beside", ()):
-        if each["unit"] in running and not each["idle"]:
-            resident.append({"name": each["name"], "gib": each["memory_gib"]})
-            staying.add(each["name"])
-    for holder in (measured or {}).get("resident") or []:
-        holds = float(holder["gib"]) + HOST_SIDE_GIB
-        if holder["name"] in wanted:
-            holds += sum(
-                part["gib"]["typical"]
-                for part in solved["services"][holder["name"]].get("host_memory", ())
-                if part["at_start"]
-            )
-            resident.append({"name": holder["name"], "gib": holds})
-        elif (
-            holder["name"] not in staying
-        ):  # a service of ours that this run removes, or a model of Ollama that the gate unloads
-            leaving += holds
-    request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
+    resident, leaving = _residents(settings, {service.name for service in services}, facts, solved)
+    request["measured"] = {"mem_available_gib": available + leaving, "resident": resident}
     judged = memory_budget(request)
     judged.update(questions=questions, image_answers=solved.get("image_answers", {}), image_plans=solved["image_plans"])
     for name, figures in judged["services"].items():
@@ -209,6 +196,37 @@ def budget_of(
     return _with_assumed(request, judged)
 
 
+def _residents(
+    settings: Mapping[str, Any], planned: Collection[str], facts: Mapping[str, Any], solved: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], float]:
+    """Return planned services that hold memory now, and the GiB that other services free.
+
+    :param settings: variables of the host
+    :param planned: names of its services
+    :param facts: C(spark) of M(dgxspark.vllm.spark_info)
+    :param solved: the budget from totals alone
+    """
+    # Sidecars count as running, so that the momentary figure is without them.
+    resident = [{"name": sidecar["name"], "gib": sidecar["memory_gib"]} for sidecar in settings["spark_sidecars"]]
+    running = {unit["name"] for unit in facts.get("units") or [] if unit["active_state"] == "active"}
+    staying = [addon for addon in settings.get("beside", ()) if addon["unit"] in running and not addon["idle"]]
+    resident += [{"name": addon["name"], "gib": addon["memory_gib"]} for addon in staying]
+    leaving = 0.0
+    for holder in facts.get("resident") or []:
+        gib = float(holder["gib"]) + HOST_SIDE_GIB
+        if holder["name"] in planned:
+            gib += sum(
+                part["gib"]["typical"]
+                for part in solved["services"][holder["name"]].get("host_memory", ())
+                if part["at_start"]
+            )
+            resident.append({"name": holder["name"], "gib": gib})
+        elif holder["name"] not in {addon["name"] for addon in staying}:
+            # A service that this run removes, or a model of Ollama that the gate unloads.
+            leaving += gib
+    return resident, leaving
+
+
 def combinations(
     settings: Mapping[str, Any],
     services: Sequence[PlacedService],
@@ -216,15 +234,15 @@ def combinations(
     budget: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
 ) -> tuple[dict[str, list[list[str]]], list[on_demand.Cut]]:
-    """Return which services of each set fit beside each other, beside all that is always there, and beside each combination of other sets.
+    """Return which services of each set fit together, with all permanent services and with each combination of other sets.
 
     :param settings: of the host
     :param services: all of the host
     :param launches: by service
-    :param budget: what the budget of the host worked out
-    :param measured: what the host said, None where it was not asked
-    :returns: by set, the largest combinations, which C(keep) bounds; empty for a set of which not even one fits. And what was left out of a
-        set because another one may run beside it
+    :param budget: of the host
+    :param measured: facts of the host, None if unknown
+    :returns: by set, the largest combinations, limited by C(keep); empty for a set without a fitting service. And the services that were
+        removed from a set because another one may run at the same time
     """
     members = on_demand.sets_of([*services, *on_demand.servers(settings.get("beside", ()))])
     if not members:
@@ -236,16 +254,16 @@ def combinations(
             entry["image_plan"] = budget["image_plans"][entry["name"]]
     node = AtOnce(request)
     return on_demand.fitting(
-        {name: [each for each in own if node.alone(each.name)] for name, own in members.items()}, node.fit
+        {name: [service for service in group if node.alone(service.name)] for name, group in members.items()}, node.fit
     )
 
 
 def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[str, Any]:
-    """Add C(assumed_residency_gib), what engines would be planned to hold without what was measured of their starts.
+    """Add C(assumed_residency_gib), the planned memory of engines without measured starts.
 
-    Files of hosts go by it, as the first proof of a launch is not to change them.
+    Files of hosts use it, because the first proof of a launch must not change them.
 
-    :param request: that was judged
+    :param request: of the budget
     :param judged: the budget
     :returns: C(judged)
     """
@@ -258,7 +276,7 @@ def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[st
 
 
 def solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that the budget worked out."""
+    """Return the options that the budget solved."""
     return {key: figures[key.replace("-", "_")] for key in figures.get("solved", ())}
 
 
@@ -268,12 +286,12 @@ def budget_request(
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return what the memory of a host is judged by.
+    """Return the input of a host's memory budget.
 
     :param settings: variables of the host
     :param services: of the host
     :param launches: as C(check_launch) returns them, by service
-    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None where nobody asked
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :returns: the input of C(budget.memory_budget)
     """
     request: dict[str, Any] = {
@@ -307,15 +325,15 @@ def budget_request(
                 },
                 "share": service.memory_share,
                 "exclusive": service.exclusive,
-                # Behind the host's own services, which are not to wait for another host; and in one order everywhere.
+                # After the host's own services, which must not wait for another host; and in one order everywhere.
                 "last": service.cluster.position + 1 if service.cluster else 0,
                 "rank": service.rank,
             }
             for service in services
         ]
         + [
-            {"name": each["name"], "memory_gib": each["memory_gib"], "exclusive": each.get("exclusive", "")}
-            for each in [*settings["spark_sidecars"], *settings.get("beside", ())]
+            {"name": addon["name"], "memory_gib": addon["memory_gib"], "exclusive": addon.get("exclusive", "")}
+            for addon in [*settings["spark_sidecars"], *settings.get("beside", ())]
         ],
     }
     total = settings["spark_total_gib"] or ((measured or {}).get("memory") or {}).get("total_gib")

@@ -20,15 +20,15 @@ from . import judging, recipes
 from .service import ServiceSpec
 
 SHARE = 0.9
-"""Share of the memory that the largest context is worked out for: what one engine may take of a Spark of its own."""
+"""Share of the memory for which the largest context is solved: the limit of an engine that has a Spark to itself."""
 COUNTS = (1, 2, 4, 8)
-"""Numbers of Sparks that every way to serve is judged on; one that is written for another number is judged on that too."""
+"""Numbers of Sparks that every recipe is judged on, besides its own number."""
 RANKS = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "nnodes", "node-rank", "master-addr")
-"""What says over how many ranks a launch goes."""
+"""Options for the number of ranks of a launch."""
 ROOTS = ("memory.refused", "memory.load", "memory.no_cache_memory")
-"""Findings that others follow from: what does not fit asks for too much, leaves too little, and so on."""
+"""Findings that cause others: a model that does not fit requests too much, leaves too little, and so on."""
 SPLIT_RULES = ("SPK413",)
-"""Warnings of more ranks than a model was seen to run on."""
+"""Warnings about more ranks than a model is known to run on."""
 VERDICTS = {"fits": "yes", "tight": "tight", "warned": "warned", "fails": "no"}
 HEADER = (
     "recipe",
@@ -50,25 +50,25 @@ JOBS = {
     "embed": "Vectors for search",
     "rerank": "Ranking of documents",
 }
-"""C(recipes.JOBS) as the page calls them, in its order."""
+"""Titles of C(recipes.JOBS) on the page, in its order."""
 
 
-def model_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each recipe, variant and image; images that are judged alike share a row.
+def model_rows(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each recipe, variant and image; images with the same verdict share a row.
 
-    known: recipe name to recipe. Recipes of a folder on the controller (C(model.path)) are tests and left out.
+    Recipes of a folder on the controller (C(model.path)) are tests and left out.
     """
     rows: list[dict[str, Any]] = []
-    for name in sorted(known):
-        recipe = known[name]
+    for name in sorted(recipes_by_name):
+        recipe = recipes_by_name[name]
         if (recipe.get("model") or {}).get("path") or not plannable(recipe):
             continue
         for variant in (None, *(recipe.get("variants") or {})):
             body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
             alike: dict[tuple[Any, ...], dict[str, Any]] = {}
             for image in body.get("images") or recipe["images"]:
-                row = model_row(known, name, variant, image["ref"], others=not alike)
-                # Releases of vLLM share a cache out a little differently; what matters is whether it fits.
+                row = model_row(recipes_by_name, name, variant, image["ref"], other_counts=not alike)
+                # Releases of vLLM divide a cache a little differently; only the verdict matters.
                 same = alike.setdefault((row["fits"][row["nodes"]], row["remark"]), row)
                 if same is not row:
                     same["images"] += row["images"]
@@ -77,19 +77,17 @@ def model_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plannable(recipe: Mapping[str, Any]) -> bool:
-    """Whether a recipe has all that a plan needs; one by reference may lack the model's config, its image, or everything."""
+    """Return whether a recipe has all that a plan needs; one by reference may lack the model's config, its image, or everything."""
     return bool(recipe.get("config") and recipe.get("images"))
 
 
-def reference_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each recipe by reference: its model and how many Sparks it is for, and what a service has to add to it."""
+def reference_rows(recipes_by_name: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each recipe by reference: its model, its number of Sparks, and the keys that a service has to add."""
     rows = []
-    for name in sorted(name for name in known if ":" in name):
-        recipe = known[name]
-        lacks = [
-            what for what, there in (("config", recipe.get("config")), ("image", recipe.get("images"))) if not there
-        ]
-        needs = recipe.get("refused") or (f"needs {' and '.join(lacks)} of the service" if lacks else "")
+    for name in sorted(name for name in recipes_by_name if ":" in name):
+        recipe = recipes_by_name[name]
+        missing = [noun for noun, key in (("config", "config"), ("image", "images")) if not recipe.get(key)]
+        needs = recipe.get("refused") or (f"needs {' and '.join(missing)} of the service" if missing else "")
         rows.append(
             {
                 "recipe": name,
@@ -104,7 +102,7 @@ def reference_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any
 
 
 def references_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of recipes by reference for a terminal, and what of them is not taken over."""
+    """Return the table of recipes by reference for a terminal, with their parts that are left out."""
     header = ("recipe of others", "model", "Sparks", "variants", "before it is planned")
     cells = [
         [
@@ -116,65 +114,82 @@ def references_text(rows: Sequence[Mapping[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    left = [f"- {row['recipe']}: not taken over: {text}" for row in rows for text in row["left_out"]]
-    return "\n".join([tables.table(header, cells), "", *left])
+    left_out = [f"- {row['recipe']}: not taken over: {text}" for row in rows for text in row["left_out"]]
+    return "\n".join([tables.table(header, cells), "", *left_out])
 
 
 def model_row(
-    known: Mapping[str, Mapping[str, Any]], name: str, variant: str | None, image: str, others: bool = True
+    recipes_by_name: Mapping[str, Mapping[str, Any]],
+    name: str,
+    variant: str | None,
+    image: str,
+    other_counts: bool = True,
 ) -> dict[str, Any]:
-    """Judge one way to serve a recipe.
+    """Return the row of a recipe, one of its variants and an image.
 
-    :param known: recipe name to recipe
+    :param recipes_by_name: recipe name to recipe
     :param name: of the recipe
     :param variant: of the recipe, None for the recipe itself
-    :param image: that serves it
-    :param others: whether it is also judged by other numbers of Sparks than it is written for
-    :returns: a row of the table
+    :param image: the image
+    :param other_counts: whether to judge other numbers of Sparks than its own too
     """
-    wanted = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
-    service, problems = recipes.resolve_service(wanted, f"recipe {name}", known)
+    entry = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
+    service, problems = recipes.resolve_service(entry, f"recipe {name}", recipes_by_name)
     if service is None:
         raise ValueError("; ".join(problems))
-    own = judged(service, service.nodes)
-    # What a person states of memory holds for that launch alone.
-    stated = service.memory is not None or service.memory_gib is not None
-    counts = [count for count in COUNTS if count != service.nodes] if others and not stated else []
-    fits = {service.nodes: own["verdict"], **{count: _split_verdict(judged(service, count)) for count in counts}}
-    share = judged(replace(service, args={**service.args, "gpu-memory-utilization": SHARE}), service.nodes)
-    memory = own["memory"]
-    longest = share["memory"].get("largest_safe_max_model_len") or 0
-    if own["verdict"] != "fails":  # a length beyond the config's own is the recipe's to ask for
-        asked = service.args.get("max-model-len")
-        longest = max(longest, memory.get("max_model_len") or (asked if stated and isinstance(asked, int) else 0))
-    body: Mapping[str, Any] = (known[name].get("variants") or {}).get(variant) or {}
+    verdict = judged(service, service.nodes)
+    recipe = recipes_by_name[name]
+    body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
+    memory = verdict["memory"]
     return {
         "recipe": name,
         "variant": variant,
-        "summary": body.get("summary") if variant else known[name]["summary"],
+        "summary": body.get("summary") if variant else recipe["summary"],
         "images": [image],
         "nodes": service.nodes,
-        "fits": dict(sorted(fits.items())),
+        "fits": _fits(service, verdict, other_counts),
         "weights_gib": _weights(service, memory),
         "kv_gib": _gib((memory.get("available_kv_bytes") or {}).get("typical"))
         if service.memory is None
         else service.memory.get("kv_gib"),
-        "longest": longest,
+        "longest": _longest(service, verdict),
         "requests": service.args.get("max-num-seqs"),
         "least_vllm": least_vllm(service),
-        "architecture": architecture(known[name].get("config") or {}),
-        "jobs": body.get("jobs") or known[name].get("jobs") or [],
-        "published": [
-            entry for entry in (body if variant else known[name]).get("expect") or [] if entry.get("tokens_per_second")
-        ],
-        "remark": decisive(own["findings"]),
+        "architecture": architecture(recipe.get("config") or {}),
+        "jobs": body.get("jobs") or recipe.get("jobs") or [],
+        "published": [row for row in (body if variant else recipe).get("expect") or [] if row.get("tokens_per_second")],
+        "remark": decisive(verdict["findings"]),
     }
 
 
-def _split_verdict(found: Mapping[str, Any]) -> str:
-    """Return the verdict on another number of Sparks than a launch is written for: C(warned) where a rule advises against the split."""
-    warned = any(finding["rule"] in SPLIT_RULES for finding in found["findings"])
-    return "warned" if warned and found["verdict"] != "fails" else str(found["verdict"])
+def _has_stated_memory(service: ServiceSpec) -> bool:
+    """Return whether a recipe states its memory, which holds for its own number of Sparks alone."""
+    return service.memory is not None or service.memory_gib is not None
+
+
+def _fits(service: ServiceSpec, verdict: Mapping[str, Any], other_counts: bool) -> dict[int, str]:
+    """Return the verdict by number of Sparks. verdict: on the recipe's own number."""
+    counts = COUNTS if other_counts and not _has_stated_memory(service) else ()
+    split_verdicts = {count: _split_verdict(judged(service, count)) for count in counts if count != service.nodes}
+    return dict(sorted({service.nodes: verdict["verdict"], **split_verdicts}.items()))
+
+
+def _longest(service: ServiceSpec, verdict: Mapping[str, Any]) -> int:
+    """Return the longest context of one request, in tokens, 0 if unknown. verdict: on the recipe's own number of Sparks."""
+    alone = judged(replace(service, args={**service.args, "gpu-memory-utilization": SHARE}), service.nodes)
+    longest = int(alone["memory"].get("largest_safe_max_model_len") or 0)
+    if verdict["verdict"] == "fails":
+        return longest
+    # A recipe may request more than the length of the config.
+    requested = service.args.get("max-model-len")
+    stated = requested if _has_stated_memory(service) and isinstance(requested, int) else 0
+    return max(longest, verdict["memory"].get("max_model_len") or stated)
+
+
+def _split_verdict(verdict: Mapping[str, Any]) -> str:
+    """Return the verdict on another number of Sparks than the recipe's: C(warned) if a rule advises against the split."""
+    warned = any(finding["rule"] in SPLIT_RULES for finding in verdict["findings"])
+    return "warned" if warned and verdict["verdict"] != "fails" else str(verdict["verdict"])
 
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -193,7 +208,7 @@ tree."""
 
 
 def architecture(config: Mapping[str, Any]) -> str:
-    """Return the kind of a model by its config: MoE or dense, and hybrid where some layers are recurrent; empty when not known."""
+    """Return the kind of a model by its config: MoE or dense, and hybrid if some layers are recurrent; empty if unknown."""
     if not config:
         return ""
     text = config.get("text_config") or config.get("llm_config") or config
@@ -206,35 +221,35 @@ def architecture(config: Mapping[str, Any]) -> str:
 
 
 def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of what is published for one stream on one Spark, by kind of model, the fastest kind first."""
+    """Return a table of published rates for one stream on one Spark, by kind of model, the fastest kind first."""
     kinds: dict[str, dict[str, float]] = {}
     for row in rows:
         rate = one_stream(row)
         if row["architecture"] and row["nodes"] == 1 and rate and row["fits"][1] != "fails":
-            found = kinds.setdefault(row["architecture"], {})
-            found[row["recipe"]] = max(found.get(row["recipe"], 0.0), rate)
+            rates = kinds.setdefault(row["architecture"], {})
+            rates[row["recipe"]] = max(rates.get(row["recipe"], 0.0), rate)
     ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
     return _table(
         ("kind", "recipes", "median tokens/s", "each"),
         [
             [
                 kind,
-                f"{len(found)}",
-                f"{statistics.median(found.values()):.3g}",
-                ", ".join(f"{_link(name)} {rate:g}" for name, rate in sorted(found.items(), key=lambda one: -one[1])),
+                f"{len(rates)}",
+                f"{statistics.median(rates.values()):.3g}",
+                ", ".join(f"{_link(name)} {rate:g}" for name, rate in sorted(rates.items(), key=lambda item: -item[1])),
             ]
-            for kind, found in ordered
+            for kind, rates in ordered
         ],
     )
 
 
 def least_vllm(service: ServiceSpec) -> str:
-    """Return the oldest vLLM that a service can be served by: what its recipe says, else the first that has its architecture."""
+    """Return the oldest vLLM for a service: stated by its recipe, else the first with its architecture."""
     if service.least_vllm:
         return service.least_vllm
-    known = catalogue.names("architectures")
-    spans = [known[name] for name in service.config.get("architectures") or [] if name in known]
-    # The first version that was read may not be the first that had it.
+    architectures = catalogue.names("architectures")
+    spans = [architectures[name] for name in service.config.get("architectures") or [] if name in architectures]
+    # The first version in the catalogue may not be the first with the architecture.
     first = min((start for span in spans for start, _end in span.runs()), default=0)
     return str(catalogue.versions()[first]) if first else ""
 
@@ -246,28 +261,30 @@ def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:
 
 
 def judged(service: ServiceSpec, sparks: int) -> dict[str, Any]:
-    """Judge a resolved service on so many Sparks, one rank each: in the ranks that it names where that is their number, else by tensors."""
-    own = {key: service.args[key] for key in RANKS[:3] if key in service.args}
+    """Return the verdict on a service on so many Sparks, one rank each: by its own split if it fits the number, else by tensors."""
+    split = {key: service.args[key] for key in RANKS[:3] if key in service.args}
     args: dict[str, Any] = {key: value for key, value in service.args.items() if key not in RANKS}
     draft = args.get("speculative-config")
     if isinstance(draft, Mapping) and "draft_tensor_parallel_size" in draft:
         args["speculative-config"] = {**draft, "draft_tensor_parallel_size": sparks}
-    args.update(own if sparks == service.nodes and own else {"tensor-parallel-size": sparks})
-    if sparks > 1:  # what makes it a launch over Sparks without Ray; the address is one of those kept for documentation
+    args.update(split if sparks == service.nodes and split else {"tensor-parallel-size": sparks})
+    if sparks > 1:  # a launch over Sparks without Ray; the address is reserved for documentation
         args.update({"nnodes": sparks, "node-rank": 0, "master-addr": "192.0.2.1"})
     return judging.judge(replace(service, args=args, nodes=sparks))
 
 
 def decisive(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the finding that decides, by its first sentence: an error before a warning, the root of others before them."""
-    told = [finding for finding in findings if finding["severity"] != "info"]
-    told.sort(key=lambda finding: (finding["severity"] != "error", finding["rule"] not in ROOTS))
-    return f"{told[0]['rule']}: {told[0]['message'].split('. ', maxsplit=1)[0].rstrip('.')}." if told else ""
+    """Return the first sentence of the decisive finding: an error before a warning, a root cause before its consequences."""
+    decisive_first = [finding for finding in findings if finding["severity"] != "info"]
+    decisive_first.sort(key=lambda finding: (finding["severity"] != "error", finding["rule"] not in ROOTS))
+    if not decisive_first:
+        return ""
+    return f"{decisive_first[0]['rule']}: {decisive_first[0]['message'].split('. ', maxsplit=1)[0].rstrip('.')}."
 
 
 def _gib(*sizes: Any) -> float | None:
-    given = [size for size in sizes if size is not None]
-    return sum(given) / GIB if given else None
+    present = [size for size in sizes if size is not None]
+    return sum(present) / GIB if present else None
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -286,12 +303,12 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table for a terminal, then the remarks and where the published rates come from."""
+    """Return the table for a terminal, then the remarks."""
     remarks = [(f"{row['recipe']} {row['variant'] or ''}".strip(), row) for row in rows]
     cells: list[list[str]] = []
     for row in rows:
         made = _cells(row)
-        if cells and cells[-1][:2] == made[:2]:  # the same from another image, which makes a difference
+        if cells and cells[-1][:2] == made[:2]:  # another image with another verdict
             made[0], made[1] = "", row["images"][0]
         cells.append(made)
     lines = [tables.table(HEADER, cells), ""]
@@ -343,23 +360,27 @@ def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
     header = ("recipe", "what it is", *HEADER[2:], "least vLLM")
     lines += [*_table(header, [[*_page_cells(row, True), row["least_vllm"] or "-"] for row in first.values()]), ""]
     for name, base in first.items():
-        own = [row for row in rows if row["recipe"] == name]
         lines += [f"## {name}", "", f"{base['summary']}.", ""]
-        header = ("variant", "what it is", *HEADER[2:], "image")
-        lines += _table(header, [_page_cells(row, False) for row in own])
-        rates = [(row["variant"], entry) for row in own for entry in row["published"]]
-        notes = [f"- {_label(row)}: {row['remark']}" for row in own if row["remark"]]
-        notes += [
-            f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{f' ({variant})' if variant else ''}: "
-            f"{entry['what']}; {entry['source']}"
-            for variant, entry in rates
-        ]
-        lines += ["", *dict.fromkeys(notes), ""] if notes else [""]
+        lines += _recipe_lines([row for row in rows if row["recipe"] == name])
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def _recipe_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the table and the notes of one recipe on the page."""
+    header = ("variant", "what it is", *HEADER[2:], "image")
+    lines = _table(header, [_page_cells(row, False) for row in rows])
+    rates = [(row["variant"], entry) for row in rows for entry in row["published"]]
+    notes = [f"- {_label(row)}: {row['remark']}" for row in rows if row["remark"]]
+    notes += [
+        f"- {entry['tokens_per_second']:g} tokens/s{_on(entry)}{f' ({variant})' if variant else ''}: "
+        f"{entry['what']}; {entry['source']}"
+        for variant, entry in rates
+    ]
+    return [*lines, "", *dict.fromkeys(notes), ""] if notes else [*lines, ""]
+
+
 def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table of ways to serve for one job, by how many Sparks they are written for and how fast others found them."""
+    """Return a table of recipes for one job, by their number of Sparks and the published rates."""
     fitting: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     for row in rows:
         if row["fits"][row["nodes"]] != "fails" and (row["variant"] is None or row["published"] or row["nodes"] > 1):
@@ -380,7 +401,7 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def one_stream(row: Mapping[str, Any]) -> float:
-    """Return the highest published rate of one stream on as many Sparks as a way to serve is written for, 0 without one."""
+    """Return the highest published rate of one stream on the recipe's own number of Sparks, 0 without one."""
     rates = [
         float(entry["tokens_per_second"])
         for entry in row["published"]

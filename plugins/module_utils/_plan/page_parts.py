@@ -17,7 +17,7 @@ from . import picture
 # Colours of the services of a host, told apart also by people who see fewer of them (Okabe and Ito, "Color Universal
 # Design", 2008; without its yellow, which is hard to see on white).
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-# What is written on each of them: the one of white and near black that has a contrast of 4.5 (WCAG 2.2, 1.4.3).
+# Text colours: white or near black, with a contrast of 4.5 (WCAG 2.2, 1.4.3).
 ON_HUES = ("#fff", "#10141a", "#10141a", "#10141a", "#10141a", "#10141a")
 # A part narrower than this share of the bar has no text in it.
 NARROWEST_TEXT = 0.11
@@ -96,7 +96,7 @@ section:has(#only-fits:checked) .host:not(.fits){display:none}
 
 
 MARK = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-"""A line that every page of this collection has, by which a later run knows that it may replace it."""
+"""A line of every page, which tells a later run that it may replace the page."""
 
 
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
@@ -104,7 +104,7 @@ def document(title: str, sections: Iterable[str], style: str = "") -> str:
 
     :param title: plain text
     :param sections: HTML
-    :param style: rules of CSS beside those that every page has
+    :param style: further rules of CSS
     :returns: HTML
     """
     rules = f"{STYLE}\n{style}" if style else STYLE
@@ -165,13 +165,13 @@ def memory_bar(body: Mapping[str, Any]) -> str:
         spans.append(
             f'<div class="over-mark" style="width:{100 * over / scale:.3f}%" title="{over:.1f} GiB over capacity"></div>'
         )
-    told = ", ".join(f"{part['label']} {picture.size_text(part['gib'])} GiB" for part in parts)
-    told += f"; {picture.room_text(body)} of {body['total_gib']:.1f} GiB"
-    return f'<div class="bar" role="img" aria-label="{escape(told)}">{"".join(spans)}</div>'
+    description = ", ".join(f"{part['label']} {picture.size_text(part['gib'])} GiB" for part in parts)
+    description += f"; {picture.room_text(body)} of {body['total_gib']:.1f} GiB"
+    return f'<div class="bar" role="img" aria-label="{escape(description)}">{"".join(spans)}</div>'
 
 
 def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
-    """Return a figure below a heading, which it has beside it on a phone.
+    """Return a figure below a heading; next to it on a phone.
 
     :param head: the heading
     :param text: the figure, which is escaped here

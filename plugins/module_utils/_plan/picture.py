@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan as people see it in a terminal: memory bars, tables, findings; and what the page has in common with that.
+"""The plan for people in a terminal: memory bars, tables, findings; and its common parts with the page.
 
 Pure functions. Hosts that are planned alike are shown once, and so is a finding that many hosts have: a fleet of a hundred
 is read by what differs in it.
@@ -60,14 +60,14 @@ def paint(text: str, style: str, color: bool) -> str:
 
     :param text: the text
     :param style: a name of C(STYLES), or SGR parameters
-    :param color: the text stays as it is without
+    :param color: without it the text stays unchanged
     :returns: the text
     """
     return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
 
 
 def shares(sizes: Sequence[float], width: int) -> list[int]:
-    """Split a width in proportion to the sizes; what is there gets at least one column."""
+    """Divide a width in proportion to the sizes; every size above zero gets at least one column."""
     total = sum(sizes) or 1.0
     columns = [max(1, int(size / total * width)) if size > 0 else 0 for size in sizes]
     while sum(columns) != width and any(columns):
@@ -99,7 +99,7 @@ def free_gib(body: Mapping[str, Any]) -> float:
 
 
 def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Draw a host's memory as a bar; what is beyond its memory is crossed out.
+    """Draw a host's memory as a bar; the part above its memory is crossed out.
 
     :param body: the host's part of a plan
     :param width: columns that the bar has, exactly
@@ -114,8 +114,8 @@ def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
         cells += [(GLYPHS.get(part["kind"], GLYPHS["plain"]), style)] * columns
     over = over_gib(body)
     if over:
-        there = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
-        cells[there:] = [(OVER, "fails")] * (len(cells) - there)
+        position = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
+        cells[position:] = [(OVER, "fails")] * (len(cells) - position)
     return "".join(paint(glyphs, style, color) for glyphs, style in _runs(cells))
 
 
@@ -182,7 +182,7 @@ def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key by which spark-2 comes before spark-10."""
+    """Return a sort key that puts spark-2 before spark-10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name, maxsplit=0)]
 
 
@@ -195,8 +195,8 @@ def names_text(names: Sequence[str], most: int = 6) -> str:
         else:
             runs.append([name])
     shown = [run[0] if len(run) == 1 else f"{run[0]}..{_number(run[-1])}" for run in runs[:most]]
-    left = sum(len(run) for run in runs[most:])
-    return ", ".join(shown) + (f" and {left} more" if left else "")
+    hidden = sum(len(run) for run in runs[most:])
+    return ", ".join(shown) + (f" and {hidden} more" if hidden else "")
 
 
 def _number(name: str) -> str:
@@ -204,9 +204,9 @@ def _number(name: str) -> str:
 
 
 def _follows(first: str, second: str) -> bool:
-    one, two = _number(first), _number(second)
-    same = first[: len(first) - len(one)] == second[: len(second) - len(two)]
-    return bool(same and one and two) and int(two) == int(one) + 1
+    first_number, second_number = _number(first), _number(second)
+    same = first[: len(first) - len(first_number)] == second[: len(second) - len(second_number)]
+    return bool(same and first_number and second_number) and int(second_number) == int(first_number) + 1
 
 
 @dataclass
@@ -223,7 +223,7 @@ class HostGroup:
 
 
 def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
-    """Group the hosts of a plan by what people are shown of them."""
+    """Group the hosts of a plan that look the same to people."""
     groups: dict[str, HostGroup] = {}
     for host in sorted(plan["hosts"], key=natural):
         body = plan["hosts"][host]
@@ -236,7 +236,7 @@ def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
 
 
 def worst_first(groups: Sequence[HostGroup]) -> list[HostGroup]:
-    """Sort hosts by their verdict, and those of one verdict by name."""
+    """Sort hosts by their verdict, and those with one verdict by name."""
     return sorted(groups, key=lambda group: VERDICTS.index(standing(group.body)))
 
 
@@ -265,9 +265,9 @@ class SameFinding:
 
 
 def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
-    """Group findings that say the same, the worst first; those of one id stand together where the first of them stands.
+    """Group equal findings, the worst first; those with one id stay together at the place of the first.
 
-    Those that differ in nothing but figures and names of services become one as well, where they are more than C(MOST_FIGURES).
+    Findings that differ only in figures and names of services are merged too, if there are more than C(MOST_FIGURES).
     """
     exact: dict[tuple[str, ...], SameFinding] = {}
     for finding in findings:
@@ -317,7 +317,7 @@ def count_severities(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def same_messages(messages: Sequence[str]) -> list[str]:
-    """Return messages about hosts, C(host NAME...), in their order; what several hosts have alike, as from a variable of their group, is one."""
+    """Return messages about hosts, C(host NAME...), in their order; equal messages of several hosts, as from a variable of their group, are merged."""
     hosts: dict[tuple[str, str], list[str]] = {}
     for message in messages:
         match = _OF_HOST.match(message)
@@ -330,7 +330,7 @@ def same_messages(messages: Sequence[str]) -> list[str]:
 
 
 def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
-    """Sort by severity, and within one put together those of one id, and of these those with one fix."""
+    """Sort by severity, and within one group by id, and within that by fix."""
     rules: dict[tuple[int, str], int] = {}
     fixes: dict[tuple[int, str, str], int] = {}
     keys = []
@@ -389,20 +389,27 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
             paragraphs[-1] = f"{before or after}\n        {says}" + (f"\n        Fix: {fix}" if before else "")
             continue
         lines = [
-            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"
+            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]",
+            *_finding_details(group, notes),
         ]
-        if group.figures:
-            lines.append(f"        The figures are those of {group.example}; the others have their own.")
-        if finding.get("vllm_error"):
-            when = when_text(finding)
-            lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
-        if finding.get("details") and notes:
-            lines.append(f"        {finding['details']}")
         if fix:
             lines.append(f"        Fix: {fix}")
         last = alike if len(lines) == 1 + bool(fix) else ()
         paragraphs.append("\n".join(lines))
     return "\n".join(paragraphs)
+
+
+def _finding_details(group: SameFinding, notes: bool) -> list[str]:
+    """Return the lines of a finding between its message and its fix."""
+    finding, lines = group.first, []
+    if group.figures:
+        lines.append(f"        The figures are those of {group.example}; the others have their own.")
+    if finding.get("vllm_error"):
+        when = when_text(finding)
+        lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
+    if finding.get("details") and notes:
+        lines.append(f"        {finding['details']}")
+    return lines
 
 
 def shown_severity(finding: Mapping[str, Any]) -> str:
@@ -416,7 +423,7 @@ def _is_note(finding: Mapping[str, Any]) -> bool:
 
 
 def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Count the notes that were not printed by their ids, the most frequent first; empty where there are none."""
+    """Return the counts of unprinted notes by their ids, the most frequent first; empty without any."""
     counts = Counter(group.first["rule"] for group in same_findings(findings) if _is_note(group.first))
     if not counts:
         return ""
@@ -436,7 +443,7 @@ HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests
 
 
 def service_cells(service: Mapping[str, Any]) -> list[str]:
-    """Return a service's row below C(HEADER); an asterisk marks what was worked out."""
+    """Return a service's row below C(HEADER); an asterisk marks calculated values."""
     memory = service["memory"]
     solved = memory.get("solved") or []
     utilization = service["args"].get("gpu-memory-utilization")
@@ -462,12 +469,12 @@ NOT_STARTED = {"stopped": "stopped", "on_demand": "on demand"}
 
 def replicas(service: Mapping[str, Any]) -> int:
     """Return how many replicas there are of the engine of a service. service: of the plan."""
-    found = service["args"].get("data-parallel-size")
-    return found if isinstance(found, int) and found > 1 else 1
+    copies = service["args"].get("data-parallel-size")
+    return copies if isinstance(copies, int) and copies > 1 else 1
 
 
 def label(service: Mapping[str, Any]) -> str:
-    """Name a service, as a rank where it spans hosts, with its exclusive set and with what its owner has stopped."""
+    """Return the label of a service: a rank if it spans hosts, with its exclusive set and whether its owner has stopped it."""
     span = service.get("cluster")
     name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
     notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
@@ -484,53 +491,57 @@ def label_notes(
     """Say what the labels of services mean beyond their names, and what the figures of their memory rest on.
 
     :param services: of the plan
-    :param sets: of hosts on which speech servers are a set of their own, what of it runs at most at once
+    :param sets: combinations on hosts whose speech servers have their own set
     :returns: lines
     """
-    there = list(services)
-    notes = source_notes(there)
-    if any(service.get("cluster") and replicas(service) > 1 for service in there):
+    names = list(services)
+    notes = source_notes(names)
+    if any(service.get("cluster") and replicas(service) > 1 for service in names):
         notes.append("[replica] one of several of its engine; requests and KV cache are its own")
-    if any(service.get("exclusive") and not service.get("on_demand") for service in there):
+    if any(service.get("exclusive") and not service.get("on_demand") for service in names):
         notes.append(
             "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
         )
-    if any(service.get("on_demand") for service in there):
+    if any(service.get("on_demand") for service in names):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
-    notes += _combinations(there, sets or {})
-    if any(service.get("state") == "stopped" for service in there):
+    notes += _combinations(names, sets or {})
+    if any(service.get("state") == "stopped" for service in names):
         notes.append("[stopped] deployed, and not to run; its memory is kept for it")
     return notes
 
 
 def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
-    """Say which services of each set on demand run beside each other. beside: of sets of which no service is listed."""
-    sets = {each["on_demand"]["set"]: each["on_demand"]["combinations"] for each in services if each.get("on_demand")}
+    """Return the combinations of each on-demand set. beside: combinations of sets without a listed service."""
+    sets = {
+        service["on_demand"]["set"]: service["on_demand"]["combinations"]
+        for service in services
+        if service.get("on_demand")
+    }
     return [
-        f"set {name}: beside each other run at most {' or '.join(' + '.join(one) for one in found)}"
-        for name, found in sorted({**beside, **sets}.items(), key=lambda item: str(item[0]))
-        if name and found
+        f"set {name}: beside each other run at most {' or '.join(' + '.join(combination) for combination in combinations)}"
+        for name, combinations in sorted({**beside, **sets}.items(), key=lambda item: str(item[0]))
+        if name and combinations
     ]
 
 
 def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say of the weights and the KV caches of services what they rest on, those together that rest on the same."""
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for service in services:
         sources = service["memory"].get("sources") or {}
-        for what in ("weights", "kv_cache"):
-            if what in sources:
+        for figure in ("weights", "kv_cache"):
+            if figure in sources:
                 alike = sources.get("weights") == sources.get("kv_cache")
-                figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
-                found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
+                figures = "weights and KV cache" if alike else figure.replace("kv_cache", "KV cache")
+                by_source.setdefault(f"{figures}: {sources[figure]}", []).append(service["name"])
         for part in service["memory"].get("host_memory") or ():
             if part["gib"]["typical"] >= 0.05:
                 text = f"host memory: {part['name']} {size_text(part['gib']['typical'])} GiB"
                 text += "" if part["at_start"] else " once requests have filled it"
-                found.setdefault(text, []).append(service["name"])
+                by_source.setdefault(text, []).append(service["name"])
         if "overheads" in sources:
-            found.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
-    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(found.items())]
+            by_source.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
+    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(by_source.items())]
 
 
 def room_text(body: Mapping[str, Any]) -> str:
@@ -558,23 +569,28 @@ def plan_text(
     :param findings: of all hosts
     :param width: columns
     :param color: whether it is coloured
-    :param page: where the same is to be seen at leisure, for the last line
+    :param page: address of the page, for the last line
     :param notes: print findings of severity C(info); else they are counted
     :returns: lines
     """
     groups = host_groups(plan)
-    many = len(groups) > MOST_TABLES
-    blocks = [] if not groups else [legend(color)]
-    blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
-    if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
-        blocks += [] if many else [paint("* calculated; not set in the inventory", "dim", color)]
-    sets = {name: found for group in groups for name, found in (group.body.get("sets") or {}).items()}
-    labels = label_notes((service for group in groups for service in group.body["services"]), sets)
-    blocks += [] if many else [paint("\n".join(labels), "dim", color)] if labels else []
+    blocks = [legend(color)] if groups else []
+    blocks += [_fleet_lines(groups, width, color)] if len(groups) > MOST_TABLES else _host_blocks(groups, width, color)
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _host_blocks(groups: Sequence[HostGroup], width: int, color: bool) -> list[str]:
+    """Return a block for each of a few hosts, then the meaning of signs and labels in them."""
+    blocks = [_host_block(group, width, color) for group in groups]
+    services = [service for group in groups for service in group.body["services"]]
+    if any("*" in cell for service in services for cell in service_cells(service)):
+        blocks.append(paint("* calculated; not set in the inventory", "dim", color))
+    sets = {name: combinations for group in groups for name, combinations in (group.body.get("sets") or {}).items()}
+    labels = label_notes(services, sets)
+    return [*blocks, paint("\n".join(labels), "dim", color)] if labels else blocks
 
 
 def _host_block(group: HostGroup, width: int, color: bool) -> str:
@@ -591,10 +607,10 @@ def _host_block(group: HostGroup, width: int, color: bool) -> str:
 def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
     """Return a line for each of many hosts, the worst first."""
     worst = worst_first(groups)
-    shown, rest = worst[:MOST_LINES], worst[MOST_LINES:]
+    shown, hidden = worst[:MOST_LINES], worst[MOST_LINES:]
     titles = [group.hosts[0] + (f" +{len(group.hosts) - 1}" if len(group.hosts) > 1 else "") for group in shown]
     column = max(len(title) for title in titles)
-    # Beside the bar: the name, the verdict (5) and what is free (14), two blanks between them and the brackets (8).
+    # Besides the bar: the name, the verdict (5) and the free memory (14), two blanks between them and the brackets (8).
     inner = max(SHORTEST_BAR, min(LONGEST_BAR, width - column - 5 - 14 - 8))
     lines = []
     for title, group in zip(titles, shown):
@@ -603,8 +619,8 @@ def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
             f"{title:{column}}  {paint(f'{verdict:5}', verdict, color)}  [{memory_bar(group.body, inner, color)}]  "
             f"{room_text(group.body):>14}"
         )
-    if rest:
-        counts = Counter(standing(group.body) for group in rest for _host in group.hosts)
+    if hidden:
+        counts = Counter(standing(group.body) for group in hidden for _host in group.hosts)
         lines.append(f"and {sum(counts.values())} hosts more: " + _counts_text(counts))
     return "\n".join(lines)
 
@@ -618,6 +634,10 @@ def summary_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]])
     """Say in one line how the plan stands."""
     verdicts = Counter(standing(body) for body in plan["hosts"].values())
     severities = count_severities(findings)
-    found = [f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]]
+    counts = [
+        f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]
+    ]
     hosts = len(plan["hosts"])
-    return f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(found) or 'no errors, no warnings'}."
+    return (
+        f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(counts) or 'no errors, no warnings'}."
+    )

@@ -26,7 +26,7 @@ class Placed:
     served: str
     hosts: list[str] = field(default_factory=list)
     gib: float = 0.0
-    """What it takes where it runs."""
+    """Its memory on its host."""
     frees: float = 0.0
     """By how much its hosts are relieved without it: of an exclusive set memory is planned for the largest alone."""
 
@@ -37,65 +37,70 @@ class Placed:
 
 def services(plan: Mapping[str, Any], stopped: bool = False) -> list[Placed]:
     """List the services of a plan that are meant to run, each once; with C(stopped) those as well that are not: they keep their memory."""
-    found: dict[tuple[str, str], Placed] = {}
+    by_key: dict[tuple[str, str], Placed] = {}
     for host in sorted(plan["hosts"], key=natural):
-        own = plan["hosts"][host]["services"]
-        for service in own:
+        host_services = plan["hosts"][host]["services"]
+        for service in host_services:
             if service.get("state", "started") == "stopped" and not stopped:
                 continue
             place = (service.get("cluster") or {}).get("name") or host
             model = service["model"].get("repo") or service["model"].get("source") or service["recipe"]
-            placed = found.setdefault(
+            placed = by_key.setdefault(
                 (place, service["name"]), Placed(service["name"], model, service["served_model_name"])
             )
             placed.hosts.append(host)
             placed.gib = _size(service)
-            others = [_size(mate) for mate in own if mate is not service and _mates(mate, service)]
-            placed.frees = max(0.0, placed.gib - max(others, default=0.0))
-    return list(found.values())
+            mates = [_size(mate) for mate in host_services if mate is not service and _mates(mate, service)]
+            placed.frees = max(0.0, placed.gib - max(mates, default=0.0))
+    return list(by_key.values())
 
 
 def _size(service: Mapping[str, Any]) -> float:
     return float((service["memory"].get("residency_gib") or {}).get("typical") or 0.0)
 
 
-def _mates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _mates(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether two services of a host are of one exclusive set."""
-    return bool(one.get("exclusive")) and one.get("exclusive") == other.get("exclusive")
+    return bool(first.get("exclusive")) and first.get("exclusive") == second.get("exclusive")
 
 
 def without_replica(placed: Sequence[Placed]) -> list[Placed]:
     """Return the services that nobody else stands in for."""
     return [
-        one
-        for one in placed
-        if not any(other is not one and one.same(other) and not set(one.hosts) & set(other.hosts) for other in placed)
+        service
+        for service in placed
+        if not any(
+            other is not service and service.same(other) and not set(service.hosts) & set(other.hosts)
+            for other in placed
+        )
     ]
 
 
 def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the hosts whose parts are more than their memory: C({host: {over_gib, move, to}}).
 
-    move: the smallest service that would have to go, and to: the host with the most room that would take it; None where there is none.
+    move: the smallest service that has to go, and to: the host with the most free memory that fits it; None without one.
     Of an exclusive set only the largest counts: without it the host has the difference to the next one more, without another nothing.
     """
     bodies = plan["hosts"]
     room = {host: free_gib(body) for host, body in bodies.items() if not over_gib(body)}
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for host in sorted(bodies, key=natural):
         over = over_gib(bodies[host])
         if not over:
             continue
-        own = [one for one in services({"hosts": {host: bodies[host]}}, stopped=True) if one.frees >= over]
-        alone = [one for one in own if not _spans(bodies[host], one.name)]
-        move = min(alone, key=lambda one: one.gib, default=None)
+        releasing = [
+            service for service in services({"hosts": {host: bodies[host]}}, stopped=True) if service.frees >= over
+        ]
+        alone = [service for service in releasing if not _spans(bodies[host], service.name)]
+        move = min(alone, key=lambda service: service.gib, default=None)
         to = max(
             (other for other in room if move and room[other] >= move.gib), key=lambda other: room[other], default=None
         )
-        found[host] = {"over_gib": over, "move": move.name if move else None, "to": to}
+        rows[host] = {"over_gib": over, "move": move.name if move else None, "to": to}
         if move and to:
             room[to] -= move.gib
-    return found
+    return rows
 
 
 def _spans(body: Mapping[str, Any], name: str) -> bool:
@@ -110,16 +115,20 @@ def check(plan: Mapping[str, Any]) -> dict[str, Any]:
         "services": len(placed),
         "without_replica": [
             # A folder of the controller is nothing that a reader of the plan knows the model by.
-            {"service": one.name, "model": one.served if one.model.startswith("/") else one.model, "hosts": one.hosts}
-            for one in without_replica(placed)
+            {
+                "service": service.name,
+                "model": service.served if service.model.startswith("/") else service.model,
+                "hosts": service.hosts,
+            }
+            for service in without_replica(placed)
         ],
         "over_committed": over_committed(plan),
     }
 
 
 def findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the same as findings, each with its host. One host alone has nobody to stand in for it, so it has none."""
-    found: list[dict[str, Any]] = []
+    """Return the same as findings, each with its host. A single host has no replacement, so it has no finding."""
+    result: list[dict[str, Any]] = []
     judged = check(plan)
     for entry in judged["without_replica"] if judged["hosts"] > 1 else ():
         finding = Finding(
@@ -129,14 +138,14 @@ def findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
             "Nothing, if that is accepted; else put the service on a second host, and both behind one alias of spark_gateway.",
             entry["service"],
         )
-        found.append({"host": entry["hosts"][0], **finding.to_dict()})
+        result.append({"host": entry["hosts"][0], **finding.to_dict()})
     for host, entry in judged["over_committed"].items():
         fix = "Lower gpu-memory-utilization of its services, or take one off."
         if entry["to"]:
             fix = f"Move {entry['move']} to {entry['to']}, which has room for it; or lower gpu-memory-utilization here."
         text = f"its services are planned with {entry['over_gib']:.1f} GiB more than the host has."
-        found.append({"host": host, **Finding("placement.over_committed", "warning", text, fix).to_dict()})
-    return found
+        result.append({"host": host, **Finding("placement.over_committed", "warning", text, fix).to_dict()})
+    return result
 
 
 def text(plan: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from .addon_plan import plan_add_ons
 from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
-from .measured_starts import KnownStarts
+from .known_starts import KnownStarts
 from .planned import PlannedHost, plain
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster

@@ -49,8 +49,8 @@ def page(
 
     :param plan: as C(plan.make_plan) returns it
     :param findings: of all hosts
-    :param folders: of the controller; a path below one of them is told as it is below it, since the page may be given to others
-    :param figures: by cluster what was measured last of its network, of C(fabric_figures.of_clusters)
+    :param folders: of the controller; paths below them are shown relative to them, since the page may be given to others
+    :param figures: by cluster the last measurements of its network, of C(fabric_figures.of_clusters)
     :returns: HTML
     """
     findings = [_below(finding, folders) for finding in findings]
@@ -58,7 +58,7 @@ def page(
     title = f"Plan of {hosts} DGX Spark{'s'[: hosts != 1]}"
     groups = picture.worst_first(picture.host_groups(plan))
     sections = [_hosts(groups), _findings(findings)]
-    if len(groups) > MOST_OPEN:  # the list of hosts is long: what is wrong comes before it
+    if len(groups) > MOST_OPEN:  # the list of hosts is long: problems come before it
         sections.reverse()
     networks = fabric_tables.render_networks(plan, figures or {})
     sections += [networks] if networks else []
@@ -66,12 +66,12 @@ def page(
 
 
 def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:
-    """A finding whose paths are told as they are below the folders, the longest first."""
-    told = dict(finding)
+    """Return a finding with paths relative to the folders, the longest first."""
+    shown = dict(finding)
     for folder in sorted((folder for folder in folders if len(folder) > 1), key=len, reverse=True):
         for key in ("message", "fix"):
-            told[key] = (told.get(key) or "").replace(folder.rstrip("/") + "/", "")
-    return told
+            shown[key] = (shown.get(key) or "").replace(folder.rstrip("/") + "/", "")
+    return shown
 
 
 def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
@@ -89,9 +89,9 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
         if verdicts[key]
     ]
     services = sum(len(body["services"]) for body in bodies)
-    tiles.append((str(services), _of(services, "services"), ""))
+    tiles.append((str(services), _counted(services, "services"), ""))
     tiles += [
-        (str(severities[key]), _of(severities[key], SEVERITIES[key]), style)
+        (str(severities[key]), _counted(severities[key], SEVERITIES[key]), style)
         for key, style in (("error", "fails"), ("warning", "tight"))
         if severities[key]
     ]
@@ -100,7 +100,7 @@ def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> st
     return page_parts.tiles(tiles)
 
 
-def _of(count: int, words: str) -> str:
+def _counted(count: int, words: str) -> str:
     """The plural, or the singular for one."""
     return words[:-1] if count == 1 else words
 
@@ -122,7 +122,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
             unfolded = " open" if severity != "info" else ""
             lines.append(
                 f'<details class="{severity}"{unfolded}><summary><span class="word">{count} '
-                f'{_of(count, words)}</span>{different}</summary><div class="inside">'
+                f'{_counted(count, words)}</span>{different}</summary><div class="inside">'
             )
             lines += [_finding(group, unfolded=len(of_it) <= MOST_OPEN) for group in of_it]
             lines.append("</div></details>")

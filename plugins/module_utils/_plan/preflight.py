@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Preflight: what a host says about itself against what is about to be put there. Every problem at once."""
+"""Preflight: compare the facts of a host with the plan, and report every problem at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
@@ -18,6 +18,8 @@ DISK_MARGIN_GIB = 5.0
 """Free space that must be left after a download: logs, caches and the journal live on the same disk."""
 EMPTY_GIB, FEW_BLOCKS = 32.0, 64
 """With as much free memory a host has hundreds of free pieces of 16 MiB; after days of serving 27 and 5 were seen, none larger."""
+RUNNING_STATES = ("active", "activating", "deactivating", "reloading")
+"""States of a unit that holds its port."""
 NETDEV: dict[str, Any] = {
     "name": Required(str),
     "up": bool,
@@ -117,11 +119,11 @@ ANSWERS: dict[str, Any] = {
     ),
     "fabric": {"hosts": MappingOf(dict), "findings": [dict]},
 }
-"""What of a host's answers the plan reads: C(spark) and C(images) of C(spark_info), and of the role fabric."""
+"""Fields of a host's answers that the plan reads: C(spark) and C(images) of C(spark_info), and the role fabric's."""
 
 
 def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:
-    """Compare a host's facts with what the plan wants of it.
+    """Compare a host's facts with the needs of its plan.
 
     :param facts: C(spark) of M(dgxspark.vllm.spark_info)
     :param services: resolved services of the host
@@ -191,10 +193,11 @@ def _check_gpu(facts: Mapping[str, Any], add: Any) -> None:
 
 def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
     running = of_running(facts)
+    machine, memory = facts.get("machine") or {}, facts.get("memory") or {}
     for row in against(running):
         rule = {"branch": "host.driver", "kernel": "host.kernel", "pair": "host.driver_pair"}[row.subject]
         add(rule, "warning", f"{row.of(running)}: {row.why}.", row.fix, source=row.source)
-    if keeps_handover(facts.get("memory") or {}):
+    if keeps_handover(memory):
         add(
             "host.kernel_handover",
             "error" if any(service.cluster for service in services) else "warning",
@@ -202,7 +205,6 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
             KEEPS_HANDOVER.fix,
             source=KEEPS_HANDOVER.source,
         )
-    memory = facts.get("memory") or {}
     free, blocks = memory.get("free_gib") or 0.0, memory.get("large_blocks")
     if blocks is not None and blocks < FEW_BLOCKS and free > EMPTY_GIB:
         add(
@@ -213,12 +215,8 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService],
             "Reboot the host before an engine is started; dropping caches and compacting gave back next to nothing.",
             source="FujitsuPolycom/sparkring#173; MiaAI-Lab/DeepSeek-v4.1#23; kits for GLM-5.3",
         )
-    # Without a GPU the finding about that says so.
-    if (
-        facts.get("gpu")
-        and not (facts.get("machine") or {}).get("is_spark")
-        and "nvidia-smi" not in (facts.get("unknown") or {})
-    ):
+    # A host without a GPU has its own finding.
+    if facts.get("gpu") and not machine.get("is_spark") and "nvidia-smi" not in (facts.get("unknown") or {}):
         add(
             "host.machine",
             "warning",
@@ -243,14 +241,14 @@ def _check_weights(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any)
 
 
 def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
-    """Warn of hosts of one cluster that run different kernels or drivers. measured: facts of each host, see C(check_host)."""
+    """Warn of hosts of one cluster with different kernels or drivers. measured: facts of each host, see C(check_host)."""
     findings = []
-    for what, told in (
+    for noun, versions in (
         ("kernel", {host: (facts or {}).get("kernel") for host, facts in measured.items()}),
         ("driver", {host: ((facts or {}).get("gpu") or {}).get("driver_version") for host, facts in measured.items()}),
     ):
         by_version: dict[str, list[str]] = {}
-        for host, version in told.items():
+        for host, version in versions.items():
             if version:
                 by_version.setdefault(str(version), []).append(host)
         if len(by_version) > 1:
@@ -259,7 +257,7 @@ def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Findin
                 Finding(
                     rule="cluster.hosts_differ",
                     severity="warning",
-                    message=f"the hosts run different {what}s: {who}. One host of eight that differed made every run that it led come out "
+                    message=f"the hosts run different {noun}s: {who}. One host of eight that differed made every run that it led come out "
                     "different; a pair that differed served.",
                     fix="Bring all hosts of the cluster to one DGX OS release: update_host.yml.",
                     source="ledger of benchmarks of a pair, 2026-09-23; script that mended eight Sparks",
@@ -270,7 +268,7 @@ def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Findin
 
 
 def check_nft(facts: Mapping[str, Any]) -> list[Finding]:
-    """Name a host whose ports cannot be closed. facts: see C(check_host); a host that was not asked has none."""
+    """Return a finding for a host whose ports cannot be closed. facts: see C(check_host); empty if unknown."""
     if facts.get("nft") is not False:
         return []
     return [
@@ -285,74 +283,80 @@ def check_nft(facts: Mapping[str, Any]) -> list[Finding]:
 
 
 def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> list[Finding]:
-    """Name the programs of a host that gave no answer: what they would have told is taken as not measured.
+    """Return findings about programs of a host without an answer, whose facts count as not measured.
 
-    Which service of an exclusive set runs is the one thing that the plan cannot do without: it would have another one started.
+    It is an error if the running service of an exclusive set is unknown: the plan would have another one started.
     """
     sets = [service.name for service in services if service.exclusive]
-    found = []
+    findings = []
     for program, why in sorted((facts.get("unknown") or {}).items()):
         needed = program == "systemctl" and sets
-        then = (
+        effect = (
             f"which of {', '.join(sets)} runs is not known" if needed else "what it would tell counts as not measured"
         )
-        found.append(
+        findings.append(
             Finding(
                 rule="host.not_known",
                 severity="error" if needed else "warning",
-                message=f"{why}; {then}.",
+                message=f"{why}; {effect}.",
                 fix="See what keeps the program from answering (uptime, journalctl --boot, systemctl status docker), and run again.",
                 basis="measured",
             )
         )
-    return found
+    return findings
 
 
 def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
-    ours = {str(name) for name in facts.get("services") or []}
-    units = {unit["name"]: unit for unit in facts.get("units") or []}
-    containers = {container["name"]: container for container in facts.get("containers") or []}
+    ours = set(map(str, facts.get("services") or []))
+    units, containers = _by_name(facts, "units"), _by_name(facts, "containers")
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
     leaving = {f"spark-{name}" for name in ours - {service.name for service in services}}
     for service in services:
-        name, unit, container = service.name, service.unit, service.container
-        if unit in units and name not in ours:
-            add(
-                "host.unit_foreign",
-                "error",
-                f"a unit {unit} exists that this collection did not make.",
-                f"Remove or rename it (systemctl disable --now {unit}), or name the service otherwise.",
-                name,
-            )
-        if container in containers and not containers[container].get("managed"):
-            add(
-                "host.container_foreign",
-                "error",
-                f"a container {container} exists that this collection did not make.",
-                f"Remove or rename it (docker rm -f {container}), or name the service otherwise.",
-                name,
-            )
-        # Ranks of a cluster but the first answer no requests, and neither does what is stopped. The port of a service that is
-        # started on demand, or was until now, is held by its socket.
-        silent = service.rank or service.state == "stopped" or (name in ours and on_demand.UNIT in units)
-        holder = None if silent else listening.get(service.port)
-        own_running = name in ours and units.get(unit, {}).get("active_state") in (
-            "active",
-            "activating",
-            "deactivating",
-            "reloading",
-        )
-        # What this run removes is removed before anything is started.
-        goes = holder and str(holder.get("container")) in leaving
-        if holder and not own_running and not goes:
+        _check_names(service, ours, units, containers, add)
+        is_ours = service.name in ours
+        running = is_ours and units.get(service.unit, {}).get("active_state") in RUNNING_STATES
+        holder = None if running or not _needs_port(service, is_ours, units) else listening.get(service.port)
+        # Services that this run removes are removed before anything starts.
+        if holder and str(holder.get("container")) not in leaving:
             who = holder.get("process") or "another program"
-            add(
-                "host.port_taken",
-                "error",
-                f"port {service.port} is taken by {who} ({holder.get('address')}).",
-                "Stop that program or give the service another port.",
-                name,
-            )
+            message = f"port {service.port} is taken by {who} ({holder.get('address')})."
+            fix = "Stop that program or give the service another port."
+            add("host.port_taken", "error", message, fix, service.name)
+
+
+def _by_name(facts: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
+    return {entry["name"]: entry for entry in facts.get(key) or []}
+
+
+def _check_names(
+    service: PlannedService, ours: Collection[str], units: Collection[str], containers: Mapping[str, Any], add: Any
+) -> None:
+    name, unit, container = service.name, service.unit, service.container
+    if unit in units and name not in ours:
+        add(
+            "host.unit_foreign",
+            "error",
+            f"a unit {unit} exists that this collection did not make.",
+            f"Remove or rename it (systemctl disable --now {unit}), or name the service otherwise.",
+            name,
+        )
+    if container in containers and not containers[container].get("managed"):
+        add(
+            "host.container_foreign",
+            "error",
+            f"a container {container} exists that this collection did not make.",
+            f"Remove or rename it (docker rm -f {container}), or name the service otherwise.",
+            name,
+        )
+
+
+def _needs_port(service: PlannedService, is_ours: bool, units: Collection[str]) -> bool:
+    """Return whether a service needs its port free.
+
+    Only the first rank of a cluster answers requests, and a stopped service answers none. The port of a service that is
+    started on demand, or was until now, is held by its socket.
+    """
+    return not (service.rank or service.state == "stopped" or (is_ours and on_demand.UNIT in units))
 
 
 def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:

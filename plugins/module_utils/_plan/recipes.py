@@ -32,12 +32,12 @@ SECRETS_FIX = "Put it into a file and name that under 'secrets' of the service: 
 
 
 def normalise_args(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Give every option its long name with dashes, so that layers that spell it differently meet."""
+    """Return the options by their long names with dashes, so that layers with different spellings merge."""
     return {launch.long_name(str(name)): value for name, value in args.items()}
 
 
 def _check_spellings(problems: Problems, args: Mapping[str, Any]) -> None:
-    """Complain of options that are set twice, in two spellings."""
+    """Report options that are set twice, in two spellings."""
     spellings: dict[str, str] = {}
     for name in map(str, args):
         first = spellings.setdefault(launch.long_name(name), name)
@@ -46,7 +46,7 @@ def _check_spellings(problems: Problems, args: Mapping[str, Any]) -> None:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge flat layers, later ones win, then drop what is null."""
+    """Return the merged layers, later ones win, without null values."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged.update(layer)
@@ -54,11 +54,11 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[str]:
-    """Return what is wrong with a recipe; an empty list if nothing is.
+    """Return the problems of a recipe, as messages.
 
-    :param recipe: as it was read
+    :param recipe: parsed
     :param origin: its file, for messages
-    :param reference: it is one of others, C(SOURCE:NAME), which may lack what the service says then
+    :param reference: a recipe of others, C(SOURCE:NAME), may leave keys to the service
     :returns: messages
     """
     problems = Problems(f"recipe {origin}")
@@ -69,20 +69,21 @@ def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[s
     right = schema.read(problems, recipe, service_keys.REFERENCE if reference else service_keys.RECIPE)
     _check_model(problems, right.get("model") or {})
     _check_body(problems, right)
-    for variant, given in right.get("variants", {}).items():
-        own = Problems(f"recipe {origin}, variant {variant}")
+    for variant, content in right.get("variants", {}).items():
+        variant_problems = Problems(f"recipe {origin}, variant {variant}")
         if not SERVICE_NAME.fullmatch(variant):
-            own.add("its name must be lower-case letters, digits and inner dashes.")
-        body = schema.read(own, own.mapping(given, "variant"), service_keys.VARIANT, nulls=True)
+            variant_problems.add("its name must be lower-case letters, digits and inner dashes.")
+        mapping = variant_problems.mapping(content, "variant")
+        body = schema.read(variant_problems, mapping, service_keys.VARIANT, nulls=True)
         if body.get("model"):
-            _check_model(own, _model_of(right, body))
-        _check_body(own, body)
-        problems.messages += own.messages
+            _check_model(variant_problems, _model_of(right, body))
+        _check_body(variant_problems, body)
+        problems.messages += variant_problems.messages
     return problems.messages
 
 
 def anchor_files(recipe: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return a recipe whose C(files) are named from the root; as written they are relative to its own folder."""
+    """Return a recipe with absolute paths in C(files); written ones are relative to its folder."""
 
     def anchored(body: Mapping[str, Any]) -> dict[str, Any]:
         copy = dict(body)
@@ -102,7 +103,7 @@ def anchor_files(recipe: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
-    """Check what a recipe and its variants have in common, beyond its keys."""
+    """Check the common parts of a recipe and its variants, beyond its keys."""
     for layer in (body, *(body.get("images") or ())):
         _check_args(problems, layer.get("args") or {})
         _environment(problems, layer.get("env") or {})
@@ -114,13 +115,13 @@ def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
 
 
 def _check_expected_kernels(problems: Problems, entry: Mapping[str, Any]) -> None:
-    """Check what an entry of C(expect) says of kernels: names that vLLM has, in some version."""
-    known = {
+    """Check the kernels of an entry of C(expect): names that any version of vLLM has."""
+    tables = {
         "attention_backend": ("attention_backends", fast_path.attention),
         "moe_backend": ("moe_backends", fast_path.kernel),
         "linear_kernel": ("linear_backends", fast_path.kernel),
     }
-    for key, (table, normal) in known.items():
+    for key, (table, normal) in tables.items():
         names = {normal(name) for name in catalogue.names(table)}
         for name in map(str, _listed(entry.get(key))):
             if normal(name) not in names:
@@ -136,59 +137,70 @@ def resolve_service(
     defaults: Mapping[str, Any] | None = None,
     present: Collection[str] = (),
 ) -> tuple[ServiceSpec | None, list[str]]:
-    """Check one service and merge its layers.
+    """Return a service with merged layers, or None, and its problems.
 
     :param service: the entry of C(spark_services) as written
     :param where: host and position, for messages
     :param recipes: recipe name to recipe
     :param defaults: C(spark_defaults) of the host
     :param present: images that the host has
-    :returns: the service, None where something is wrong with it, and all that is
     """
     problems = Problems(where)
     if not isinstance(service, Mapping):
         problems.add(f"must be a mapping with at least name, recipe and port, not {kind(service)}.")
         return None, problems.messages
-    given = underscored(service)
-    if isinstance(given.get("name"), str) and SERVICE_NAME.fullmatch(given["name"]):
-        problems.where = f"{where} ({given['name']})"
-    own, base = schema.read(problems, given, service_keys.SERVICE, nulls=True), underscored(defaults or {})
+    written = underscored(service)
+    if isinstance(written.get("name"), str) and SERVICE_NAME.fullmatch(written["name"]):
+        problems.where = f"{where} ({written['name']})"
+    content, base = schema.read(problems, written, service_keys.SERVICE, nulls=True), underscored(defaults or {})
 
     recipe: Mapping[str, Any] = {}
-    if own.get("recipe") is not None:
-        found = recipes.get(own["recipe"])
-        if found is None:
-            near = nearest(own["recipe"], recipes)
-            problems.add(f"unknown recipe '{own['recipe']}'{near} Known: {', '.join(sorted(recipes))}.")
-        elif found.get("refused"):
-            problems.add(f"recipe '{own['recipe']}': {found['refused']}.")
-            found = None
-        recipe = found or {}
-    elif not given.get("model"):
+    if content.get("recipe") is not None:
+        recipe = _named_recipe(problems, content["recipe"], recipes)
+    elif not written.get("model"):
         problems.add(
             "'recipe' is missing. Name one of docs/models.md (recipe: NAME), or a model on Hugging Face (model: ORG/NAME)."
         )
         return None, problems.messages
-    if given.get("recipe") is None or recipe:
-        if not (given.get("image") or base.get("image") or recipe.get("images")):
-            why = recipe.get("no_image")
-            problems.add(
-                f"'image' is missing: {why}. Build it, or name one that can serve the model."
-                if why
-                else "'image' is missing: name a recipe of the model (docs/models.md lists them), or an image whose vLLM can serve it, "
-                "image: {ref: NAME:TAG, vllm_version: X.Y.Z}."
-            )
-        # Of a repository on the hub, a host reads it once the model is there.
-        model = given.get("model") or recipe.get("model")
-        if not (given.get("config") or recipe.get("config") or (isinstance(model, Mapping) and model.get("repo"))):
-            problems.add("'config' is missing: without the model's config.json nothing can be planned.")
-    return _assemble(problems, own, base, recipe, present), problems.messages
+    if written.get("recipe") is None or recipe:
+        _check_sources(problems, written, base, recipe)
+    return _assemble(problems, content, base, recipe, present), problems.messages
+
+
+def _named_recipe(problems: Problems, name: str, recipes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a recipe by its name, empty if there is no usable one."""
+    recipe = recipes.get(name)
+    if recipe is None:
+        problems.add(f"unknown recipe '{name}'{nearest(name, recipes)} Known: {', '.join(sorted(recipes))}.")
+    elif recipe.get("refused"):
+        problems.add(f"recipe '{name}': {recipe['refused']}.")
+    else:
+        return recipe
+    return {}
+
+
+def _check_sources(
+    problems: Problems, written: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]
+) -> None:
+    """Report a service without an image, or without a config that can be read."""
+    if not (written.get("image") or base.get("image") or recipe.get("images")):
+        why = recipe.get("no_image")
+        problems.add(
+            f"'image' is missing: {why}. Build it, or name one that can serve the model."
+            if why
+            else "'image' is missing: name a recipe of the model (docs/models.md lists them), or an image whose vLLM can serve it, "
+            "image: {ref: NAME:TAG, vllm_version: X.Y.Z}."
+        )
+    # The config of a repository on the hub is read by a host that has the model.
+    model = written.get("model") or recipe.get("model")
+    if not (written.get("config") or recipe.get("config") or (isinstance(model, Mapping) and model.get("repo"))):
+        problems.add("'config' is missing: without the model's config.json nothing can be planned.")
 
 
 def claim(service: Any) -> tuple[str | None, int | None]:
-    """Return the name and the port that an entry of C(spark_services) takes on its host, as far as they are ones; it may be malformed."""
-    own = underscored(service) if isinstance(service, Mapping) else {}
-    name, port = own.get("name"), own.get("port")
+    """Return the name and the port that an entry of C(spark_services) claims on its host, None if malformed."""
+    entry = underscored(service) if isinstance(service, Mapping) else {}
+    name, port = entry.get("name"), entry.get("port")
     if not isinstance(name, str):
         return None, None
     return name, port if plain_data.is_port(port) else None
@@ -201,70 +213,74 @@ def underscored(layer: Mapping[Any, Any]) -> dict[str, Any]:
 
 def _assemble(
     problems: Problems,
-    own: dict[str, Any],
+    service: dict[str, Any],
     base: Mapping[str, Any],
     recipe: Mapping[str, Any],
     present: Collection[str],
 ) -> ServiceSpec | None:
-    """Merge the layers of a service. own: as it is written. base: C(spark_defaults). present: images that the host has."""
-    if own.get("name") in RESERVED_NAMES:
-        name = own["name"]
+    """Return the merged service, or None. own: as written. base: C(spark_defaults). present: images that the host has."""
+    if service.get("name") in RESERVED_NAMES:
+        name = service["name"]
         problems.add(
             f"'name' is '{name}', which is a unit of this collection already (spark-{name}.service). Take another one."
         )
-    variants = _variants(problems, own.get("variant"), recipe)
-    images = _images(problems, own, base, [recipe, *variants])
-    # Later entries are other ways to serve the same: what the host has needs no download.
-    image = next((known for known in images if known.get("ref") in present), images[0] if images else {})
-    layers = [recipe, image, *variants, base, own]
+    variants = _variants(problems, service.get("variant"), recipe)
+    images = _images(problems, service, base, [recipe, *variants])
+    # All entries can serve; a present image needs no download.
+    image = next((entry for entry in images if entry.get("ref") in present), images[0] if images else {})
+    layers = [recipe, image, *variants, base, service]
     merged: dict[str, Any] = _launch(problems, layers)
-    model = _model_of(recipe, *variants, own)
-    if model or not own.get("recipe"):  # a recipe that was not found has been complained about
+    model = _model_of(recipe, *variants, service)
+    if model or not service.get("recipe"):  # an unknown recipe was reported above
         _check_model(problems, model)
-    merged["secrets"] = _secrets(problems, own, base)
-    merged.update(_serving(own, base, recipe))
-    model = _with_adapters(problems, own, merged, model)
-    docker_args = _texts([base, own], "docker_args")
+    merged["secrets"] = _secrets(problems, service, base)
+    merged.update(_serving(service, base, recipe))
+    model = _with_adapters(problems, service, merged, model)
+    docker_args = _texts([base, service], "docker_args")
     for text in plain_secrets.sentences("docker_args", plain_secrets.in_words(docker_args), SECRETS_FIX):
         problems.add(text)
-    merged.update(_memory(problems, own, recipe, variants))
-    merged.update(_configs(own, recipe, variants))
-    merged.update(on_demand.read(problems, own))
+    merged.update(_memory(problems, service, recipe, variants))
+    merged.update(_configs(service, recipe, variants))
+    merged.update(on_demand.read(problems, service))
     if problems.messages:
         return None
     return ServiceSpec(
-        name=own["name"],
-        recipe=own.get("recipe"),
-        variant=[str(variant) for variant in _listed(own.get("variant"))],
-        port=own["port"],
+        name=service["name"],
+        recipe=service.get("recipe"),
+        variant=[str(variant) for variant in _listed(service.get("variant"))],
+        port=service["port"],
         model=model,
         image=image,
-        alternatives=[known["ref"] for known in images],
-        files=[File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []],
+        alternatives=[entry["ref"] for entry in images],
+        files=_files(layers),
         pip=_texts(layers, "pip"),
         nodes=_last([recipe, *variants], "nodes", 1),
         least_vllm=_last([recipe, *variants], "least_vllm", ""),
-        overheads=own.get("overheads") or {},
-        # What is measured after a start; the figures for people stay in the recipe.
-        expect=[
-            dict(entry)
-            for layer in (recipe, *variants)
-            for entry in layer.get("expect") or []
-            if any(key in entry for key in fast_path.EXPECTED)
-        ],
+        overheads=service.get("overheads") or {},
+        expect=_expected(recipe, variants),
         docker_args=docker_args,
         left_out=[str(text) for text in recipe.get("left_out") or []],
         ignore=sorted(set(_texts(layers, "ignore"))),
-        hosts=_texts([own], "hosts"),
+        hosts=_texts([service], "hosts"),
         **merged,
     )
 
 
+def _files(layers: Sequence[Mapping[str, Any]]) -> list[File]:
+    return [File(entry["source"], entry["path"]) for layer in layers for entry in layer.get("files") or []]
+
+
+def _expected(recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of C(expect) that a start is measured by; figures for people stay in the recipe."""
+    entries = [entry for layer in (recipe, *variants) for entry in layer.get("expect") or []]
+    return [dict(entry) for entry in entries if any(key in entry for key in fast_path.EXPECTED)]
+
+
 def _with_adapters(
-    problems: Problems, own: Mapping[str, Any], merged: dict[str, Any], model: dict[str, Any]
+    problems: Problems, service: Mapping[str, Any], merged: dict[str, Any], model: dict[str, Any]
 ) -> dict[str, Any]:
-    """Put LoRA adapters and their check into what is merged; return the model with their repositories beside it."""
-    merged["lora"] = lora.read(problems, own.get("lora"), merged["args"], merged["served_model_name"])
+    """Add LoRA adapters and their check to C(merged); return the model with their repositories."""
+    merged["lora"] = lora.read(problems, service.get("lora"), merged["args"], merged["served_model_name"])
     if not merged["lora"]:
         return model
     adapters = merged["lora"]["adapters"]
@@ -292,10 +308,10 @@ def _launch(problems: Problems, layers: Sequence[Mapping[str, Any]]) -> dict[str
     }
 
 
-def _secrets(problems: Problems, own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, str]:
-    """Return the secrets of a service, environment variable to file on the controller, its API key among them."""
-    secrets = {**(base.get("secrets") or {}), **(own.get("secrets") or {})}
-    key_file = own.get("api_key_file", base.get("api_key_file"))
+def _secrets(problems: Problems, service: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, str]:
+    """Return the secrets of a service with its API key: environment variable to file on the controller."""
+    secrets = {**(base.get("secrets") or {}), **(service.get("secrets") or {})}
+    key_file = service.get("api_key_file", base.get("api_key_file"))
     if key_file not in (None, ""):
         secrets["VLLM_API_KEY"] = key_file
     for variable, file in secrets.items():
@@ -307,41 +323,43 @@ def _secrets(problems: Problems, own: Mapping[str, Any], base: Mapping[str, Any]
     return {str(variable): str(file) for variable, file in sorted(secrets.items())}
 
 
-def _serving(own: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _serving(service: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return C({served_model_name, host, start_timeout, shm_size, state, exclusive})."""
-    shm = _last([recipe, base, own], "shm_size", None)
+    shm = _last([recipe, base, service], "shm_size", None)
     return {
-        "served_model_name": own.get("served_model_name") or recipe.get("served_model_name") or own.get("name"),
-        "host": own.get("host", base.get("host")),
-        "start_timeout": _last([recipe, base, own], "start_timeout", 3000),
+        "served_model_name": service.get("served_model_name") or recipe.get("served_model_name") or service.get("name"),
+        "host": service.get("host", base.get("host")),
+        "start_timeout": _last([recipe, base, service], "start_timeout", 3000),
         "shm_size": None if shm is None else str(shm),
-        "state": own.get("state") or "started",
-        "exclusive": own.get("exclusive") or "",
+        "state": service.get("state") or "started",
+        "exclusive": service.get("exclusive") or "",
     }
 
 
 def _memory(
-    problems: Problems, own: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
+    problems: Problems, service: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return C({weights_gib, draft_weights_gib, memory, memory_gib, memory_share})."""
-    layers = (recipe, *variants, own)
-    # Both say what the whole engine takes, so the last layer that has either says it alone, and sizes of earlier ones do not count.
+    layers = (recipe, *variants, service)
+    # Both keys state the whole engine, so the last layer with either replaces the sizes of earlier ones.
     place = max((at for at, layer in enumerate(layers) if layer.keys() & {"memory", "memory_gib"}), default=0)
     stated = _stated(problems, layers[place])
     sizes: dict[str, Any] = {"weights_gib": None, "draft_weights_gib": None}
     for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
     _sizes(problems, sizes)
-    share = own.get("memory_share", 1)
+    share = service.get("memory_share", 1)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
         problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
-    _alone(problems, stated, sizes, own)
+    _check_alone(problems, stated, sizes, service)
     return {**sizes, **stated, "memory_share": share}
 
 
-def _alone(problems: Problems, stated: Mapping[str, Any], sizes: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Refuse what would not count beside a statement of what the whole engine takes."""
-    memory, overheads = stated["memory"], own.get("overheads")
+def _check_alone(
+    problems: Problems, stated: Mapping[str, Any], sizes: Mapping[str, Any], service: Mapping[str, Any]
+) -> None:
+    """Refuse keys that have no effect next to stated memory of the whole engine."""
+    memory, overheads = stated["memory"], service.get("overheads")
     for key in (key for key, size in sizes.items() if size is not None and any(stated.values())):
         where = (
             "weights_gib of 'memory', drafter included"
@@ -353,9 +371,9 @@ def _alone(problems: Problems, stated: Mapping[str, Any], sizes: Mapping[str, An
         problems.add("'overheads' has inside_gib, which does not count beside memory.other_gib: leave one of them out.")
 
 
-def _stated(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({memory, memory_gib}), what a person says that the engine takes; None where nothing is said."""
-    memory, total = problems.mapping(own.get("memory"), "memory") or None, own.get("memory_gib")
+def _stated(problems: Problems, layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return C({memory, memory_gib}), the stated memory of the engine; None for each missing key."""
+    memory, total = problems.mapping(layer.get("memory"), "memory") or None, layer.get("memory_gib")
     if total is not None and (not plain_data.is_number(total, 0) or total == 0):
         problems.add(f"'memory_gib' is {total!r}; it must be a size in GiB above 0.")
     for key, size in (memory or {}).items():
@@ -371,16 +389,18 @@ def _stated(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configs(
-    own: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
+    service: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the files of a model that are planned with: C({config, quant_config, draft_config}).
+    """Return the configurations that the plan uses: C({config, quant_config, draft_config}).
 
-    The service's own config.json counts as a whole, the recipe's with the fields that its variants replace.
+    The service's own config.json replaces the recipe's, whose variants replace single fields.
     """
-    found = {"config": own.get("config") or merge(*(layer.get("config") or {} for layer in (recipe, *variants)))}
+    configs = {"config": service.get("config") or merge(*(layer.get("config") or {} for layer in (recipe, *variants)))}
     for key in ("quant_config", "draft_config"):
-        found[key] = next((layer[key] for layer in (own, *reversed(variants), recipe) if key in layer), None) or None
-    return found
+        configs[key] = (
+            next((layer[key] for layer in (service, *reversed(variants), recipe) if key in layer), None) or None
+        )
+    return configs
 
 
 def _last(layers: Sequence[Mapping[str, Any]], key: str, default: Any) -> Any:
@@ -393,52 +413,52 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _texts(layers: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """Return the entries that layers have below a key, numbers as texts."""
+    """Return the entries of a key in all layers, numbers as texts."""
     return [str(item) for layer in layers for item in layer.get(key) or []]
 
 
-def _variants(problems: Problems, wanted: Any, recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    known: Mapping[str, Any] = recipe.get("variants") or {}
+def _variants(problems: Problems, names: Any, recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    variants: Mapping[str, Any] = recipe.get("variants") or {}
     chosen = []
-    for variant in _listed(wanted):
-        if not isinstance(variant, str) or variant not in known:
+    for variant in _listed(names):
+        if not isinstance(variant, str) or variant not in variants:
             problems.add(
                 f"unknown variant {plain_data.shown(variant)} of recipe {recipe.get('name', '(none)')}"
-                f"{nearest(str(variant), known)} Known: {', '.join(sorted(known)) or 'none'}."
+                f"{nearest(str(variant), variants)} Known: {', '.join(sorted(variants)) or 'none'}."
             )
         else:
-            chosen.append(known[variant])
+            chosen.append(variants[variant])
     return chosen
 
 
 def _images(
-    problems: Problems, own: Mapping[str, Any], base: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]
+    problems: Problems, service: Mapping[str, Any], base: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the images that may serve, best first; one that is pinned and known brings the recipe's adjustments for it.
+    """Return the images that can serve, best first; a pinned image gets the recipe's adjustments for it.
 
     layers: the recipe and its variants; the last that lists images decides.
     """
     listed: list[list[dict[str, Any]]] = [layer.get("images") or [] for layer in layers]
-    known: list[dict[str, Any]] = next((images for images in reversed(listed) if images), [])
-    value = own.get("image") or base.get("image")
+    offered: list[dict[str, Any]] = next((images for images in reversed(listed) if images), [])
+    value = service.get("image") or base.get("image")
     if value is None:
-        return known
+        return offered
     image = {"ref": value} if isinstance(value, str) else value
     _check_built(problems, image)
-    every = [entry for images in (known, *listed) for entry in images]
-    recipes_own = next((entry for entry in every if entry.get("ref") == image.get("ref")), {})
-    return [{**recipes_own, **image}]
+    entries = [entry for images in (offered, *listed) for entry in images]
+    adjusted = next((entry for entry in entries if entry.get("ref") == image.get("ref")), {})
+    return [{**adjusted, **image}]
 
 
 def _model_of(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge what the layers say about the model; a layer that names it by repo or path takes the other away."""
+    """Return the merged model of the layers; a layer that names it by repo or path removes the other key."""
     model: dict[str, Any] = {}
     for layer in layers:
-        given = layer.get("model") or {}
-        for one, other in (("repo", "path"), ("path", "repo")):
-            if given.get(one) and other not in given:
+        content = layer.get("model") or {}
+        for key, other in (("repo", "path"), ("path", "repo")):
+            if content.get(key) and other not in content:
                 model.pop(other, None)
-        model = merge(model, given)
+        model = merge(model, content)
     return model
 
 
@@ -498,7 +518,7 @@ def _check_model(problems: Problems, model: Mapping[str, Any]) -> None:
 
 
 def _check_built(problems: Problems, image: Mapping[str, Any]) -> None:
-    """Check the instructions by which an image is built, where there are any."""
+    """Check the instructions of a built image, if it has any."""
     if image.get("ref") and image.get("dockerfile") is not None:
         for text in built_image.problems(image["ref"], image["dockerfile"]):
             problems.add(text)

@@ -4,7 +4,7 @@
 """A first set of models for Sparks that serve nothing yet, chosen from the recipes. Pure functions.
 
 The first Spark gets the fastest model for chat, code and agents, each further one the fastest of another base model; what others
-published for one stream is what counts as fast. A recipe is only chosen where the plan judges that it fits as it is written.
+published for one stream decides. A recipe is only chosen if the plan judges that it fits unchanged.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ def service_name(recipe: str) -> str:
     return re.sub(r"[^a-z0-9-]", "", "-".join(words).lower())
 
 
-def ranked(known: Mapping[str, Mapping[str, Any]], nodes: int) -> list[Pick]:
-    """Return the recipes for so many Sparks that fit as they are written, those that are published as fastest first.
+def ranked(recipes_by_name: Mapping[str, Mapping[str, Any]], nodes: int) -> list[Pick]:
+    """Return the recipes for so many Sparks that fit unchanged, the fastest by published rates first.
 
     known: recipe name to recipe. nodes: number of Sparks that one engine spans.
     """
-    found = []
-    for name in sorted(known):
-        recipe = known[name]
-        # Those of a folder of the controller are tests, and those by reference are decided by the person who names them.
+    picks = []
+    for name in sorted(recipes_by_name):
+        recipe = recipes_by_name[name]
+        # Recipes of a folder of the controller are tests, and those by reference need a person's decision.
         if (recipe.get("model") or {}).get("path") or ":" in name or not model_table.plannable(recipe):
             continue
         if (recipe.get("nodes") or 1) != nodes or not model_table.one_stream({**_published(recipe), "nodes": nodes}):
             continue
-        row = model_table.model_row(known, name, None, recipe["images"][0]["ref"], others=False)
+        row = model_table.model_row(recipes_by_name, name, None, recipe["images"][0]["ref"], other_counts=False)
         if row["fits"].get(nodes) == "fits" and row["weights_gib"] is not None:
             jobs = tuple(row["jobs"])
-            found.append(Pick(name, nodes, model_table.one_stream(row), float(row["weights_gib"]), jobs))
-    return sorted(found, key=lambda pick: (-pick.rate, pick.recipe))
+            picks.append(Pick(name, nodes, model_table.one_stream(row), float(row["weights_gib"]), jobs))
+    return sorted(picks, key=lambda pick: (-pick.rate, pick.recipe))
 
 
 def _published(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is to be said of planned services beside launch and memory: what moves, what is unhashed, what containers may do, who reaches them."""
+"""Findings about planned services besides launch and memory: moving names, missing checksums, rights of containers, access."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._common.findings import Finding
 from .._content import bundle
 from .._host import containers
 from .._vllm.versions import parse_version
-from . import lock as lock_file
+from . import lock_findings
 from .container_argv import given_docker_args
 from .planned import PlannedService
 from .service import Host, PlacedService, Sources
@@ -23,16 +23,15 @@ from .variables import RDMA_CAPABILITY
 
 
 def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Return what is to be said of one service of a host.
+    """Return the findings about one service of a host.
 
-    :param host: that runs it
-    :param sources: recipes, lock file and what else the plan is made from
+    :param host: the host
+    :param sources: recipes, lock file and other sources of the plan
     :param planned: as C(planned_service.plan_service) returns it
-    :param placed: what that was made from
-    :returns: findings
+    :param placed: the service before it was planned
     """
     settings = host.settings
-    found = [
+    findings = [
         *_image_alternative(planned, placed),
         *_image_too_old(planned, placed),
         *_image_built(planned),
@@ -42,26 +41,26 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
         *_container_findings(settings, placed),
     ]
     if settings["spark_bundle_dir"]:
-        found += bundle.findings(planned.name, planned.pip)
-    return [*found, *_lock_findings(host, sources, planned)] if sources.pin else found
+        findings += bundle.findings(planned.name, planned.pip)
+    return [*findings, *_lock_findings(host, sources, planned)] if sources.pin else findings
 
 
 def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
-    """Return what is to be said of a service by the lock file."""
+    """Return the findings of the lock file about a service."""
     name, described = service.name, service.lock
-    found = lock_file.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
+    findings = lock_findings.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}
-    refs = {repo: own.get("refs") or {} for repo, own in snapshots.items()}
-    # One that no registry knows is an error of its own where the locked one is not there.
-    said = {ref: image for ref, image in host.said.items() if not host.images[ref].get("other_id")}
-    found += lock_file.moved(sources.lock, described, said, refs, name, sources.upstream)
+    refs = {repo: snapshot.get("refs") or {} for repo, snapshot in snapshots.items()}
+    # An image that no registry knows has its own error if the host has another one.
+    reported = {ref: image for ref, image in host.said.items() if not host.images[ref].get("other_id")}
+    findings += lock_findings.moved(sources.lock, described, reported, refs, name, sources.upstream)
     if not service.rank:
-        found += lock_file.findings(sources.lock, described, name, sources.sparks, host.settings)
-    return found
+        findings += lock_findings.findings(sources.lock, described, name, sources.sparks, host.settings)
+    return findings
 
 
 def _image_alternative(service: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Say when a service is served from another image than the first one of its recipe."""
+    """Return a finding if a service is not served from the first image of its recipe."""
     first = placed.alternatives[0]
     if service.image.ref == first:
         return []
@@ -78,9 +77,9 @@ def _image_alternative(service: PlannedService, placed: PlacedService) -> list[F
 
 
 def _image_too_old(service: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Say when the vLLM of a service is older than the oldest that its recipe is for."""
-    has, least = parse_version(service.vllm_version or ""), parse_version(placed.least_vllm)
-    if has is None or least is None or has >= least or "image.too_old" in placed.ignore:
+    """Return a finding if the vLLM of a service is older than its recipe needs."""
+    version, least = parse_version(service.vllm_version or ""), parse_version(placed.least_vllm)
+    if version is None or least is None or version >= least or "image.too_old" in placed.ignore:
         return []
     return [
         Finding(
@@ -95,7 +94,7 @@ def _image_too_old(service: PlannedService, placed: PlacedService) -> list[Findi
 
 
 def _not_taken_over(service: PlannedService, placed: PlacedService) -> list[Finding]:
-    """Say what a recipe by reference does beside the launch."""
+    """Return a finding about the steps of a recipe by reference that are left out."""
     if not placed.left_out or placed.rank:
         return []
     return [
@@ -110,7 +109,7 @@ def _not_taken_over(service: PlannedService, placed: PlacedService) -> list[Find
 
 
 def _image_built(service: PlannedService) -> list[Finding]:
-    """Show the Dockerfile of an image that is made on the host."""
+    """Return a finding with the Dockerfile of an image that is built on the host."""
     built = service.built_image
     if not built:
         return []
@@ -127,7 +126,7 @@ def _image_built(service: PlannedService) -> list[Finding]:
 
 
 def _moving_revisions(service: PlannedService) -> list[Finding]:
-    """Return which models of a service are taken at a branch, which moves; one fix for all of them, by which they stand together."""
+    """Return findings about models of a service at a branch, which moves; they have one fix, so that reports group them."""
     fix = (
         "Set model.revision, for further models 'revision' below model.extra, to a commit, or to a newer one for its fixes; refs/main of "
         "each below HF_HOME has the one that was downloaded."
@@ -159,7 +158,7 @@ def _moving_revisions(service: PlannedService) -> list[Finding]:
 
 
 def _unhashed(service: PlannedService) -> list[Finding]:
-    """Return what a service is given from a package index without a sum of it."""
+    """Return findings about packages of a service that are installed without checksums."""
     findings = []
     if service.ray_image and service.ray_image.version != clustering.RAY_VERSION:
         findings.append(
@@ -189,25 +188,25 @@ def _unhashed(service: PlannedService) -> list[Finding]:
 
 
 def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> list[Finding]:
-    """Return what a person's own options of docker run give an engine's container beyond what it needs."""
+    """Return findings about options of docker run in the inventory that give an engine's container more than it needs."""
     words = [*settings["spark_gpu_args"], *given_docker_args(settings, service)]
     expected = [*containers.for_port(service.on_demand["engine_port"] if service.on_demand else service.port)]
     if service.cluster:
         words += settings["spark_fabric_args"]
         expected.append(RDMA_CAPABILITY)
-    found = containers.findings(service.name, words, expected, [CONTAINER_HF_HOME])
-    found += containers.findings(service.name, mounts(service.files), (), [CONTAINER_HF_HOME], "files")
+    findings = containers.findings(service.name, words, expected, [CONTAINER_HF_HOME])
+    findings += containers.findings(service.name, mounts(service.files), (), [CONTAINER_HF_HOME], "files")
     if CONTAINER_HF_HOME not in containers.mounted(words):
-        found += _writes_weights(service)
-    return [finding for finding in found if finding.rule not in service.ignore]
+        findings += _writes_weights(service)
+    return [finding for finding in findings if finding.rule not in service.ignore]
 
 
 def _writes_weights(service: PlacedService) -> list[Finding]:
-    """Return what of a service would have vLLM write below HF_HOME, which it cannot."""
-    found = []
+    """Return findings about options of a service that would write below HF_HOME, which is read-only."""
+    problems = []
     folder = str(service.args.get("download-dir") or "")
     if f"{folder}/".startswith(f"{CONTAINER_HF_HOME}/"):
-        found.append(
+        problems.append(
             (
                 "error",
                 f"download-dir is {folder}",
@@ -216,7 +215,7 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
             )
         )
     if str(service.env.get("HF_HUB_OFFLINE", "1")).lower() in ("0", "false", "no", "off"):
-        found.append(
+        problems.append(
             (
                 "warning",
                 f"HF_HUB_OFFLINE is {service.env['HF_HUB_OFFLINE']}",
@@ -229,10 +228,10 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
             rule="container.read_only",
             severity=severity,
             service=service.name,
-            message=f"{what}, and HF_HOME is read-only in the container: {why}.",
+            message=f"{problem}, and HF_HOME is read-only in the container: {why}.",
             fix=f"{fix}: weights are fetched before the engine starts. Or mount a folder of your own at {CONTAINER_HF_HOME} in docker_args.",
         )
-        for severity, what, why, fix in found
+        for severity, problem, why, fix in problems
     ]
 
 
@@ -241,48 +240,22 @@ LISTENING = ("gateway", "speech", "ollama", "exporters", "monitoring")
 
 
 def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
-    """Say who reaches an engine and what it answers without its key.
+    """Return findings about who reaches an engine, and about paths that it answers without its key.
 
-    :param service: as the host will run it
+    :param service: planned
     :param settings: variables of the host
     :param filtered: whether a firewall of this collection closes its port
-    :returns: findings
     """
     if service.rank:
         return []
-    name = service.name
-    keyed = service.api_key is not None
     if not sockets.is_exposed(service.host):
-        if not keyed and settings["spark_allow_from"] and not any(settings["addons"].get(name) for name in LISTENING):
-            return [
-                Finding(
-                    rule="service.local",
-                    severity="warning",
-                    service=name,
-                    message=f"spark_allow_from lets {', '.join(map(str, settings['spark_allow_from']))} in, but the engine listens on "
-                    f"{service.host} only, since it has no API key.",
-                    fix="Set api_key_file (in spark_defaults for all services: api_key_file: .secrets/api_key) and run dgxspark.vllm.keys; "
-                    "or remove spark_allow_from.",
-                )
-            ]
-        if not keyed or settings["spark_listen"]:
-            return []
-        return [
-            Finding(
-                rule="service.local",
-                severity="info",
-                service=name,
-                message=f"answers on {service.host} only: no gateway or monitor on another host uses it, and spark_allow_from "
-                "is empty.",
-                fix="Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory.",
-            )
-        ]
-    if not keyed:
+        return _local(service, settings)
+    if service.api_key is None:
         return [
             Finding(
                 rule="service.open",
                 severity="error",
-                service=name,
+                service=service.name,
                 message=f"the engine listens on {service.host} without an API key: whoever reaches that address uses the model.",
                 fix="Set api_key_file, or leave 'host' and spark_listen out to keep it on loopback. Where that is meant: "
                 "ignore: [service.open].",
@@ -298,12 +271,41 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
         Finding(
             rule="service.paths",
             severity="info" if filtered else "warning",
-            service=name,
+            service=service.name,
             message=f"its key is asked for on some paths only: {shown}, on {service.host}:{service.port} for {who}.",
             fix="Name few hosts in spark_allow_from, and let clients come by the gateway; docs/security.md has the paths of "
             "every version."
             if filtered
             else "Take spark_firewall: false out, or let clients come by a gateway on this host; docs/security.md has the paths "
             "of every version.",
+        )
+    ]
+
+
+def _local(service: PlannedService, settings: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding about an engine on loopback that other hosts may need."""
+    name, keyed = service.name, service.api_key is not None
+    if not keyed and settings["spark_allow_from"] and not any(settings["addons"].get(addon) for addon in LISTENING):
+        return [
+            Finding(
+                rule="service.local",
+                severity="warning",
+                service=name,
+                message=f"spark_allow_from lets {', '.join(map(str, settings['spark_allow_from']))} in, but the engine listens on "
+                f"{service.host} only, since it has no API key.",
+                fix="Set api_key_file (in spark_defaults for all services: api_key_file: .secrets/api_key) and run dgxspark.vllm.keys; "
+                "or remove spark_allow_from.",
+            )
+        ]
+    if not keyed or settings["spark_listen"]:
+        return []
+    return [
+        Finding(
+            rule="service.local",
+            severity="info",
+            service=name,
+            message=f"answers on {service.host} only: no gateway or monitor on another host uses it, and spark_allow_from "
+            "is empty.",
+            fix="Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory.",
         )
     ]

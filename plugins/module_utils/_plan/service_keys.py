@@ -307,7 +307,7 @@ DEFAULTS = (
     "docker_args",
     "ignore",
 )
-"""Keys of C(spark_defaults): those of a service that can sensibly hold for all of a host."""
+"""Keys of C(spark_defaults): keys of a service that can hold for all services of a host."""
 _KERNEL = ", for [the fast path](fast_path.md)"
 EXPECT: dict[str, Key] = {
     "what": Key(str, None, "what was measured", required=True),
@@ -384,4 +384,4 @@ REFERENCE: dict[str, Key] = {
     "left_out": Key(list, [], "what of it is not taken over"),
     "no_image": Key(str, None, "why it has no image"),
 }
-"""Keys of a recipe of others, C(SOURCE:NAME), which may lack what the service says then."""
+"""Keys of a recipe of others, C(SOURCE:NAME), which may leave some to the service."""

@@ -14,7 +14,7 @@ from .._cluster import ray_cluster
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
 from .._host.host_view import HostView, Request
-from .._runtime import endpoint
+from .._runtime import engine_client
 from . import engine_logs, fast_path, residency
 
 Self = TypeVar("Self", bound="Engine")
@@ -237,10 +237,10 @@ def read_metrics(service: Engine, timeout: float) -> tuple[fast_path.Counted, st
     if not service.metrics_url:
         return fast_path.Counted(), "it answers no requests"
     try:
-        key = endpoint.read_api_key(service.api_key_file)
-        client = endpoint.Client(service.metrics_url, key, service.api_key_file or "")
+        key = engine_client.read_api_key(service.api_key_file)
+        client = engine_client.Client(service.metrics_url, key, service.api_key_file or "")
         status, text = client.metrics(timeout)
-    except endpoint.Problem as problem:
+    except engine_client.Problem as problem:
         return fast_path.Counted(), f"/metrics: {problem.message}"
     if status != 200:
         return fast_path.Counted(), f"/metrics answers HTTP {status}"

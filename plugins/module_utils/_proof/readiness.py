@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .._host import units
-from .._runtime import endpoint, start_stages
+from .._runtime import endpoint, engine_client, start_stages
 from .._runtime.command import NoAnswer, Run, noted, says_missing
 from . import explain
 
@@ -229,13 +229,13 @@ def wait(run: Run, asked: Question, check: bool = False) -> tuple[Answer, str]:
 def _something_to_ask(asked: Question, behind: _Behind) -> bool:
     """Wait a moment for the end of a start: whether the server listens, its unit is active, or neither will ever be."""
     try:
-        client = endpoint.Client(asked.url) if asked.url else None
-    except endpoint.Problem:  # which the wait says
+        client = engine_client.Client(asked.url) if asked.url else None
+    except engine_client.Problem:  # which the wait says
         return True
     end = time.monotonic() + asked.look_seconds
     while not behind.why_gone():
         if client:
-            with contextlib.suppress(endpoint.Problem):
+            with contextlib.suppress(engine_client.Problem):
                 client.call("GET", "/health", timeout=min(asked.requests.timeout, asked.look_seconds))
                 return True
         else:
@@ -287,8 +287,8 @@ def _log_without_key(run: Run, asked: Question, shown: int) -> list[str]:
         return []
     whole = read_log(run, asked.unit, asked.container, max(shown, READ_LINES))
     try:
-        key = endpoint.read_api_key(asked.api_key_file)
-    except endpoint.Problem:
+        key = engine_client.read_api_key(asked.api_key_file)
+    except engine_client.Problem:
         key = ""
     return [line.replace(key, "********") for line in whole] if key else whole
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._host.host_view import HostView, Request
-from .._runtime import endpoint, metrics, pins, start_stages, state_file
+from .._runtime import endpoint, http_client, metrics, pins, start_stages, state_file
 from .._runtime.command import NoAnswer, Run
 from . import explain, readiness, receipts
 
@@ -66,7 +66,7 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     )
     try:
         # /metrics asks for no key.
-        reply = endpoint.fetch(probe["url"] + "/metrics", timeout=timeout)
+        reply = http_client.fetch(probe["url"] + "/metrics", timeout=timeout)
         figures = metrics.parse(reply.body.decode("utf-8", "replace") if reply.status == 200 else "")
     except (OSError, ValueError):
         figures = metrics.parse("")

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run programs with a deadline: each call ends as finished, as not there, or without an answer in time.
 
-Silence is never an answer. A program that does not end in time is killed with all that it started, and one that cannot be
+Silence is never an answer. A program without an end in time is killed with all its children, and one that cannot be
 killed, as a client of a hung driver, is left behind instead of being waited for.
 
-What they print is foreign text: it steers no terminal once it is here. This file is copied to hosts as it is (the units run it).
+Output of programs is foreign text: it steers no terminal. This file is copied to hosts unchanged (units run it).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FINISHED, MISSING, SILENT = "finished", "missing", "silent"
 QUERY_SECONDS = 30.0  # that one look may take; a loaded host answers within a few
 LOOKS_SECONDS = 60.0  # that all looks of a reader may wait in vain, together
 LEAST_SECONDS = 2.0  # that a program gets when that time is used up
-WORK_SECONDS = 3600.0  # for what is no look: a start, a stop, a removal
+WORK_SECONDS = 3600.0  # for commands that change something: a start, a stop, a removal
 MOST_BYTES = 64 * 2**20  # of each of the two outputs
 KILL_SECONDS = 1.0  # that a killed program is waited for
 PIECE = 1 << 16
@@ -50,7 +50,7 @@ Run = Callable[..., "tuple[int, str, str]"]
 
 
 class NoAnswer(Exception):
-    """A program gave no answer: what was asked is not known. C(program) is its name; the text is a sentence about it."""
+    """A program gave no answer, so the fact is unknown. C(program) is its name; the text is a sentence about it."""
 
     def __init__(self, program: str, text: str) -> None:
         super().__init__(text)
@@ -63,7 +63,7 @@ class Answer:
 
     state: C(FINISHED), with C(rc), C(out) and C(err); C(MISSING): there is no such program, or it may not be run; C(SILENT): it
     did not end in time, printed too much, or the host could not start it. why: a sentence, for the last two. For C(SILENT),
-    C(out) and C(err) are what had come by then, and rc is 124.
+    C(out) and C(err) have the output so far, and rc is 124.
     """
 
     state: str
@@ -78,7 +78,7 @@ _guard = threading.Lock()
 
 
 class Child(subprocess.Popen[bytes]):
-    """A program that was started here. Ansible's own run_command knows no deadline, which is what this file is for."""
+    """A started program. Ansible's own run_command knows no deadline, hence this file."""
 
 
 def run(
@@ -95,18 +95,18 @@ def run(
 ) -> Answer:
     """Run a program without a shell; never raises for anything that the program does.
 
-    What a program leaves running keeps nobody waiting, also where it holds the pipes open.
+    Background processes of a program keep nobody waiting, even with open pipes.
 
     :param argv: the program and its arguments
     :param timeout: seconds that it may take
     :param data: its standard input
-    :param limit: bytes of each output that are kept; one that prints more is stopped
-    :param tail: keep the end of what is longer, and do not stop it
+    :param limit: most bytes of each output; a program that prints more is stopped
+    :param tail: keep the end of longer outputs instead of stopping the program
     :param merge: both outputs in C(out), in the order of their writing
     :param cwd: folder that it runs in
     :param env: its whole environment; the caller's when left out
     :param encoding: of its outputs; C(latin-1) keeps every byte
-    :returns: exit code and outputs, and why there is no answer where there is none
+    :returns: exit code and outputs, and the reason if there is no answer
     """
     give_up = time.monotonic() + timeout
     program, key = Path(argv[0]).name, tuple(argv)
@@ -168,7 +168,7 @@ class _Pipes:
         """Read and write until the program has ended; C(False) when the time or the room was used up before."""
         pause, drained = POLL_SECONDS, 0.0
         while True:
-            ended = self.child.poll() is not None  # before the last look, so that nothing of what it wrote is missed
+            ended = self.child.poll() is not None  # before the last look, so that no output is missed
             now = time.monotonic()
             if ended and not drained:
                 drained = now + KILL_SECONDS
@@ -188,7 +188,7 @@ class _Pipes:
                 return False
 
     def _look(self, wait: float) -> bool:
-        """Move what the pipes give within so many seconds; tells whether that was anything."""
+        """Read from the pipes within so many seconds; return whether there was any output."""
         if not self.selector.get_map():
             time.sleep(min(wait, POLL_SECONDS / 4))
             return False
@@ -207,13 +207,13 @@ class _Pipes:
         if not piece:
             self.selector.unregister(stream)
             return False
-        kept = self.kept[stream]
-        kept += piece
-        if len(kept) > self.limit and not self.tail:
-            del kept[self.limit :]
+        received = self.kept[stream]
+        received += piece
+        if len(received) > self.limit and not self.tail:
+            del received[self.limit :]
             self.too_much = True
-        elif len(kept) > 2 * self.limit:
-            del kept[: -self.limit]
+        elif len(received) > 2 * self.limit:
+            del received[: -self.limit]
         return True
 
     def _feed(self, stream: Any) -> bool:
@@ -230,7 +230,7 @@ class _Pipes:
         return False
 
     def close(self) -> tuple[str, str]:
-        """Let go of the pipes; returns what was read of both."""
+        """Close the pipes; return the output of both."""
         self.selector.close()
         for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
             if stream:
@@ -243,7 +243,7 @@ class _Pipes:
 
 
 def _end(child: subprocess.Popen[bytes], key: tuple[str, ...]) -> None:
-    """Kill a program and all that it started; one that does not die is noted and left."""
+    """Kill a program with its children; an immortal one is noted and left."""
     with contextlib.suppress(OSError):  # the session that it leads is its process group
         os.killpg(child.pid, signal.SIGKILL)
     try:
@@ -259,7 +259,7 @@ def reader(seconds: float = QUERY_SECONDS, together: float = LOOKS_SECONDS) -> R
     A program that does not exist or may not be run gives rc 127. seconds: that one call may take, unless it is given its own.
     together: that all calls may wait in vain; afterwards each gets C(LEAST_SECONDS), so that a host on which everything hangs is
     looked at in a bounded time; a program that was silent once gets no more before that. Infinite, every call gets its time: for who
-    asks again until a deadline of its own.
+    asks again until its own deadline.
     """
     wasted = 0.0
     silent: set[str] = set()
@@ -306,33 +306,33 @@ def failing(module: Any) -> Iterator[None]:
         module.fail_json(msg=f"{nothing}. {ADVICE}")
 
 
-def answered(program: str, rc: int, said: str = "") -> None:
-    """Raise NoAnswer for a program that is there and failed: what it was asked is not known.
+def answered(program: str, rc: int, message: str = "") -> None:
+    """Raise NoAnswer for a program that exists and failed: the fact is unknown.
 
     :param program: its name
-    :param rc: how it ended; 127 is one that is not there, which is an answer
-    :param said: what it printed about its failure
-    :raises NoAnswer: where it failed
+    :param rc: its exit code; 127 stands for a missing program, which is an answer
+    :param message: what it printed about its failure
+    :raises NoAnswer: if it failed
     """
     if rc not in (0, 127):
-        last = said.strip().splitlines()[-1:] or [f"exit code {rc}"]
+        last = message.strip().splitlines()[-1:] or [f"exit code {rc}"]
         raise NoAnswer(program, f"{program} failed: {last[0].strip()}")
 
 
-def unreadable(program: str, said: str) -> NoAnswer:
-    """Return what is raised for an answer of another form than the program gives: what it was asked is not known.
+def unreadable(program: str, message: str) -> NoAnswer:
+    """Return the exception for an answer of an unexpected form: the fact is unknown.
 
     :param program: its name
-    :param said: what it printed
+    :param message: what it printed
     """
-    first = next(iter(said.strip().splitlines()), "").strip()
+    first = next(iter(message.strip().splitlines()), "").strip()
     return NoAnswer(
         program, f"{program} printed {first[:80]!r} where it was to answer" if first else f"{program} printed nothing"
     )
 
 
 def says_missing(errors: str) -> bool:
-    """Whether docker says that there is no such object, which is an answer; any other failure is none."""
+    """Return whether docker reports that the object does not exist, which is an answer; any other failure is no answer."""
     return re.search(r"no such (object|container|image|volume|network)", errors, re.IGNORECASE) is not None
 
 
@@ -341,18 +341,18 @@ def silence(why: str, argv: list[str]) -> str:
     return f"{why} ({' '.join(argv[:4])}{' ...' if len(argv) > 4 else ''}). {ADVICE}"
 
 
-def noted(unknown: dict[str, str], default: Any, look: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def noted(unknown: dict[str, str], default: Any, look: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Return what a look finds, or a default when a program gave no answer.
 
     :param unknown: takes the program that gave none, and a sentence about it
-    :param default: what is returned then
-    :param look: what is called
-    :param given: its positional arguments
+    :param default: returned in that case
+    :param look: the function to call
+    :param arguments: its positional arguments
     :param named: its keyword arguments
     :returns: what it returns
     """
     try:
-        return look(*given, **named)
+        return look(*arguments, **named)
     except NoAnswer as nothing:
         unknown.setdefault(nothing.program, str(nothing))
         return default

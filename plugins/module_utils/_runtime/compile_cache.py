@@ -4,7 +4,7 @@
 """Compile caches of a service belong to one image: what another image compiled goes before the first start from a new one.
 
 Versions of vLLM, PyTorch, Triton and FlashInfer are in the image; an entry of other ones is not found at best, and hangs a
-start at worst. Which image made a cache is noted beside the states of the host, where no container can write.
+start at worst. The image of a cache is noted with the states of the host, outside of containers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def notes() -> Path:
 def of_image(name: str, folder: Path, image_id: str) -> list[str]:
     """Note that a folder of caches is used with an image, and empty it where another one had filled it.
 
-    A folder of which it is not known who filled it stays as it is.
+    A folder of an unknown image stays unchanged.
 
     :param name: of the service
     :param folder: of its caches
     :param image_id: C(sha256:...) of the image that is about to be started
-    :returns: names of what was removed, empty where nothing had to be
+    :returns: names of removed folders
     :raises OSError: with what could not be removed or noted
     """
     note = notes() / f"{name}.json"
@@ -44,7 +44,7 @@ def of_image(name: str, folder: Path, image_id: str) -> list[str]:
         for path in sorted(folder.iterdir()):
             if path.name in KEPT:
                 continue
-            # A link is a file of the folder itself; what it leads to is not.
+            # A link counts as a file of the folder itself, without its target.
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

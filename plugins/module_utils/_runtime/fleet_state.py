@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a fleet monitor remembers, what counts as a change, and what it says about it; no clock, no I/O.
+"""The state of a fleet monitor, the changes in it, and the messages about them; no clock, no I/O.
 
 A state is a plain dict, kept as JSON::
 
@@ -12,7 +12,7 @@ network is gone. A run sends one message at most to each of them, with all that 
 
 An endpoint that comes and goes is told about once, as unsteady, and again when it has become steady.
 
-This file is copied to hosts as it is (the monitor runs it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (the monitor runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Result:
     completion: str | None = None
 
 
-def fresh(given: Any) -> dict[str, Any]:
-    """Return a state that has everything, of what was read from a file, or of nothing."""
-    state = dict(given) if isinstance(given, Mapping) else {}
+def fresh(content: Any) -> dict[str, Any]:
+    """Return a complete state from the content of a file, or a new one."""
+    state = dict(content) if isinstance(content, Mapping) else {}
     for key in ("endpoints", "outbox", "delivery"):
         value = state.get(key)
         state[key] = dict(value) if isinstance(value, Mapping) else {}
@@ -61,9 +61,9 @@ def fresh(given: Any) -> dict[str, Any]:
 
 
 def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], every: int) -> str | None:
-    """Return the model of an endpoint that is to be asked for a token in the run that begins, or None.
+    """Return the model of an endpoint whose token is checked in this run, or None.
 
-    Every n-th run asks, and the names of an endpoint take turns. One that failed is asked in every run until it
+    Every n-th run asks, and the names of an endpoint take turns. A failed one is asked in every run until it
     answers;
     else the checks between would hide that it cannot make tokens.
 
@@ -90,7 +90,7 @@ def judge(
     :param results: one an endpoint
     :param now: seconds since 1970
     :param failures: checks in a row that have to fail before an endpoint is down
-    :param watched: keys of all endpoints that are watched; what the state knows beyond them is forgotten
+    :param watched: keys of all watched endpoints; others are removed from the state
     :returns: the changes, in the order of the results
     """
     changes = []
@@ -99,8 +99,8 @@ def judge(
         change = _judge_one(entries.setdefault(result.key, {}), result, now, failures)
         if change:
             changes.append({"key": result.key, "where": result.where, "at": now, **change})
-    known = set(watched if watched is not None else [result.key for result in results])
-    for key in [key for key in entries if key not in known]:
+    keys = set(watched if watched is not None else [result.key for result in results])
+    for key in [key for key in entries if key not in keys]:
         entry = entries.pop(key)
         if entry.get("down") or entry.get("unsteady"):
             since = entry.get("down_since") or now
@@ -111,18 +111,13 @@ def judge(
 
 def _judge_one(entry: dict[str, Any], result: Result, now: float, failures: int) -> dict[str, Any] | None:
     history = (str(entry.get("history") or "") + ("U" if result.ok else "F"))[-HISTORY:]
-    was_down, unsteady = bool(entry.get("down")), bool(entry.get("unsteady"))
-    if result.ok:
-        count, since = 0, None
-    else:
-        count = int(entry.get("failures") or 0) + 1
-        since = entry.get("failing_since") or now
+    unsteady = bool(entry.get("unsteady"))
     entry.update(
         history=history,
         where=result.where,
         checked=now,
-        failures=count,
-        failing_since=since,
+        failures=0 if result.ok else int(entry.get("failures") or 0) + 1,
+        failing_since=None if result.ok else entry.get("failing_since") or now,
         error=result.error,
         hint=result.hint,
     )
@@ -130,40 +125,41 @@ def _judge_one(entry: dict[str, Any], result: Result, now: float, failures: int)
         entry["completion_failed"] = None if result.ok else result.completion
     elif result.ok:
         entry.setdefault("completion_failed", None)
-    turned: dict[str, Any] | None = None
-    if not result.ok and not was_down and count >= failures:
-        entry.update(down=True, down_since=since)
-        turned = {"what": DOWN, "since": since, "failures": count, "error": result.error, "hint": result.hint}
-    elif result.ok and was_down:
-        began = float(entry.get("down_since") or now)
-        entry.update(down=False, down_since=None)
-        turned = {"what": UP, "since": began, "seconds": max(now - began, 0)}
+    turned = _turn(entry, result, now, failures)
     entry.setdefault("down", False)
     entry.setdefault("unsteady", False)
+    reason = {"error": result.error, "hint": result.hint}
     if unsteady:
         if len(set(history[-STEADY_CHECKS:])) > 1 or len(history) < STEADY_CHECKS:
             return None
         entry.update(unsteady=False, history=history[-STEADY_CHECKS:])
-        return {
-            "what": STEADY,
-            "down": not result.ok,
-            "checks": STEADY_CHECKS,
-            "error": result.error,
-            "hint": result.hint,
-        }
-    if sum(one != other for one, other in zip(history, history[1:])) >= FLAPS:
+        return {"what": STEADY, "down": not result.ok, "checks": STEADY_CHECKS, **reason}
+    if sum(earlier != later for earlier, later in zip(history, history[1:])) >= FLAPS:
         entry["unsteady"] = True
         failed = {"failed": history.count("F"), "checks": len(history)}
-        return {"what": UNSTEADY, **failed, "error": result.error, "hint": result.hint, "down": not result.ok}
+        return {"what": UNSTEADY, **failed, **reason, "down": not result.ok}
     return turned
+
+
+def _turn(entry: dict[str, Any], result: Result, now: float, failures: int) -> dict[str, Any] | None:
+    """Mark an endpoint as down or up, and return that change, None for no change."""
+    count, since = entry["failures"], entry["failing_since"]
+    if not result.ok and not entry.get("down") and count >= failures:
+        entry.update(down=True, down_since=since)
+        return {"what": DOWN, "since": since, "failures": count, "error": result.error, "hint": result.hint}
+    if result.ok and entry.get("down"):
+        began = float(entry.get("down_since") or now)
+        entry.update(down=False, down_since=None)
+        return {"what": UP, "since": began, "seconds": max(now - began, 0)}
+    return None
 
 
 def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any] | None:
     """Return a sign of life when the first run at or after C(at) (HH:MM, or C(off)) of a day is due.
 
-    :param state: of the monitor, which notes the day
+    :param state: of the monitor; receives the day
     :param at: the time of day
-    :param local: now, in the time zone that C(at) is meant in
+    :param local: now, in the time zone of C(at)
     :returns: the change, None when none is due
     """
     if at == "off":
@@ -181,7 +177,7 @@ def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any]
 
 
 def minute(text: str) -> int:
-    """Return HH:MM as minutes of the day; raises ValueError where it is none."""
+    """Return HH:MM as minutes of the day; raises ValueError for any other text."""
     hours, colon, minutes = text.partition(":")
     if not (
         colon
@@ -197,7 +193,7 @@ def minute(text: str) -> int:
 
 
 def is_quiet(spans: Sequence[str], local: datetime) -> bool:
-    """Tell whether a moment lies in one of some spans HH:MM-HH:MM; one may go past midnight."""
+    """Return whether a moment lies in any span HH:MM-HH:MM; one may go past midnight."""
     now = local.hour * 60 + local.minute
     for span in spans:
         first, _dash, last = span.partition("-")
@@ -208,9 +204,9 @@ def is_quiet(spans: Sequence[str], local: datetime) -> bool:
 
 
 def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapping[str, Any]], now: float) -> None:
-    """Put changes into the outbox of every notifier; those of notifiers that are no more go.
+    """Add changes to the outbox of every notifier; remove the outboxes of former notifiers.
 
-    A notifier that is new hears of what is down already.
+    A new notifier gets the endpoints that are down already.
 
     :param state: of the monitor, which is changed
     :param notifiers: their names
@@ -218,18 +214,16 @@ def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapp
     :param now: seconds since 1970
     """
     outbox = state["outbox"]
-    for name in [name for name in outbox if name not in notifiers]:
-        del outbox[name]
-    for name in [name for name in state["delivery"] if name not in notifiers]:
-        del state["delivery"][name]
+    for part in (outbox, state["delivery"]):
+        for name in [name for name in part if name not in notifiers]:
+            del part[name]
+    beats = any(change["what"] == HEARTBEAT for change in changes)
     for name in notifiers:
         queue = outbox.get(name)
         if not isinstance(queue, list):
-            told = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
-            queue = outbox[name] = [_still_down(key, entry, now) for key, entry in state["endpoints"].items()
-                                    if entry.get("down") and not entry.get("unsteady") and key not in told]  # fmt: skip
-        if any(change["what"] == HEARTBEAT for change in changes):
-            queue[:] = [change for change in queue if change["what"] != HEARTBEAT]  # yesterday's says nothing
+            queue = outbox[name] = _down_already(state, changes, now)
+        if beats:
+            queue[:] = [change for change in queue if change["what"] != HEARTBEAT]  # replaces yesterday's
         queue += [dict(change) for change in changes]
         if len(queue) > OUTBOX:
             lost = len(queue) - OUTBOX
@@ -237,19 +231,29 @@ def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapp
             queue[0]["left_out"] = int(queue[0].get("left_out") or 0) + lost
 
 
+def _down_already(state: Mapping[str, Any], changes: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
+    """Return changes for endpoints that are down and not in the changes of this run."""
+    reported = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
+    return [
+        _still_down(key, entry, now)
+        for key, entry in state["endpoints"].items()
+        if entry.get("down") and not entry.get("unsteady") and key not in reported
+    ]
+
+
 def _still_down(key: str, entry: Mapping[str, Any], now: float) -> dict[str, Any]:
-    told = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
-    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **told}
+    row = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
+    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **row}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
 def clock(moment: float, zone: tzinfo, now: float) -> str:
-    """Write a moment as people say it: the time, with the day where it is another.
+    """Return a moment as text: the time, with the day unless it is today.
 
     :param moment: seconds since 1970
-    :param zone: that of the reader
+    :param zone: of the reader
     :param now: seconds since 1970
     :returns: HH:MM, or YYYY-MM-DD HH:MM
     """
@@ -258,7 +262,7 @@ def clock(moment: float, zone: tzinfo, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration in the two largest of days, hours, minutes."""
+    """Return a duration in the two largest of days, hours, minutes."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return f"{max(round(seconds), 0)} s"
@@ -271,42 +275,44 @@ def _days(parts: Sequence[tuple[int, str]]) -> str:
 
 
 def short(text: str) -> str:
-    """One line of bounded length."""
+    """Return a text as one line of limited length."""
     line = " ".join(str(text).split())
     return line if len(line) <= TEXT else line[: TEXT - 1] + "…"
 
 
 def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
-    """Write one change.
+    """Return one change as a line.
 
     :param change: of C(judge) or C(heartbeat)
-    :param zone: that of the reader
+    :param zone: of the reader
     :param now: seconds since 1970
-    :returns: one line
     """
-    what, key = change["what"], f"{change['key']} ({change['where']})"
+    kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")
     hint = f" Look: {short(change['hint'])}" if change.get("hint") else ""
-    if what == DOWN:
+    if kind == DOWN:
         count = change.get("failures")
         checks = f", {count} checks failed" if isinstance(count, int) and count > 1 else ""
         return f"DOWN {key} since {clock(change['since'], zone, now)}{checks}: {reason}.{hint}"
-    if what == UP:
+    if kind == UP:
         since = clock(change["since"], zone, now)
         return f"UP {key} again at {clock(change['at'], zone, now)}, after {duration(change['seconds'])} (down since {since})."
-    if what == UNSTEADY:
+    if kind == UNSTEADY:
         last = f" The last error: {reason}." if reason else ""
         return (
             f"UNSTEADY {key}: {change['failed']} of the last {change['checks']} checks failed, in turns. It is not reported "
             f"again until {STEADY_CHECKS} checks in a row agree.{last}{hint}"
         )
-    if what == STEADY:
+    if kind == STEADY:
         if change["down"]:
             return f"DOWN {key} for the last {change['checks']} checks, after it was unsteady: {reason}.{hint}"
         return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
-    if what == GONE:
+    if kind == GONE:
         return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
-    total, down = int(change["total"]), list(change["down"])
+    return _alive_line(int(change["total"]), list(change["down"]), zone, now)
+
+
+def _alive_line(total: int, down: Sequence[tuple[str, float | None]], zone: tzinfo, now: float) -> str:
     if not down:
         return f"ALIVE All {total} endpoints are up." if total != 1 else "ALIVE The one endpoint is up."
     names = ", ".join(f"{key} since {clock(since or now, zone, now)}" for key, since in down)
@@ -314,9 +320,9 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
 
 
 def title(host: str, changes: Sequence[Mapping[str, Any]]) -> str:
-    """What a message is about, in a few words."""
+    """Return the title of a message."""
     words = {DOWN: "down", UP: "up again", UNSTEADY: "unsteady", STEADY: "steady again", GONE: "not watched any more"}
-    counts = [(sum(change["what"] == what for change in changes), text) for what, text in words.items()]
+    counts = [(sum(change["what"] == kind for change in changes), text) for kind, text in words.items()]
     text = ", ".join(f"{count} {text}" for count, text in counts if count)
     return f"Fleet monitor on {host}: {text or 'alive'}"
 
@@ -324,13 +330,13 @@ def title(host: str, changes: Sequence[Mapping[str, Any]]) -> str:
 def compose(
     host: str, changes: Sequence[Mapping[str, Any]], zone: tzinfo, now: float, total: int = 0
 ) -> tuple[str, str, int]:
-    """Make one message of the first changes of an outbox. What does not fit stays for the next message, and is said.
+    """Return one message with the first changes of an outbox; the others stay for the next message, which it mentions.
 
     :param host: the monitor's
     :param changes: the outbox
-    :param zone: that of the reader
+    :param zone: of the reader
     :param now: seconds since 1970
-    :param total: endpoints that are watched
+    :param total: number of watched endpoints
     :returns: title, text, and how many changes are in it
     """
     head = []
@@ -348,8 +354,8 @@ def compose(
             break
         lines.append(text[: max(room, 200)])
         room -= len(text) + 1
-    rest = len(changes) - len(lines)
-    tail = [f"{rest} further changes follow in the next message."] if rest else []
+    hidden = len(changes) - len(lines)
+    tail = [f"{hidden} further changes follow in the next message."] if hidden else []
     return title(host, changes[: len(lines)]), "\n".join([*head, *lines, *tail]), len(lines)
 
 
@@ -369,7 +375,7 @@ def not_delivered(state: dict[str, Any], name: str, error: str, now: float) -> N
 
     :param state: of the monitor, which is changed
     :param name: of the notifier
-    :param error: what it said
+    :param error: its error
     :param now: seconds since 1970
     """
     since = (state["delivery"].get(name) or {}).get("since") or now

@@ -1,24 +1,24 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The guard of a host whose engines serve: what to do when its memory runs out. A pure function, C(decide): state in, steps out.
+"""The guard of a host whose engines serve: steps against a shortage of memory. A pure function, C(decide): state in, steps out.
 
-On a GB10 the GPU allocates from the memory of the host, and a host that has none left freezes without a word. So steps are taken
+On a GB10 the GPU allocates from the memory of the host, and a host without memory freezes without a word. So steps are taken
 before, the mildest first, one at a time: give the page cache back; ask what keeps models for later to unload them; stop engines that are on
 demand and idle; let the gateway give the engine in question no new requests; restart the engine that holds more than its plan; last, stop
 the least important one.
 
-A healthy engine inside its plan is never stopped while another step is left, nor when what took the memory is none of this host's
-services: then the guard says who it is. An account of the memory that is missing, old or incomplete is "not known", and no engine is
-touched by it.
+A healthy engine inside its plan is never stopped while another step is left, nor when the memory went to other processes than this host's
+services: then the guard names them. An account of the memory that is missing, old or incomplete is "not known", and no engine is
+touched for it.
 
-This file is copied to hosts as it is, so it imports nothing but the standard library.
+This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ LEVELS = (CALM, SHORT, CRITICAL)
 DROP, UNLOAD, IDLE, REFUSE, RESTART, STOP = "drop", "unload", "idle", "refuse", "restart", "stop"
 """Steps against a shortage, the mildest first."""
 ADMIT, NAME = "admit", "name"
-"""Steps that take nothing away: requests are admitted again; it is said what took the memory, or that this is not known."""
+"""Harmless steps: requests are admitted again; the holder of the memory is named, or reported as unknown."""
 STEPS = (DROP, UNLOAD, IDLE, REFUSE, RESTART, STOP, ADMIT, NAME)
 
 MILD_SECONDS = 5.0
@@ -43,7 +43,7 @@ LASTING_SECONDS = 30.0
 ACCOUNT_SECONDS = 60.0
 """An account of the memory that is older is not gone by."""
 AHEAD_SECONDS = 2.0
-"""Memory that falls is judged by what is left after so long: 7 GiB within 3 s were measured before a freeze."""
+"""Falling memory is judged by the rest after so many seconds: 7 GiB within 3 s were measured before a freeze."""
 NAME_SECONDS = 600.0
 """Between two lines about who took the memory."""
 HOUR, DAY = 3600.0, 86400.0
@@ -83,17 +83,17 @@ class Settings:
     max_restarts: int = 3
 
 
-def from_mapping(given: Mapping[str, Any]) -> Settings:
-    """Return settings of those keys of a mapping that are known; what is missing has its default."""
-    known = {each.name for each in fields(Settings)}
-    return Settings(**{key: value for key, value in given.items() if key in known})
+def from_mapping(content: Mapping[str, Any]) -> Settings:
+    """Return settings from the known keys of a mapping; missing ones have their defaults."""
+    names = {field.name for field in fields(Settings)}
+    return Settings(**{key: value for key, value in content.items() if key in names})
 
 
 @dataclass(frozen=True)
 class Look:
     """Memory of the host at one moment.
 
-    clock: monotonic seconds. available: C(MemAvailable), bytes. cache: what dropping the page cache gives back, bytes. stalled: percent
+    clock: monotonic seconds. available: C(MemAvailable), bytes. cache: bytes that dropping the page cache frees. stalled: percent
     of time, PSI's C(full avg10), and swapped: percent of the swap in use; None where the kernel does not say.
     """
 
@@ -109,7 +109,7 @@ class Look:
 class Engine:
     """A model server of the host.
 
-    used, limit: bytes that it holds, and that it holds at most by its plan; None where that is not known. rank: 0 is the most
+    used, limit: its bytes, and its most bytes by the plan; None if unknown. rank: 0 is the most
     important one. serving: its unit is active; starting: its unit is activating. door: the gateway of this host gives it requests. idle: it is on
     demand, and nobody asks it anything: the next request starts it again, so stopping it takes nothing away.
     """
@@ -149,9 +149,9 @@ class Account:
 
 @dataclass(frozen=True)
 class State:
-    """What is remembered from one look to the next. Clocks are monotonic seconds, None for not now.
+    """The memory of the guard between looks. Clocks are monotonic seconds, None for not now.
 
-    since: of the shortage; calm: since when there is none any more; critical: since when it is critical; eased: since when it is not;
+    since: of the shortage; calm: since its end; critical: since when it is critical; eased: since when it is not;
     ready: before which nothing more is done; harmed: when an engine was last restarted or stopped. last: clock and memory of the last
     look. asked: helpers that were asked to unload in this shortage; refused: engines that the gateway gives nothing; spared: engines that
     were restarted or stopped in this shortage; restarts, refusals: when there were any, of the latter also stops of idle engines, which the
@@ -176,7 +176,7 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be done: one of C(STEPS), to whom (an engine or a helper, empty for the host), and why, as a text for people."""
+    """A step: one of C(STEPS), its target (an engine or a helper, empty for the host), and the reason, a text for people."""
 
     what: str
     whom: str = ""
@@ -206,44 +206,44 @@ def level(settings: Settings, look: Look, last: tuple[float, int] | None = None)
 
 
 def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
-    """Take in one look; return what is to be done, at most one step against a shortage, and what to remember.
+    """Return the steps after one look, at most one against a shortage, and the next state.
 
     :param settings: of the host
     :param state: what the call before returned
     :param look: memory now
-    :param account: who holds it, as last taken; None where that was not possible yet
+    :param account: the holders of the memory at the last look; None if unknown
     :returns: the steps in their order, and the state for the next call
     """
     now = look.clock
-    found = level(settings, look, state.last)
-    since = None if found == CRITICAL else now if state.eased is None else state.eased
-    admitted, state = _admit(settings, replace(state, last=(now, look.available), eased=since), found, now, account)
-    if found == CALM:
-        return admitted, _rest(settings, state, now)
+    current = level(settings, look, state.last)
+    since = None if current == CRITICAL else now if state.eased is None else state.eased
+    admitted, state = _admit(settings, replace(state, last=(now, look.available), eased=since), current, now, account)
+    if current == CALM:
+        return admitted, _quiet_state(settings, state, now)
     state = replace(
         state,
         since=now if state.since is None else state.since,
         calm=None,
-        critical=None if found == SHORT else now if state.critical is None else state.critical,
+        critical=None if current == SHORT else now if state.critical is None else state.critical,
     )
-    known = _usable(state, account, now)
-    said, state = _say(settings, state, look, known)
-    step = _next(settings, state, look, found, known) if now >= state.ready else None
+    usable = _usable(state, account, now)
+    messages, state = _say(settings, state, look, usable)
+    step = _next(settings, state, look, current, usable) if now >= state.ready else None
     if step is None:
-        return [*admitted, *said], state
-    return [*admitted, *said, step], _after(state, step, now, found)
+        return [*admitted, *messages], state
+    return [*admitted, *messages, step], _after(state, step, now, current)
 
 
 def _usable(state: State, account: Account | None, now: float) -> Account | None:
-    """The account, if it is of this shortage, new enough, and of a time after the last engine was touched."""
+    """Return the account if it is of this shortage, recent, and newer than the last change to an engine."""
     if account is None or now - account.clock > ACCOUNT_SECONDS:
         return None
     oldest = max(state.since or 0.0, 0.0 if state.harmed is None else state.harmed)
     return account if account.clock >= oldest else None
 
 
-def _rest(settings: Settings, state: State, now: float) -> State:
-    """No shortage: after some calm, forget what was done."""
+def _quiet_state(settings: Settings, state: State, now: float) -> State:
+    """Return the state without a shortage: after some calm, earlier steps are forgotten."""
     if state.since is None:
         return state
     calm = now if state.calm is None else state.calm
@@ -254,27 +254,27 @@ def _rest(settings: Settings, state: State, now: float) -> State:
 
 
 def _admit(
-    settings: Settings, state: State, found: str, now: float, account: Account | None
+    settings: Settings, state: State, current: str, now: float, account: Account | None
 ) -> tuple[list[Step], State]:
-    """Let the gateway give requests again to engines that are up and, as long as memory is short, inside their plans."""
+    """Admit requests again to engines that are up and, as long as memory is short, inside their plans."""
     if not state.refused or state.eased is None or account is None or now - account.clock > ACCOUNT_SECONDS:
         return [], state
     eased = now - state.eased
     if eased < calm_needed(settings, state, now):
         return [], state
-    engines = {each.name: each for each in account.engines}
+    engines = {engine.name: engine for engine in account.engines}
     admitted = [
         name
         for name in sorted(state.refused)
-        # One that is gone gets no requests anyway; one that is stopped is for the gateway to find down.
-        if name not in engines or not (engines[name].starting or (found != CALM and engines[name].above))
+        # A missing engine gets no requests anyway; a stopped one is found down by the gateway.
+        if name not in engines or not (engines[name].starting or (current != CALM and engines[name].above))
     ]
     steps = [Step(ADMIT, name, f"memory is not critical for {eased:.0f} s") for name in admitted]
     return steps, replace(state, refused=state.refused - set(admitted))
 
 
 def calm_needed(settings: Settings, state: State, now: float) -> float:
-    """Return the seconds without a shortage after which it counts as over: longer when there were several within an hour.
+    """Return the seconds without a shortage after which it is over: longer after several within an hour.
 
     :param settings: of the host
     :param state: with the refusals so far
@@ -287,7 +287,7 @@ def calm_needed(settings: Settings, state: State, now: float) -> float:
 
 
 def _say(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
-    """Say who took the memory, where it is none of the services, or that it is not known."""
+    """Return a step that names the holder of the memory if it is no service, or if it is unknown."""
     now = look.clock
     if state.named is not None and now - state.named < NAME_SECONDS:
         return [], state
@@ -303,83 +303,97 @@ def _say(settings: Settings, state: State, look: Look, account: Account | None) 
 
 
 def _others_did_it(settings: Settings, look: Look, account: Account) -> bool:
-    """Whether there would be no shortage without what is none of the services."""
+    """Return whether there would be no shortage without processes that are no services."""
     floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
     missing = max(floor - look.available, GIB)  # the reserve is no exact figure
-    # Whoever took what is gone since the account was taken is not known, and so may be none of them.
+    # Memory that was taken after the account may belong to other processes.
     return account.others + max(account.available - look.available, 0) >= missing
 
 
-def _next(settings: Settings, state: State, look: Look, found: str, account: Account | None) -> Step | None:
-    """The mildest step that is left."""
+def _next(settings: Settings, state: State, look: Look, current: str, account: Account | None) -> Step | None:
+    """Return the mildest step that is left."""
     short = f"{look.available / GIB:.2f} GiB available"
     if not state.dropped and look.cache >= GIB / 4:
         return Step(DROP, "", short)
     if account is None:
         return None
-    for name in account.helpers:
-        if name not in state.asked:
-            return Step(UNLOAD, name, short)
-    for engine in sorted(account.engines, key=lambda each: -each.rank) if settings.idle else []:
-        if engine.idle and engine.serving and engine.name not in state.spared:
-            return Step(IDLE, engine.name, f"{short}; it is on demand, and idle")
+    helper = next((name for name in account.helpers if name not in state.asked), None)
+    if helper is not None:
+        return Step(UNLOAD, helper, short)
+    idle = _idle_engine(state, account) if settings.idle else None
+    if idle is not None:
+        return Step(IDLE, idle.name, f"{short}; it is on demand, and idle")
     if not account.complete:
         return None
-    found_step = _harm(settings, state, look, found, account)
-    if found_step is None:
-        return None
-    engine = next(each for each in account.engines if each.name == found_step.whom)
-    if settings.refuse and engine.door and engine.serving and engine.name not in state.refused:
-        return Step(REFUSE, engine.name, f"{found_step.why}; it is to be {WORDS[found_step.what]} next")
-    return found_step
+    harm = _harm(settings, state, look, current, account)
+    return harm if harm is None or not settings.refuse else _refuse_first(state, account, harm)
+
+
+def _refuse_first(state: State, account: Account, harm: Step) -> Step:
+    """Return the refusal of new requests that precedes a step against an engine, or the step itself."""
+    engine = next(candidate for candidate in account.engines if candidate.name == harm.whom)
+    if engine.door and engine.serving and engine.name not in state.refused:
+        return Step(REFUSE, engine.name, f"{harm.why}; it is to be {WORDS[harm.what]} next")
+    return harm
 
 
 WORDS = {RESTART: "restarted", STOP: "stopped"}
 
 
-def _harm(settings: Settings, state: State, look: Look, found: str, account: Account) -> Step | None:
-    """The engine that is to give its memory up, and how."""
+def _idle_engine(state: State, account: Account) -> Engine | None:
+    """Return the least important idle engine."""
+    idle = [engine for engine in account.engines if engine.idle and engine.serving and engine.name not in state.spared]
+    return max(idle, key=lambda engine: engine.rank, default=None)
+
+
+def _harm(settings: Settings, state: State, look: Look, current: str, account: Account) -> Step | None:
+    """Return the step against the engine that has to free its memory."""
     now, short = look.clock, f"{look.available / GIB:.2f} GiB available"
-    lasting = state.critical is not None or (state.since is not None and now - state.since >= LASTING_SECONDS)
-    left = [each for each in account.engines if each.name not in state.spared]
-    above = sorted((each for each in left if each.above and each.serving), key=lambda each: (-each.above, -each.rank))
-    for each in above if lasting else []:
-        text = f"{each.above / GIB:.1f} GiB above its plan, {short}"
-        if settings.restart and may_restart(settings, state, each.name, now):
-            return Step(RESTART, each.name, text)
-        if settings.stop and found == CRITICAL:
-            return Step(STOP, each.name, f"{text}; it may not be restarted again yet")
-    if found != CRITICAL:
-        return None
-    # One that loads serves nobody yet, and waits behind its gate until there is memory.
-    for each in sorted((each for each in left if each.starting), key=lambda each: -each.rank):
-        if settings.restart and may_restart(settings, state, each.name, now):
-            return Step(RESTART, each.name, f"it is loading, {short}")
+    engines = [engine for engine in account.engines if engine.name not in state.spared]
+    step = _harm_above(settings, state, engines, current, look)
+    if step is not None or current != CRITICAL:
+        return step
+    # A loading engine serves nobody yet, and waits behind its gate until there is memory.
+    loading = [engine for engine in engines if engine.starting and may_restart(settings, state, engine.name, now)]
+    if settings.restart and loading:
+        return Step(RESTART, max(loading, key=lambda engine: engine.rank).name, f"it is loading, {short}")
     if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
         return None
-    candidates = [each for each in left if each.serving]
-    if not candidates:
+    serving = [engine for engine in engines if engine.serving]
+    least = max(serving, key=lambda engine: (engine.rank, engine.name), default=None)
+    why = f"{short}, nothing milder is left, and it is the least important service"
+    return Step(STOP, least.name, why) if least else None
+
+
+def _harm_above(settings: Settings, state: State, engines: Sequence[Engine], current: str, look: Look) -> Step | None:
+    """Return the step against an engine that uses more memory than planned, once the shortage lasts."""
+    if state.critical is None and (state.since is None or look.clock - state.since < LASTING_SECONDS):
         return None
-    least = max(candidates, key=lambda each: (each.rank, each.name))
-    return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
+    above = [engine for engine in engines if engine.above and engine.serving]
+    for engine in sorted(above, key=lambda engine: (-engine.above, -engine.rank)):
+        text = f"{engine.above / GIB:.1f} GiB above its plan, {look.available / GIB:.2f} GiB available"
+        if settings.restart and may_restart(settings, state, engine.name, look.clock):
+            return Step(RESTART, engine.name, text)
+        if settings.stop and current == CRITICAL:
+            return Step(STOP, engine.name, f"{text}; it may not be restarted again yet")
+    return None
 
 
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
-    """Whether the bounds allow an engine to be restarted.
+    """Return whether the limits allow to restart an engine.
 
     :param settings: of the host
     :param state: with the restarts so far
     :param name: of the engine
     :param now: monotonic seconds
-    :returns: whether they do
     """
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
 
 
-def _after(state: State, step: Step, now: float, found: str) -> State:
-    """What is to be remembered of a step."""
-    pause = URGENT_SECONDS if found == CRITICAL else MILD_SECONDS
+def _after(state: State, step: Step, now: float, current: str) -> State:
+    """Return the state after a step."""
+    pause = URGENT_SECONDS if current == CRITICAL else MILD_SECONDS
     if step.what in (IDLE, RESTART, STOP):
         pause = SETTLE_SECONDS
         state = replace(state, harmed=now)
@@ -394,38 +408,38 @@ def _after(state: State, step: Step, now: float, found: str) -> State:
         return replace(state, refused=state.refused | {step.whom})
     state = replace(state, spared=state.spared | {step.whom})
     if step.what == RESTART:
-        kept = tuple((whom, at) for whom, at in state.restarts if now - at < DAY)
-        return replace(state, restarts=(*kept, (step.whom, now)))
+        recent = tuple((whom, at) for whom, at in state.restarts if now - at < DAY)
+        return replace(state, restarts=(*recent, (step.whom, now)))
     return state
 
 
-# --- what the kernel says -----------------------------------------------------------------------------------------------
+# --- figures of the kernel ----------------------------------------------------------------------------------------------
 
 _FULL = re.compile(r"^full avg10=([0-9.]+)", re.MULTILINE)
 
 
 def stalled_percent(pressure: str) -> float | None:
-    """Return C(full avg10) of the text of C(/proc/pressure/memory), percent; None where there is no such line."""
+    """Return C(full avg10) of the text of C(/proc/pressure/memory), percent; None without such a line."""
     match = _FULL.search(pressure)
     return float(match[1]) if match else None
 
 
 def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
-    """Return how much of the swap is in use, percent, of C(/proc/meminfo); None where there is no swap."""
+    """Return the used share of the swap, percent, from C(/proc/meminfo); None without swap."""
     total = meminfo.get("SwapTotal", 0)
     return 100.0 * (total - meminfo.get("SwapFree", 0)) / total if total else None
 
 
-# --- what survives a restart ----------------------------------------------------------------------------------------------
+# --- state across restarts ------------------------------------------------------------------------------------------------
 
 
-def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
-    """Return what a later process has to know, with wall clocks: bounds, and what the gateway gives no requests.
+def to_record(state: State, wall: float, clock: float) -> dict[str, Any]:
+    """Return the state for a later process, with wall clocks: limits, and the engines without requests.
 
     :param state: of this process
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
-    :returns: what JSON can hold
+    :returns: a value for JSON
     """
     ahead = wall - clock
     return {
@@ -435,22 +449,22 @@ def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
     }
 
 
-def again(given: Any, wall: float, clock: float) -> State:
-    """Return the state that C(kept) wrote, whatever has become of it; times that cannot be are left out.
+def from_record(content: Any, wall: float, clock: float) -> State:
+    """Return the state from a record of C(to_record), in any condition; impossible times are left out.
 
-    :param given: what was read
+    :param content: of the record
     :param wall: seconds since 1970
     :param clock: monotonic seconds of the same moment
     :returns: a state to begin with
     """
-    given = given if isinstance(given, Mapping) else {}
+    content = content if isinstance(content, Mapping) else {}
 
     def moment(value: Any) -> float | None:
         right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= wall - value < DAY
         return clock - (wall - value) if right else None
 
     def entries(key: str) -> list[Any]:
-        value = given.get(key)
+        value = content.get(key)
         return list(value) if isinstance(value, list) else []
 
     restarts = []

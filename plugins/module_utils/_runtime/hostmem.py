@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory of a host with one unified pool: what is free, dropping the page cache, waiting for room.
+"""Memory of a host with one unified pool: reading the free memory, dropping the page cache, waiting for free memory.
 
-On GB10 the GPU has no memory of its own, so C(/proc/meminfo) is the only account of it (nvidia-smi answers [N/A]).
-vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is what lies
+On GB10 the GPU has no separate memory, so C(/proc/meminfo) is the only account of it (nvidia-smi answers [N/A]).
+vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is the difference
 between the two, which is why it is dropped before an engine loads.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library and its neighbours.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import command
 GIB = 2**30
 KIB_PER_GIB = 2**20
 
-# Of the memory of a stopped engine: what is waited for, growth that no longer counts, how long there is none once all is back.
+# For the memory of a stopped engine: tolerance, least growth, and seconds without growth after which it is complete.
 BACK_SECONDS, BACK_SHARE, STEADY_GIB, STEADY_SECONDS = 60.0, 0.9, 0.1, 2.0
 
 # A tree that is kept up to date by a process instead of the kernel follows a moment later.
@@ -51,7 +51,7 @@ def gib(meminfo: dict[str, int], name: str) -> float:
 
 
 def mem_available_gib(meminfo: dict[str, int]) -> float:
-    """What vLLM takes as free on an integrated GPU."""
+    """The free memory of an integrated GPU, as vLLM computes it."""
     return gib(meminfo, "MemAvailable")
 
 
@@ -80,7 +80,7 @@ def drop_caches(root: str = "/", threshold_gib: float = 0.0, clean_only: bool = 
 
     :param root: where C(/proc) is
     :param threshold_gib: do nothing when the page cache is smaller
-    :param clean_only: drop the page cache as it is. What was only read is clean, and nothing is waited for
+    :param clean_only: drop only clean pages, without writing dirty ones first
     :returns: C({dropped, freed_mib, before, after}); before and after are C(summary) dicts, freed_mib is the
         growth of MemFree
     :raises OSError: when the kernel refuses, PermissionError for anyone but root
@@ -107,7 +107,7 @@ def compact(root: str = "/") -> None:
 
 
 def read_buddyinfo(root: str = "/") -> str:
-    """Return the text of C(/proc/buddyinfo), empty where it cannot be read (it is for root alone on some kernels)."""
+    """Return the text of C(/proc/buddyinfo), empty if unreadable (some kernels allow root alone)."""
     try:
         return (Path(root) / "proc/buddyinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -127,7 +127,7 @@ def wait_for_memory(
     """Wait until memory is there, both as MemAvailable and as MemFree.
 
     A stopped engine gives its memory back only after a while, so the wait has a time limit and not one look.
-    MemAvailable is what vLLM checks: short of it there is no start. MemFree alone being short (something refills
+    vLLM checks MemAvailable: no start without enough of it. MemFree alone being short (something refills
     the page cache) is waited for briefly, then C(free_short) tells it.
 
     :param need_gib: that has to be there
@@ -164,7 +164,7 @@ def wait_for_memory(
 
 
 NONE_THERE = re.compile(r"no (devices|running (compute )?processes)", re.IGNORECASE)
-"""How nvidia-smi says that there is no GPU, or nothing that uses one."""
+"""Messages of nvidia-smi for no GPU, or no program on it."""
 
 COMPUTE_APPS_QUERY = [
     "nvidia-smi",
@@ -184,14 +184,14 @@ def wait_until_back(
 ) -> dict[str, Any]:
     """Wait until the memory of an engine whose processes are gone is available again: the driver lets go of it later.
 
-    :param before_gib: what was available while it ran
-    :param expected_gib: what it took, None where that is not known; then it is over when nothing more comes
+    :param before_gib: available memory while it ran
+    :param expected_gib: its memory, None if unknown; then the wait ends when the memory no longer grows
     :param root: where C(/proc) is
     :param timeout_seconds: longest wait
     :param interval_seconds: between two looks
     :param clock: monotonic seconds
     :param sleep: waits for seconds
-    :returns: C({ok, freed_gib, waited_seconds}); ok tells whether what was expected is back
+    :returns: C({ok, freed_gib, waited_seconds}); ok tells whether the expected memory is free
     :raises OSError: where the memory cannot be read
     """
     start = grown = clock()
@@ -212,23 +212,23 @@ def wait_until_back(
 def parse_compute_apps(text: str) -> list[dict[str, Any]]:
     """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
 
-    C(used_mib) is None where nvidia-smi says [N/A]. Lines that are no process (messages) are left out. A process name
-    may hold commas, so it is what lies between the first and the last field. Raises NoAnswer for text without a process
-    that does not say that there is none.
+    C(used_mib) is None for C([N/A]). Lines of other forms (messages) are left out. A process name
+    may hold commas, so it extends from the first to the last field. Raises NoAnswer for text without a process
+    and without a message that no process runs.
     """
-    found: list[dict[str, Any]] = []
+    processes: list[dict[str, Any]] = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) < 3 or not fields[0].isdigit():
             continue
         used = fields[-1].split()[0] if fields[-1] else ""
-        found.append(
+        processes.append(
             {
                 "pid": int(fields[0]),
                 "name": ", ".join(fields[1:-1]),
                 "used_mib": int(used) if used.isdigit() else None,
             }
         )
-    if not found and text.strip() and not NONE_THERE.search(text):
+    if not processes and text.strip() and not NONE_THERE.search(text):
         raise command.unreadable("nvidia-smi", text)
-    return sorted(found, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))
+    return sorted(processes, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))

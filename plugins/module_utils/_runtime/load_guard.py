@@ -1,16 +1,16 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The load guard: what to do about free memory while a service loads. Decisions; no I/O. C(_addons/load_guard.py) has its settings.
+"""The load guard: steps against low free memory while a service loads. Decisions; no I/O. C(_addons/load_guard.py) has its settings.
 
 Reading weights fills the page cache, and on GB10 the driver allocates from C(MemFree): the cache that could be given back
 does not count. So caches are dropped whenever C(MemFree) is below a floor, from the start of the container to the first
 answer. Memory that is free in small pieces only is of no use to the driver either, so the kernel is asked to compact it.
 
-Dropping what does not come back is no help and costs the disk twice, so the guard waits longer after each drop that gave
+Dropping memory that does not become free is no help and costs the disk twice, so the guard waits longer after each drop that gave
 little. It sets nothing: both files that it writes are commands to the kernel, and there is nothing to restore.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LITTLE_SHARE = 0.05
 LONGEST_PAUSE = 60.0
 """Seconds between two drops when none is of use."""
 LARGE_BLOCK = 2 * MIB
-"""What the driver wants in one piece."""
+"""The size of one allocation of the driver."""
 COMPACT_PAUSE = 15.0
 """Seconds between two compactions: each costs a core a moment."""
 
@@ -48,11 +48,11 @@ class Settings:
 
 
 def from_service(service: Mapping[str, Any]) -> Settings | None:
-    """Read the key C(load_guard) of a service's settings; C(None) where it is off, missing, or makes no sense."""
-    given = service.get("load_guard")
-    if not isinstance(given, Mapping) or given.get("enabled") is not True:
+    """Return the key C(load_guard) of a service's settings; C(None) if off, missing or invalid."""
+    content = service.get("load_guard")
+    if not isinstance(content, Mapping) or content.get("enabled") is not True:
         return None
-    settings = Settings(*(given.get(each.name, each.default) for each in fields(Settings)))
+    settings = Settings(*(content.get(field.name, field.default) for field in fields(Settings)))
     right = _is_positive(settings.floor_gib) and _is_positive(settings.interval_seconds)
     return settings if right else None
 
@@ -63,7 +63,7 @@ def _is_positive(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Sample:
-    """Memory of the host at one moment, in bytes; C(large) is what is free in blocks that the driver can use."""
+    """Memory of the host at one moment, in bytes; C(large) is the free memory in blocks that the driver can use."""
 
     free: int
     cache: int
@@ -71,9 +71,9 @@ class Sample:
 
 
 class Guard:
-    """Decides, look by look, what is to be done, and keeps the account of it.
+    """Decides, look by look, on the next steps, and counts them.
 
-    contiguous_floor_gib: memory is compacted while what is free in blocks of C(LARGE_BLOCK) is below it; None for an eighth of the floor.
+    contiguous_floor_gib: memory is compacted while blocks of C(LARGE_BLOCK) have less free memory; None for an eighth of the floor.
     """
 
     def __init__(self, settings: Settings, now: float, contiguous_floor_gib: float | None = None) -> None:
@@ -88,7 +88,7 @@ class Guard:
         self._next_drop = self._next_compaction = now
 
     def decide(self, now: float, look: Sample) -> list[str]:
-        """Take in one look; return what is to be done, in order."""
+        """Return the steps after one look, in order."""
         self.looks += 1
         self.ended = now
         self.lowest = look.free if self.lowest is None else min(self.lowest, look.free)
@@ -96,7 +96,7 @@ class Guard:
         short = look.free < self.floor
         self.below += short
         if not short:
-            self._pause = self.shortest  # whatever made drops useless is over
+            self._pause = self.shortest  # the cause of useless drops is over
         # Less cache than a useful drop gives back is left alone.
         if short and now >= self._next_drop and look.cache >= LITTLE_SHARE * self.floor:
             todo.append(DROP)
@@ -122,17 +122,17 @@ class Guard:
         self.compactions += 1
         self._next_compaction = now + COMPACT_PAUSE
 
-    def failed(self, now: float, what: str, text: str) -> bool:
+    def failed(self, now: float, action: str, text: str) -> bool:
         """Note that the kernel refused; it is not asked for the same again.
 
         :param now: seconds of the guard's clock
-        :param what: C(DROP), C(COMPACT) or another step
+        :param action: C(DROP), C(COMPACT) or another step
         :param text: the kernel's error
         :returns: whether this is worth a line
         """
-        if what == DROP:
+        if action == DROP:
             self._next_drop = math.inf
-        elif what == COMPACT:
+        elif action == COMPACT:
             self._next_compaction = math.inf
         self.ended = now
         if text in self.errors:
@@ -179,14 +179,14 @@ def times(count: int) -> str:
 
 
 def large_blocks(buddyinfo: str, page_bytes: int) -> int | None:
-    """Return what is free in blocks of at least C(LARGE_BLOCK), bytes, by the text of C(/proc/buddyinfo).
+    """Return the free bytes in blocks of at least C(LARGE_BLOCK), from the text of C(/proc/buddyinfo).
 
     Each line is a zone with the number of free blocks of 1, 2, 4 ... pages. C(None) where the text has no such line.
     """
     total = None
     for line in buddyinfo.splitlines():
-        head, comma, rest = line.partition(",")
-        words = rest.split()
+        head, comma, fields = line.partition(",")
+        words = fields.split()
         if not comma or not head.startswith("Node ") or words[:1] != ["zone"]:
             continue
         counts = [int(word) for word in words[2:] if word.isdigit()]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves.
 
-This file is copied to hosts as it is (watchdog and fleet monitor run it).
+This file is copied to hosts unchanged (watchdog and fleet monitor run it).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def _samples(text: str, prefix: str | tuple[str, ...] = "") -> Iterator[tuple[st
 
 def labelled(text: str, prefix: str | tuple[str, ...]) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Return labels and value of the samples of each name that begins with C(prefix), or one of them."""
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    rows: dict[str, list[tuple[dict[str, str], float]]] = {}
     for name, inner, value in _samples(text, prefix):
-        labels = {label: printable(ESCAPED.sub(_plain, given)) for label, given in LABEL.findall(inner)}
-        found.setdefault(name, []).append((labels, value))
-    return found
+        labels = {label: printable(ESCAPED.sub(_plain, escaped)) for label, escaped in LABEL.findall(inner)}
+        rows.setdefault(name, []).append((labels, value))
+    return rows
 
 
 def _plain(escape: re.Match[str]) -> str:
@@ -63,11 +63,11 @@ def _plain(escape: re.Match[str]) -> str:
 
 
 def samples(text: str) -> dict[str, list[float]]:
-    """Return the values of each name, whatever their labels."""
-    found: dict[str, list[float]] = {}
+    """Return the values of each name, with any labels."""
+    values: dict[str, list[float]] = {}
     for name, _labels, value in _samples(text):
-        found.setdefault(name, []).append(value)
-    return found
+        values.setdefault(name, []).append(value)
+    return values
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def parse(text: str) -> dict[str, Any]:
 
     KV use is a share from 0 to 1, the largest of several engines; requests are summed.
     """
-    known = samples(text)
+    series = samples(text)
     figures: dict[str, Any] = {}
     for figure, names in GAUGES.items():
-        values = next((known[name] for name in names if name in known), None)
+        values = next((series[name] for name in names if name in series), None)
         if values is None:
             figures[figure] = None
         else:
@@ -88,7 +88,10 @@ def parse(text: str) -> dict[str, Any]:
 
 def progress(text: str) -> dict[str, float | None]:
     """Read what tells whether an engine moves: C(COUNTERS), requests running and waiting; each summed, or None."""
-    known = samples(text)
-    wanted = {**COUNTERS, **{name: GAUGES[name] for name in ("requests_running", "requests_waiting")}}
-    found = {figure: next((known[name] for name in names if name in known), None) for figure, names in wanted.items()}
-    return {figure: None if values is None else sum(values) for figure, values in found.items()}
+    series = samples(text)
+    names_by_figure = {**COUNTERS, **{name: GAUGES[name] for name in ("requests_running", "requests_waiting")}}
+    figures = {
+        figure: next((series[name] for name in names if name in series), None)
+        for figure, names in names_by_figure.items()
+    }
+    return {figure: None if values is None else sum(values) for figure, values in figures.items()}

@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Engines on demand: which to start and to stop, as a pure function, C(decide), and the heads of HTTP requests that wake them.
 
-Of the services of a set only those of one combination of the plan may hold memory at a time. Who waits longest is served first: room is made
-by what has been idle longest, of the lowest priority; never by an engine with requests running, nor within its minimum stay. Where none is
+Only the services of one combination in the plan may hold memory at a time. The longest waiting service comes first: room is made
+by the longest idle services of the lowest priority; never by an engine with requests running, nor within its minimum stay. If none is
 ever idle, one is drained after that stay: its new requests wait, so that a storm over two models changes engines once a minimum stay, and
 nobody starves.
 
 A service that is stopped, starts, or cannot be asked is "not idle": an engine is only stopped when its own metrics count no request.
 
-This file is copied to hosts as it is, so it imports nothing but the standard library.
+This file is copied to hosts unchanged, so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOLDING = (*STAYING, STOPPING)
 """States in which it holds memory."""
 
 START, STOP, DRAIN, RESUME, REFUSE, LOOK = "start", "stop", "drain", "resume", "refuse", "look"
-"""What is to be done: start an engine; stop one; let its new requests wait; let them go on; answer those that wait with the reason; ask it
+"""Kinds of actions: start an engine; stop one; let its new requests wait; let them go on; answer those that wait with the reason; ask it
 for its metrics and decide again."""
 
 WARM = "warm"
@@ -53,9 +53,9 @@ STOP_GRACE = 5.0
 class Service:
     """One engine, as the settings have it.
 
-    engine: URL of its server. set: name of the set that it shares memory with, None where it is always allowed. idle_seconds: without a
+    engine: URL of its server. set: name of the set that it shares memory with, None if always allowed. idle_seconds: without a
     request until it is stopped, None for never. minimum_seconds: least stay after it became ready. hold_seconds: most that a request waits.
-    retry_seconds: after a start that failed. start_seconds: deadline of a start. while_loading: one of C(LOADING). kind: C(VLLM), or that of a
+    retry_seconds: after a failed start. start_seconds: deadline of a start. while_loading: one of C(LOADING). kind: C(VLLM), or the kind of a
     speech server, which has no count of its requests. health: path that says how it is.
     """
 
@@ -95,7 +95,7 @@ class View:
 
     state: one of C(STATES). demand: since when a request, or the pin of its owner, waits for it; None for neither. running: requests that
     it works on. last: end of the last one, or since when it is ready if there was none. ready: since when it is. looked: when it was last
-    asked for its metrics; busy: whether it counted requests then, None where it did not say; unasked: since when it does not say.
+    asked for its metrics; busy: whether it counted requests then, None if unknown; unasked: since when it does not answer.
     pin: C(warm), C(cold) or empty. until: after a start that failed, before which it is not tried again.
     """
 
@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True)
 class Action:
-    """What is to be done, with which service, and why, as a text for people."""
+    """An action with its service and reason, a text for people."""
 
     what: str
     name: str
@@ -131,23 +131,23 @@ _LEAST = {
 }  # fmt: skip
 
 
-def from_mapping(given: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
+def from_mapping(content: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
     """Read the settings of a host.
 
-    :param given: what the settings file holds
+    :param content: of the settings file
     :returns: services and sets by name
     :raises Wrong: for what cannot be
     """
-    services = {str(name): _service(str(name), value) for name, value in _mapping(given, "services").items()}
+    services = {str(name): _service(str(name), value) for name, value in _mapping(content, "services").items()}
     groups = {}
-    for name, value in _mapping(given, "sets").items():
+    for name, value in _mapping(content, "sets").items():
         lists = value.get("combinations") if isinstance(value, Mapping) else None
-        if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
+        if not isinstance(lists, list) or not all(isinstance(entry, list) for entry in lists):
             raise Wrong(f"sets.{name}.combinations is no list of lists of services")
         keep = value.get("keep")
         if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
             raise Wrong(f"sets.{name}.keep is no number of at least 1")
-        groups[str(name)] = Group(_at_most([sorted(set(map(str, each))) for each in lists], keep))
+        groups[str(name)] = Group(_at_most([sorted(set(map(str, entry))) for entry in lists], keep))
     for service in services.values():
         if service.set is not None and service.set not in groups:
             raise Wrong(f"services.{service.name}.set: there is no set {service.set}")
@@ -155,51 +155,55 @@ def from_mapping(given: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str
 
 
 def _at_most(lists: list[list[str]], keep: int | None) -> tuple[frozenset[str], ...]:
-    """The combinations of which no more services run than are to be kept."""
-    found: set[frozenset[str]] = set()
-    for each in lists:
-        size = len(each) if keep is None else min(keep, len(each))
-        found.update(map(frozenset, itertools.combinations(each, size)))
-    return tuple(sorted(found, key=sorted))
+    """Return the combinations without those that are part of others."""
+    sets: set[frozenset[str]] = set()
+    for entry in lists:
+        size = len(entry) if keep is None else min(keep, len(entry))
+        sets.update(map(frozenset, itertools.combinations(entry, size)))
+    return tuple(sorted(sets, key=sorted))
 
 
-def _mapping(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = given.get(key) or {}
+def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = content.get(key) or {}
     if not isinstance(value, Mapping):
         raise Wrong(f"{key} is no mapping")
     return value
 
 
-def _service(name: str, given: Any) -> Service:
-    """Read one service; keys that are not known are left for others."""
-    if not isinstance(given, Mapping):
+def _service(name: str, content: Any) -> Service:
+    """Return one service; unknown keys belong to others."""
+    if not isinstance(content, Mapping):
         raise Wrong(f"services.{name} is no mapping")
-    found: dict[str, Any] = {"name": name}
+    options: dict[str, Any] = {"name": name}
     for field in fields(Service):
-        value = given.get(field.name)
-        if field.name == "name" or (value is None and field.name != "idle_seconds") or field.name not in given:
+        value = content.get(field.name)
+        if field.name == "name" or (value is None and field.name != "idle_seconds") or field.name not in content:
             continue
-        where = f"services.{name}.{field.name}"
-        if field.name in _LEAST or field.name == "priority":
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value is not None and (not number or value < _LEAST.get(field.name, value)):
-                raise Wrong(f"{where} is no number of at least {_LEAST.get(field.name)}")
-        elif not isinstance(value, str) or not value:
-            raise Wrong(f"{where} is no text")
-        found[field.name] = value
-    missing = [key for key in ("unit", "engine", "model") if key not in found]
+        _check_value(f"services.{name}.{field.name}", field.name, value)
+        options[field.name] = value
+    missing = [key for key in ("unit", "engine", "model") if key not in options]
     if missing:
         raise Wrong(f"services.{name} lacks {', '.join(missing)}")
-    if found.get("while_loading", WAIT) not in LOADING:
+    if options.get("while_loading", WAIT) not in LOADING:
         raise Wrong(f"services.{name}.while_loading is none of {', '.join(LOADING)}")
     try:
-        parts = urlsplit(found["engine"])
+        parts = urlsplit(options["engine"])
         right = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
     except ValueError:
         right = False
     if not right:
         raise Wrong(f"services.{name}.engine is no URL of the form http://ADDRESS:PORT")
-    return Service(**found)
+    return Service(**options)
+
+
+def _check_value(where: str, key: str, value: Any) -> None:
+    """Raise Wrong for a value of the wrong type."""
+    if key in _LEAST or key == "priority":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and (not number or value < _LEAST.get(key, value)):
+            raise Wrong(f"{where} is no number of at least {_LEAST.get(key)}")
+    elif not isinstance(value, str) or not value:
+        raise Wrong(f"{where} is no text")
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------------
@@ -208,16 +212,16 @@ def _service(name: str, given: Any) -> Service:
 def decide(
     now: float, services: Mapping[str, Service], groups: Mapping[str, Group], views: Mapping[str, View]
 ) -> list[Action]:
-    """Return what is to be done now, at most one action a service.
+    """Return the next actions, at most one a service.
 
     :param now: monotonic seconds
     :param services: by name
     :param groups: the sets, by name
     :param views: each service at this moment
-    :returns: actions; after a C(LOOK) the same is to be asked again with what the engine said
+    :returns: actions; after a C(LOOK) the function has to be called again with the engine's answer
     """
     turn = _Turn(now, services, groups, views)
-    for name in turn.wanted():
+    for name in turn.requested():
         turn.admit(name)
     for name in services:
         turn.settle(name)
@@ -241,22 +245,22 @@ class _Turn:
         self.leaving: dict[str, str] = {}
         self.actions: dict[str, Action] = {}
 
-    def do(self, what: str, name: str, why: str = "") -> None:
-        self.actions.setdefault(name, Action(what, name, why))
+    def do(self, kind: str, name: str, why: str = "") -> None:
+        self.actions.setdefault(name, Action(kind, name, why))
 
-    def members(self, name: str, of: set[str]) -> frozenset[str]:
-        """Those of the same set."""
-        return frozenset(each for each in of if self.services[each].set == self.services[name].set)
+    def members(self, name: str, names: set[str]) -> frozenset[str]:
+        """Return the services of the same set."""
+        return frozenset(other for other in names if self.services[other].set == self.services[name].set)
 
-    def wanted(self) -> list[str]:
+    def requested(self) -> list[str]:
         """Services that somebody waits for and that may be started, in the order of their turn."""
-        found = []
+        names = []
         for name in self.services:
             view = self.views[name]
             may = view.state == COLD or (view.state == FAILED and self.now >= view.until)
             if may and view.demand is not None and view.pin != COLD:
-                found.append((view.demand, -self.services[name].priority, name))
-        return [name for _demand, _priority, name in sorted(found)]
+                names.append((view.demand, -self.services[name].priority, name))
+        return [name for _demand, _priority, name in sorted(names)]
 
     def admit(self, name: str) -> None:
         """Start a service that is waited for, or say who has to go for it."""
@@ -273,7 +277,7 @@ class _Turn:
             self.leaving[victim] = name
         self.goal = (self.goal - victims) | {name}
         self.promised.add(name)
-        # One that is to stop, or stops, holds its memory until it is gone.
+        # A service that stops holds its memory until its end.
         if not victims and group.fits(self.members(name, self.held) | {name}):
             self.held.add(name)
             self.do(
@@ -292,7 +296,7 @@ class _Turn:
             if name not in combination:
                 continue
             victims = staying - combination
-            pinned = sorted(each for each in victims if self.views[each].pin == WARM)
+            pinned = sorted(other for other in victims if self.views[other].pin == WARM)
             if pinned:
                 why = why and f"{', '.join(pinned)} is kept warm by its owner, and both do not fit"
                 continue
@@ -305,14 +309,14 @@ class _Turn:
         return (best[1], "") if best is not None else (None, why)
 
     def cost(self, victims: frozenset[str]) -> tuple[Any, ...]:
-        """What it takes that services go; less is better."""
-        hardest = max((self.hardness(each) for each in victims), default=0)
-        highest = max((self.services[each].priority for each in victims), default=0.0)
-        latest = max((self.views[each].last for each in victims), default=0.0)
+        """Return the cost of stopping services; less is better."""
+        hardest = max((self.hardness(other) for other in victims), default=0)
+        highest = max((self.services[other].priority for other in victims), default=0.0)
+        latest = max((self.views[other].last for other in victims), default=0.0)
         return (hardest, highest if victims else 0.0, len(victims), latest, sorted(victims))
 
     def hardness(self, name: str) -> int:
-        """0 for a service that seems idle, 1 for one that is drained already, 2 for a busy one, 3 for one that may not go yet."""
+        """Return the rank of a service as a victim: 0 idle, 1 drained, 2 busy, 3 must stay."""
         view = self.views[name]
         if view.state not in (READY, DRAINING) or self.now - view.ready < self.services[name].minimum_seconds:
             return 3
@@ -325,32 +329,38 @@ class _Turn:
         return view.looked is not None and view.looked >= view.last and self.now - view.looked <= FRESH_SECONDS
 
     def settle(self, name: str) -> None:
-        """See to a service that runs."""
-        service, view = self.services[name], self.views[name]
+        """Stop, drain or resume a service that runs."""
+        view = self.views[name]
         if view.state not in (READY, DRAINING):
             return
         if view.pin == COLD:
             self.stop_quiet(name, "its owner keeps it cold")
-            return
-        stayed = self.now - view.ready >= service.minimum_seconds
-        whom = self.leaving.get(name)
-        if whom is not None:
-            since = self.views[whom].demand
-            late = view.state == READY and since is not None and self.now - since >= service.minimum_seconds
-            if stayed and not self.stop_quiet(name, f"makes room for {whom}") and late:
-                self.do(DRAIN, name, f"{whom} has waited for {self.now - (since or 0.0):.0f} s")
-            return
-        if view.state == DRAINING:
+        elif self.leaving.get(name) is not None:
+            self._make_room(name, self.leaving[name])
+        elif view.state == DRAINING:
             self.do(RESUME, name, "nobody needs its room any more")
-            return
+        else:
+            self._stop_idle(name)
+
+    def _make_room(self, name: str, whom: str) -> None:
+        """Stop a service for another one, or drain it if that one has waited."""
+        view, least = self.views[name], self.services[name].minimum_seconds
+        since = self.views[whom].demand
+        late = view.state == READY and since is not None and self.now - since >= least
+        if self.now - view.ready >= least and not self.stop_quiet(name, f"makes room for {whom}") and late:
+            self.do(DRAIN, name, f"{whom} has waited for {self.now - (since or 0.0):.0f} s")
+
+    def _stop_idle(self, name: str) -> None:
+        """Stop a service without requests."""
+        service, view = self.services[name], self.views[name]
         if view.pin == WARM or view.demand is not None or service.idle_seconds is None:
             return
         idle = self.now - max(view.last, view.ready)
-        if stayed and idle >= service.idle_seconds:
+        if self.now - view.ready >= service.minimum_seconds and idle >= service.idle_seconds:
             self.stop_quiet(name, f"idle for {idle:.0f} s")
 
     def stop_quiet(self, name: str, why: str) -> bool:
-        """Stop a service if it has no requests, or have it asked for them; whether there is anything to do."""
+        """Stop a service if it has no requests, or have it asked for them; return whether there is a step."""
         view, service = self.views[name], self.services[name]
         if view.running:
             return False
@@ -358,22 +368,22 @@ class _Turn:
             self.do(LOOK, name, why)
             return True
         silent = 0.0 if view.unasked is None else self.now - view.unasked
-        # One whose metrics cannot be read may have requests of others; that is not waited for without an end.
+        # Unreadable metrics may hide requests of others; that is not waited for without end.
         if view.busy is False or (view.busy is None and silent > 0 and silent >= (service.idle_seconds or 0.0)):
             self.do(STOP, name, why)
             return True
         return False
 
 
-# --- what systemd says --------------------------------------------------------------------------------------------------------
+# --- states of units ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Past:
-    """What is known of a service before a look at its unit.
+    """The state of a service before a look at its unit.
 
-    state: one of C(STATES). asked: when it was last asked to start or to stop; began: whether its start was seen; stop: whether the stop
-    was asked for here; failed: whether systemd called the unit failed.
+    state: one of C(STATES). asked: time of the last request to start or to stop it. began: whether its start was seen. stop: whether this
+    program requested the stop. failed: whether systemd called the unit failed.
     """
 
     state: str
@@ -387,40 +397,48 @@ def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
     """Return the state of a service by its unit: an admin may start and stop it too.
 
     :param now: monotonic seconds
-    :param past: what was known
-    :param unit: properties of it as C(systemctl show) prints them; C(Job) is there while a job is queued or runs
+    :param past: the state so far
+    :param unit: its properties as C(systemctl show) prints them; with C(Job) while a job is queued or runs
     :returns: one of C(STATES); C(STARTING) goes on while a start fails, until systemd is done with it
     """
     active, state = unit.get("ActiveState", ""), past.state
     queued = unit.get("Job", "") not in ("", "0")
-    waits = queued or (not past.began and now - past.asked < START_GRACE)
+    stopping = state == STOPPING and past.stop
+    recent_stop = stopping and now - past.asked < STOP_GRACE
     if active in ("active", "reloading", "refreshing"):
-        if state == STOPPING and past.stop and (queued or now - past.asked < STOP_GRACE):
+        if recent_stop or (stopping and queued):
             return STOPPING
         return DRAINING if state == DRAINING else READY
     if active == "activating":
-        return STOPPING if state == STOPPING and past.stop and now - past.asked < STOP_GRACE else STARTING
+        return STOPPING if recent_stop else STARTING
     if active in ("deactivating", "maintenance"):
         return STARTING if state == STARTING else STOPPING
+    waits = queued or (not past.began and now - past.asked < START_GRACE)
+    return _follow_ended(active, past, waits)
+
+
+def _follow_ended(active: str, past: Past, waits: bool) -> str:
+    """Return the state of a service whose unit does not run. waits: whether its start may still come."""
+    state = past.state
     if active == "failed":
         if state == STARTING and past.failed and waits:
-            return STARTING  # it failed before
+            return STARTING  # an earlier start failed
         return COLD if (state == COLD and past.failed) or (state == STOPPING and past.stop) else FAILED
-    if active == "inactive":
-        if state == STARTING:
-            return STARTING if waits else FAILED
-        return FAILED if state == FAILED and not past.failed else COLD
-    return state
+    if active != "inactive":
+        return state
+    if state == STARTING:
+        return STARTING if waits else FAILED
+    return FAILED if state == FAILED and not past.failed else COLD
 
 
 def units_of(text: str) -> dict[str, dict[str, str]]:
-    """Read what C(systemctl show) prints of several units; returns their properties by C(Id)."""
-    found = {}
+    """Return the properties of units by C(Id). text: output of C(systemctl show)."""
+    units = {}
     for block in text.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         if values.get("Id"):
-            found[values["Id"]] = values
-    return found
+            units[values["Id"]] = values
+    return units
 
 
 # --- HTTP ---------------------------------------------------------------------------------------------------------------------
@@ -434,7 +452,7 @@ _STREAM = re.compile(rb'"stream"\s*:\s*true')
 
 
 class BadHead(ValueError):
-    """A request that cannot be read. status: what HTTP answers to it."""
+    """A request that cannot be read. status: of the answer."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -443,7 +461,7 @@ class BadHead(ValueError):
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a request. size: bytes of it, with the empty line at its end; length: of the body, None where the head does not say."""
+    """The head of a request. size: bytes of it, with the empty line at its end; length: of the body, None without such a header."""
 
     method: str
     target: str
@@ -453,34 +471,34 @@ class Head:
     length: int | None = None
 
     def get(self, name: str) -> str:
-        """The value of a header, empty where there is none."""
+        """The value of a header, or an empty text."""
         return next((value for key, value in self.headers if key.lower() == name), "")
 
     @property
     def path(self) -> str:
-        """What is asked for, without the query."""
+        """The path of the target, without the query."""
         target = self.target.partition("?")[0]
         absolute = re.match(r"https?://[^/]*(/.*)?\Z", target, re.IGNORECASE)
         return (absolute[1] or "/") if absolute else target
 
     @property
     def upgrades(self) -> bool:
-        """Whether it wants a WebSocket."""
+        """Whether it requests a WebSocket."""
         words = {word.strip().lower() for word in self.get("connection").split(",")}
         return "upgrade" in words and self.get("upgrade").lower() == "websocket"
 
     @property
     def demands(self) -> bool:
-        """Whether it is work for the engine, and no look at it."""
+        """Whether it is work for the engine, not a query of its state."""
         return self.method not in ("GET", "HEAD", "OPTIONS") or self.upgrades
 
 
 def read_head(data: bytes | bytearray) -> Head | None:
     """Read the head of a request.
 
-    :param data: what has come so far
+    :param data: bytes received so far
     :returns: the head; None while its end has not come
-    :raises BadHead: for what is no request of HTTP/1
+    :raises BadHead: for anything but a request of HTTP/1
     """
     end = _END.search(data, 0, MOST_HEAD)
     if end is None:
@@ -507,7 +525,7 @@ def read_head(data: bytes | bytearray) -> Head | None:
 
 
 def _length(headers: list[tuple[str, str]]) -> int | None:
-    """Length of the body; raises BadHead where it can be read in two ways."""
+    """Return the length of the body; raises BadHead for an ambiguous one."""
     lengths = {value for name, value in headers if name.lower() == "content-length"}
     coded = [value for name, value in headers if name.lower() == "transfer-encoding"]
     if len(lengths) > 1 or (lengths and coded):
@@ -537,9 +555,9 @@ def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
 def read_answer(data: bytes | bytearray) -> tuple[int, bool, int] | None:
     """Read the head of an answer.
 
-    :param data: what has come so far
+    :param data: bytes received so far
     :returns: status, whether its body comes in chunks, and the bytes of its head; None while its end has not come
-    :raises BadHead: for what is no answer
+    :raises BadHead: for anything but an answer
     """
     end = _END.search(data, 0, MOST_HEAD)
     if end is None:
@@ -578,7 +596,7 @@ def problem(status: int, message: str) -> dict[str, Any]:
 
 
 def error_event(status: int, body: bytes) -> str:
-    """Return an error as an event of a stream that was begun: as the engine put it, where it did."""
+    """Return an error as an event of a started stream, in the engine's form if it has one."""
     text = body.decode("utf-8", "replace").strip()
     try:
         value = json.loads(text)
@@ -595,16 +613,16 @@ def error_event(status: int, body: bytes) -> str:
 
 
 def usual(starts: Iterable[float]) -> float | None:
-    """Return how long a start takes by the last ones, seconds: their median; None where there was none."""
+    """Return the usual time of a start, seconds: the median of the last ones, None without any."""
     ordered = sorted(starts)
     return ordered[len(ordered) // 2] if ordered else None
 
 
-def left(starts: Iterable[float], elapsed: float) -> float | None:
-    """Return how long a start still takes, seconds; None where that is not known, or it takes longer than the last ones did.
+def seconds_left(starts: Iterable[float], elapsed: float) -> float | None:
+    """Return the remaining time of a start, seconds; None if unknown, or if it takes longer than earlier ones.
 
     :param starts: seconds that the last starts took
     :param elapsed: seconds since this one began
     """
-    whole = usual(starts)
-    return None if whole is None or elapsed > whole else whole - elapsed
+    usual_seconds = usual(starts)
+    return None if usual_seconds is None or elapsed > usual_seconds else usual_seconds - elapsed

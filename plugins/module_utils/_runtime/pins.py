@@ -1,12 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps a service on demand up or down, whatever is asked of it: its owner, or the guard of the memory with its reason.
+"""Pins of services on demand: the owner, or the guard of the memory, keeps one up or down, with a reason.
 
 A pin is a file below C(/run), so it holds until the next boot at the longest. Its first line is C(warm) or C(cold), its second one why,
-where that is not the owner's word.
+if the owner did not set it.
 
-This file is copied to hosts as it is, so it imports nothing but the standard library and the files beside it.
+This file is copied to hosts unchanged, so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pin:
 
 
 def read(folder: Path, name: str) -> Pin:
-    """Return the pin of a service; what cannot be read, or is no pin, is none.
+    """Return the pin of a service; an unreadable or invalid one counts as no pin.
 
     :param folder: of the pins
     :param name: of the service
@@ -56,8 +56,8 @@ def write(folder: Path, name: str, word: str, why: str = "") -> None:
     :param folder: of the pins; it is made
     :param name: of the service
     :param word: C(warm), C(cold), or empty to leave it to its requests
-    :param why: where it is not its owner who says so
-    :raises OSError: where that cannot be written
+    :param why: the reason, unless the owner sets it
+    :raises OSError: if it cannot be written
     """
     if not word:
         with contextlib.suppress(FileNotFoundError):

@@ -14,11 +14,11 @@ exit, come back as new incarnations and meet again::
 
     waiting -> joined -> gating -> armed -> starting -> serving       any of them -> stopping (asked to) or down -> exit
 
-Of a model on demand no supervisor runs while it is cold. That of the first rank is started for a request; its datagrams wake the others, whose
+A cold model on demand has no running supervisors. The first rank's is started for a request; its datagrams wake the others, whose
 sockets systemd holds. None comes back by itself: a rank that the first one does not ask for ends, and the first one ends when all others
 have let go of their memory. It does not wait for longer than ranks may be silent to meet them.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ MAX_TEXT = 300  # of a reason: a datagram is to fit into one packet
 KEPT_COLD = "the model is kept cold by"
 """Begins the problem of a rank that is not to run until somebody says so."""
 PART_SECONDS = 155.0
-"""What the end of one container may take beside the time that it is given, each call of Docker at its limit."""
+"""Most seconds for the end of one container beyond its own time, with each call of Docker at its limit."""
 
 
-def stop_seconds(parts: int, each: float) -> float:
+def stop_seconds(parts: int, seconds: float) -> float:
     """Return how long a rank may take to end its containers, seconds.
 
     :param parts: its containers
-    :param each: seconds that a container is given to end by itself
+    :param seconds: seconds that a container is given to end by itself
     """
-    return parts * (each + PART_SECONDS)
+    return parts * (seconds + PART_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Facts:
-    """What this host would run. C(content) says what is in the image: stores of Docker may name one image differently."""
+    """The launch of this host. C(content) identifies the image's content: stores of Docker may name one image differently."""
 
     image: str = ""
     content: str = ""
@@ -172,14 +172,14 @@ class Message:
 def decode(data: bytes) -> Message | None:
     """Read a datagram; None when it is not one of a supervisor of this version."""
     try:
-        given = parse_json(data, "a datagram")
-        if not isinstance(given, dict) or given.pop("magic", None) != MAGIC:
+        content = parse_json(data, "a datagram")
+        if not isinstance(content, dict) or content.pop("magic", None) != MAGIC:
             return None
-        given["facts"] = Facts(**{each.name: str(given["facts"][each.name]) for each in fields(Facts)})
-        members = given["members"]
-        given["members"] = None if members is None else _boots(members)
-        given["reachable_peers"] = _boots(given["reachable_peers"])
-        message = Message(**given)
+        content["facts"] = Facts(**{field.name: str(content["facts"][field.name]) for field in fields(Facts)})
+        members = content["members"]
+        content["members"] = None if members is None else _boots(members)
+        content["reachable_peers"] = _boots(content["reachable_peers"])
+        message = Message(**content)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     texts = (message.cluster, message.service, message.boot, message.fingerprint, message.reason)
@@ -188,40 +188,40 @@ def decode(data: bytes) -> Message | None:
     return message if numbers and message.phase in PHASES and all(isinstance(text, str) for text in texts) else None
 
 
-def _boots(given: Mapping[str, Any]) -> dict[int, str]:
-    return {int(rank): str(boot) for rank, boot in given.items()}
+def _boots(content: Mapping[str, Any]) -> dict[int, str]:
+    return {int(rank): str(boot) for rank, boot in content.items()}
 
 
 @dataclass
 class Attempts:
-    """The starts that count against a bound. Kept across incarnations, so times are those of the host's monotonic clock."""
+    """The starts that count against a limit. Recorded across incarnations, so times are from the host's monotonic clock."""
 
     fingerprint: str = ""
     failed: list[float] = field(default_factory=list)  # starts that this rank's own engine made fail
-    starts: list[float] = field(default_factory=list)  # starts of the engine, whatever became of them
+    starts: list[float] = field(default_factory=list)  # starts of the engine, successful or not
     words: dict[int, str] = field(default_factory=dict)  # what peers said last before they went away
 
     @classmethod
-    def read(cls, given: Any, fingerprint: str, now: float) -> Attempts:
-        """Take over what was kept; failures and words of other settings are not those of these.
+    def read(cls, content: Any, fingerprint: str, now: float) -> Attempts:
+        """Return the recorded attempts; failures and messages of other settings do not count.
 
-        :param given: plain data that an earlier run kept
+        :param content: plain data that an earlier run kept
         :param fingerprint: of the settings now
         :param now: seconds of the same clock as the times that were kept; later ones are left out
         :returns: the attempts
         """
-        kept = cls(fingerprint)
-        if not isinstance(given, dict):
-            return kept
-        same = given.get("fingerprint") == fingerprint
+        attempts = cls(fingerprint)
+        if not isinstance(content, dict):
+            return attempts
+        same = content.get("fingerprint") == fingerprint
         for name in ("failed", "starts") if same else ("starts",):
-            times = given.get(name)
+            times = content.get(name)
             if isinstance(times, list):
-                setattr(kept, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
-        words = given.get("words")
-        if same and isinstance(words, dict):  # with others a number may be that of another host, or of none
-            kept.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
-        return kept
+                setattr(attempts, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
+        words = content.get("words")
+        if same and isinstance(words, dict):  # with other settings a number may mean another host
+            attempts.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
+        return attempts
 
 
 @dataclass
@@ -231,7 +231,7 @@ class _Received:
 
 
 class Rank:
-    """The state of one rank. Events change it, C(tick) moves it on and returns what is to be done."""
+    """The state of one rank. Events change it, C(tick) advances it and returns the next actions."""
 
     def __init__(self, config: Config, boot: str, attempts: Attempts, now: float) -> None:
         self.config = config
@@ -260,10 +260,10 @@ class Rank:
         self._gated = self._nodes = self._answered = self._engine = self._stopped = False
         self._todo: list[str] = []
 
-    # --- what is said ---------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def message(self, now: float) -> Message:
-        """Return what the other ranks are told, with the number of the last datagram."""
+        """Return the message to the other ranks, with the number of the last datagram."""
         reachable_peers = {
             rank: received.message.boot
             for rank, received in self.received.items()
@@ -298,11 +298,11 @@ class Rank:
         if self.phase in (STOPPING, DOWN):
             heard = self.received.get(rank)
             # The first rank, a new one too, waits for this one; no datagram wakes it.
-            there = heard is not None and now - heard.at <= self.config.peer_timeout
-            return there and (rank == 0 or not self._gone_by(rank, now))
-        # Ranks that wait for one that is not there would wake each other for ever.
-        asked = self._asked is not None and now - self._asked <= self.config.fresh
-        return self.phase != WAITING or self.config.rank == 0 or asked
+            is_fresh = heard is not None and now - heard.at <= self.config.peer_timeout
+            return is_fresh and (rank == 0 or not self._gone_by(rank, now))
+        # Ranks that wait for a missing one would wake each other for ever.
+        was_asked = self._asked is not None and now - self._asked <= self.config.fresh
+        return self.phase != WAITING or self.config.rank == 0 or was_asked
 
     def freed(self) -> dict[str, float | None]:
         """Return what came back on the hosts of the other members, GiB by host; None where a host did not say."""
@@ -312,7 +312,7 @@ class Rank:
         }
 
     def _facts(self) -> Facts:
-        """Return what is told of this host: a link that is out stands in the way of a start, as a missing image does."""
+        """Return the facts of this host for the others: a broken link prevents a start, as a missing image does."""
         facts = self.facts or Facts(problem="has not looked for its image yet")
         return replace(facts, problem=self.unlinked) if self.unlinked and not facts.problem else facts
 
@@ -321,7 +321,7 @@ class Rank:
         return self.message(now).encode()
 
     def receive(self, message: Message, now: float) -> None:
-        """Take in what a peer said; what is not for this service, late, or from a past incarnation is nothing."""
+        """Take in a peer's message, unless it is for another service, late, or from a past incarnation."""
         mine = (self.config.cluster, self.config.service)
         if (message.cluster, message.service) != mine or message.rank not in self.peers:
             return
@@ -339,16 +339,14 @@ class Rank:
         if message.phase not in (STOPPING, DOWN):
             self.attempts.words.pop(message.rank, None)
             return
-        if (
-            self.phase != STOPPING or not self.config.on_demand
-        ):  # an idle one that all stopped together says nothing new
+        if self.phase != STOPPING or not self.config.on_demand:  # an idle rank that all stopped together has no news
             self.attempts.words[message.rank] = _last_words(message)
         if message.final:
             self.attempts.starts.clear()  # somebody has to act before it is tried again, so the count begins afresh
 
     # --- what happens here ----------------------------------------------------------------------------------------
 
-    def found(self, facts: Facts, now: float) -> None:
+    def note_facts(self, facts: Facts, now: float) -> None:
         """The image and the weights of this host were looked at."""
         if self.phase == WAITING:
             self.facts = facts
@@ -357,7 +355,7 @@ class Rank:
             self._leave(DOWN, facts.problem or changed, EXIT_AGAIN)
 
     def links(self, out: Sequence[Link], now: float) -> None:
-        """The links of this host were looked at; C(out) are those that have none."""
+        """Take in the state of this host's links; C(out) are the broken ones."""
         text = ", ".join(map(str, out))
         if text and not self.unlinked:
             self._unlinked_at = now
@@ -405,7 +403,7 @@ class Rank:
     def stopped(self, freed_gib: float | None = None) -> None:
         """No container of this rank is left, and their memory is back or no longer waited for.
 
-        :param freed_gib: by how much the available memory grew, None where that was not measured
+        :param freed_gib: growth of the available memory, None if not measured
         """
         self._stopped = True
         # The first rank listens to the others to the end, and nothing of it is waited for.
@@ -422,13 +420,13 @@ class Rank:
     # --- what follows ---------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[str]:
-        """Move on as far as it goes and return what is to be done."""
+        """Advance as far as possible and return the next actions."""
         if self.phase in UP and self.members is not None:
             lost = self._lost(now, self.members)
             if not lost and self.unlinked and now - self._unlinked_at > self.config.peer_timeout:
                 self._leave(DOWN, f"{self.unlinked} for {now - self._unlinked_at:.0f} s", EXIT_AGAIN)
             elif lost:
-                # One that requests start is well when another one has ended it; who failed says so itself.
+                # A rank that requests start is fine when another one has ended it; the failed rank reports the error.
                 cold = self.config.on_demand and self.config.rank > 0
                 self._leave(DOWN, lost, EXIT_STOPPED if cold else EXIT_AGAIN)
         if self.phase == WAITING and self.config.on_demand:
@@ -439,19 +437,21 @@ class Rank:
         return todo
 
     def _bound_wait(self, now: float) -> None:
-        """End a wait for the others that is of no use: of the first rank a request waits for it, the others wait for that one."""
+        """End a useless wait: the first rank waits for the others as long as a request waits, the others wait for the first rank."""
         if self.config.rank:
             if now - (self.born if self._asked is None else self._asked) > self.config.asked_for:
                 self._leave(STOPPING, "the first rank does not ask for it", EXIT_STOPPED)
             return
         # A rank that is woken has to begin first.
         patience = self.config.peer_timeout + self.config.asked_for
-        fresh = [each.message for each in self.received.values() if now - each.at <= self.config.fresh]
-        if any(each.facts.problem.startswith(KEPT_COLD) for each in fresh):
+        fresh = [received.message for received in self.received.values() if now - received.at <= self.config.fresh]
+        if any(received.facts.problem.startswith(KEPT_COLD) for received in fresh):
             self._leave(DOWN, "; ".join(text for _key, text in self.waits(now)), EXIT_AGAIN)
             return
-        # Who still stops what ran before is given the time for it.
-        if any(each.members is not None or (each.phase not in UP and not each.released) for each in fresh):
+        # Hosts that still stop an earlier start get time for it.
+        if any(
+            received.members is not None or (received.phase not in UP and not received.released) for received in fresh
+        ):
             patience += self.config.let_go
         waits = self.waits(now)
         if waits and now - self.born > patience:
@@ -460,20 +460,20 @@ class Rank:
             )
 
     def _gone_by(self, rank: int, now: float) -> bool:
-        """Tell whether a peer holds nothing of this start any more, as far as can be known."""
+        """Return whether a peer holds nothing of this start any more, as far as is known."""
         heard = self.received.get(rank)
         if heard is None or self.members is None or now - heard.at > self.config.peer_timeout:
             return True
         return heard.message.released or heard.message.boot != self.members[rank]
 
     def _all_gone(self, now: float) -> bool:
-        """Tell whether the first rank of a model on demand may end: who sees it end takes the memory of all hosts to be back."""
+        """Return whether the first rank of a model on demand may end: its end means that the memory of all hosts is free."""
         if not self.config.on_demand or self.config.rank or self._left is None:
             return True
         return now - self._left > self.config.let_go or all(self._gone_by(rank, now) for rank in self.peers)
 
     def _lost(self, now: float, members: Mapping[int, str]) -> str:
-        """Say which member is gone and how that is known; empty when all are there."""
+        """Return which member is gone and the evidence; empty if all are present."""
         for rank, peer in self.peers.items():
             received = self.received[rank]
             message = received.message
@@ -491,13 +491,12 @@ class Rank:
         return ""
 
     def _reached(self, rank: int, phase: str) -> bool:
-        """Tell whether a peer has come as far as C(phase), with the very members of this rank."""
+        """Return whether a peer has reached C(phase), with the same members as this rank."""
         message = self.received[rank].message
         return message.members == self.members and UP.get(message.phase, -1) >= UP[phase]
 
     def _advance(self, now: float) -> bool:
-        """Make one step; tell whether there may be another."""
-        leads = self.config.rank == 0
+        """Make one step; return whether there may be another."""
         before = self.phase
         if self.phase == WAITING:
             if not self.waits(now):
@@ -513,22 +512,31 @@ class Rank:
                 self.phase = ARMED
         elif self.phase == ARMED:
             # Ray's own start waits for its nodes; without Ray the first rank comes last.
-            needed = STARTING if leads and self.config.executor != "ray" else ARMED
+            needed = STARTING if self.config.rank == 0 and self.config.executor != "ray" else ARMED
             if all(self._reached(rank, needed) for rank in self.peers):
                 self._start(now)
         elif self.phase == STARTING:
-            if leads and self._nodes and not self._engine:
-                self._engine = True
-                self._todo += [START_ENGINE, AWAIT_ANSWER]
-            if self._answered if leads else self._reached(0, SERVING):
-                self.phase, self._served = SERVING, now
-                self._todo.append(ACTIVE)
+            self._serve(now)
         else:
-            self._left = now if self._left is None else self._left
-            if self._stopped and self._all_gone(now):
-                self._stopped = False
-                self._todo.append(EXIT)
+            self._end(now)
         return self.phase != before
+
+    def _serve(self, now: float) -> None:
+        """Start the engine on the first rank; become active when the model has answered."""
+        leads = self.config.rank == 0
+        if leads and self._nodes and not self._engine:
+            self._engine = True
+            self._todo += [START_ENGINE, AWAIT_ANSWER]
+        if self._answered if leads else self._reached(0, SERVING):
+            self.phase, self._served = SERVING, now
+            self._todo.append(ACTIVE)
+
+    def _end(self, now: float) -> None:
+        """Exit once the containers are stopped."""
+        self._left = now if self._left is None else self._left
+        if self._stopped and self._all_gone(now):
+            self._stopped = False
+            self._todo.append(EXIT)
 
     def _before_me(self) -> list[int]:
         order = self.config.order
@@ -554,24 +562,24 @@ class Rank:
         elif self.config.rank == 0:
             self._todo.append(AWAIT_ANSWER)
 
-    # --- why nothing happens --------------------------------------------------------------------------------------
+    # --- reasons for a wait ---------------------------------------------------------------------------------------
 
     def waits(self, now: float) -> list[tuple[str, str]]:
-        """Return what a waiting rank waits for: (what tells one cause from another, text)."""
-        found: list[tuple[str, str]] = []
+        """Return the reasons why a rank waits: (key that distinguishes causes, text)."""
+        reasons: list[tuple[str, str]] = []
         if self.facts is None:
-            found.append(("facts", "looks for its image"))
+            reasons.append(("facts", "looks for its image"))
         elif self.facts.problem:
-            found.append((f"cannot start: {self.facts.problem}", self.facts.problem))
+            reasons.append((f"cannot start: {self.facts.problem}", self.facts.problem))
         if self.unlinked:
-            found.append((f"cannot start: {self.unlinked}", self.unlinked))
+            reasons.append((f"cannot start: {self.unlinked}", self.unlinked))
         if self.unheard:
-            return [(self.unheard, self.unheard), *found]  # nothing follows from the silence of the others
+            return [(self.unheard, self.unheard), *reasons]  # nothing follows from the silence of the others
         for rank, peer in self.peers.items():
             cause = self._silence(peer, now) or self._refusal(peer, self.received[rank].message, now)
             if cause is not None:
-                found.append((f"{rank} {cause[0]}", cause[1]))
-        return found
+                reasons.append((f"{rank} {cause[0]}", cause[1]))
+        return reasons
 
     def _silence(self, peer: Peer, now: float) -> tuple[str, str] | None:
         received = self.received.get(peer.rank)
@@ -583,18 +591,18 @@ class Rank:
         return ("silent", f"waits for {peer}: {quiet}") if quiet else None
 
     def _refusal(self, peer: Peer, message: Message, now: float) -> tuple[str, str] | None:
-        """Say why there is no start with a peer that is heard."""
+        """Return the reason against a start with a peer that is heard."""
         if message.facts.problem:
             return f"cannot start: {message.facts.problem}", f"waits for {peer}: {message.facts.problem}"
-        for what, fix, mine, theirs in self._differences(message):
-            text = f"{what} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
-            return f"{what} {theirs}", text
-        known = {rank: received.message.boot for rank, received in self.received.items()} | {
+        for noun, fix, mine, theirs in self._differences(message):
+            text = f"{noun} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
+            return f"{noun} {theirs}", text
+        boots = {rank: received.message.boot for rank, received in self.received.items()} | {
             self.config.rank: self.boot
         }
-        if message.members is not None and any(message.members.get(rank) != boot for rank, boot in known.items()):
+        if message.members is not None and any(message.members.get(rank) != boot for rank, boot in boots.items()):
             return "held", f"waits for {peer}: it has not let go of an earlier start yet ({message.phase})"
-        for rank, boot in known.items():
+        for rank, boot in boots.items():
             if rank != peer.rank and message.reachable_peers.get(rank) != boot:
                 who = "this host" if rank == self.config.rank else str(self.peers[rank])
                 return f"deaf {rank}", f"waits for {peer}: it does not hear {who} (UDP port {self.config.port})"
@@ -603,18 +611,20 @@ class Rank:
     def _differences(self, message: Message) -> list[tuple[str, str, str, str]]:
         """Return (what differs, what helps, here, there)."""
         fix = f"run site.yml for all hosts of {self.config.cluster}"
-        found = []
+        differences = []
         if message.fingerprint != self.config.fingerprint:
-            found.append(("the settings", fix, self.config.fingerprint, message.fingerprint))
+            differences.append(("the settings", fix, self.config.fingerprint, message.fingerprint))
         mine, theirs = self.facts, message.facts
         if mine is None or mine.problem:
-            return found
+            return differences
         same = bool(mine.content) and mine.content == theirs.content
         if mine.image != theirs.image and not same:
-            found.append(("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image))
+            differences.append(
+                ("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image)
+            )
         if mine.commit != theirs.commit:
-            found.append(("the weights", fix, mine.commit, theirs.commit))
-        return found
+            differences.append(("the weights", fix, mine.commit, theirs.commit))
+        return differences
 
     def status(self, now: float) -> str:
         """One line for `systemctl status`."""
@@ -622,16 +632,16 @@ class Rank:
             return "; ".join(text for _key, text in self.waits(now)) or "meets the others"
         if self.phase in (STOPPING, DOWN):
             return f"{self.phase}: {self.reason}"
-        others = ", ".join(peer.host for peer in self.peers.values())
+        peer_names = ", ".join(peer.host for peer in self.peers.values())
         if self.phase == SERVING:
-            return f"serving with {others}"
+            return f"serving with {peer_names}"
         behind = [str(peer) for rank, peer in self.peers.items() if not self._reached(rank, ARMED)]
-        late = ", ".join(behind) or others
+        late = ", ".join(behind) or peer_names
         return {
-            JOINED: f"joined with {others}; other hosts make room first: {late}",
+            JOINED: f"joined with {peer_names}; other hosts make room first: {late}",
             GATING: "waits for its turn and for memory on this host",
             ARMED: f"has its memory; waits for {late}",
-            STARTING: f"starting with {others}",
+            STARTING: f"starting with {peer_names}",
         }[self.phase]
 
 
@@ -646,7 +656,7 @@ def _span(seconds: float) -> str:
 
 
 def read_config(service: Mapping[str, Any]) -> Config:
-    """Read the settings of a service. Raises ValueError with what is wrong with them."""
+    """Return the settings of a service. Raises ValueError with the error."""
     rank = service.get("rank")
     if not isinstance(rank, Mapping):
         raise ValueError("this service has no ranks ('rank' is missing)")
@@ -671,17 +681,17 @@ def read_config(service: Mapping[str, Any]) -> Config:
             on_demand=bool(service.get("on_demand")),
         )
         limits = {"peer_timeout": "peer_timeout_seconds", "starts": "starts", "start_interval": "start_interval"}
-        given = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}
+        limited = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"'rank' cannot be read: {error!r}") from error
     if sorted([config.rank, *(peer.rank for peer in peers)]) != list(range(int(rank["size"]))):
         raise ValueError(f"'rank' names the ranks {config.rank} and {[peer.rank for peer in peers]} of {rank['size']}")
-    return replace(config, **given)
+    return replace(config, **limited)
 
 
-def _address(given: Any) -> str:
+def _address(content: Any) -> str:
     """The one way to write it that sockets use too."""
-    return str(ipaddress.ip_address(str(given)))
+    return str(ipaddress.ip_address(str(content)))
 
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> int:

@@ -91,15 +91,15 @@ def ray_version() -> str:
     return str(getattr(sys.modules.get("ray"), "__version__", ""))
 
 
-def judge(found: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[str, Any]:
-    """Say whether what was found is what is waited for, and what is missing.
+def judge(nodes_alive: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[str, Any]:
+    """Return whether the nodes of Ray are complete, and what is missing.
 
-    :param found: C({id, alive, address, resources}) of each node
+    :param nodes_alive: C({id, alive, address, resources}) of each node
     :param nodes: how many have to be alive
     :param gpus: how many they have together
     :returns: C({ready, nodes, gpus, ray, error})
     """
-    rows = sorted(found, key=lambda row: (not row["alive"], row["address"], row["id"]))
+    rows = sorted(nodes_alive, key=lambda row: (not row["alive"], row["address"], row["id"]))
     living = [row for row in rows if row["alive"]]
     addresses = [row["address"] for row in living]
     count = sum(int(row["resources"].get("GPU", 0)) for row in living)
@@ -109,8 +109,8 @@ def judge(found: Iterable[dict[str, Any]], nodes: int, gpus: int) -> dict[str, A
     if twice:
         error = f"Ray counts {', '.join(twice)} twice: it has not noticed yet that an earlier node there is gone"
     elif len(living) < nodes or count < gpus:
-        here = f" ({', '.join(addresses)})" if addresses else ""
-        error = f"Ray has {len(living)} of {nodes} nodes{here} and {count} of {gpus} GPUs"
+        suffix = f" ({', '.join(addresses)})" if addresses else ""
+        error = f"Ray has {len(living)} of {nodes} nodes{suffix} and {count} of {gpus} GPUs"
     return {"ready": not error, "nodes": rows, "gpus": count, "ray": ray_version(), "error": error}
 
 
@@ -180,7 +180,7 @@ def main(argv: list[str], write: Callable[[str], Any], ask: Ask = ask_ray) -> in
 
 if __name__ == "__main__":
     answer_stream = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray itself prints is no answer
+    os.dup2(2, 1)  # prints of Ray itself go to standard error
     code = main(sys.argv[1:], answer_stream.write)
     for stream in (answer_stream, sys.stdout, sys.stderr):
         stream.flush()

@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stages of an engine's start, by what it prints: how far it is, what each took, and how long it still takes. Pure functions.
+"""The stages of an engine's start, from its log: the current one, the duration of each, and the remaining time. Pure functions.
 
 A start begins with C(gate), in which the unit waits for its turn and for memory; then come the stages that the engine prints itself
-(C(STAGES)), the last of which ends with the first answer. The texts are those of vLLM 0.15 to 0.33. Clocks are seconds of the
+(C(STAGES)), the last of which ends with the first answer. The texts are from vLLM 0.15 to 0.33. Clocks are seconds of the
 monotonic clock, which the journal has of each line.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALL_STAGES = (GATE, *STAGES)
 
 # What the API server prints first: what stands above belongs to an earlier start, as in the journal of a unit that restarts.
 _NEW_START = re.compile(r"non-default args: |vLLM API server version ")
-# What is printed when a stage begins. A log without any of them is in the first stage.
+# Texts at the beginning of a stage. A log without any of them is in the first stage.
 _BEGINS = (
     (
         "device",
@@ -57,14 +57,14 @@ _PERCENT = {
 }
 # An engine that warms up before it captures goes from warm-up to graphs; all else only goes on.
 _MAY_GO_BACK = {("warm-up", "graphs")}
-# To know what graphs take, the V2 runner captures them a first time before it cuts its cache (from 0.29 on): that is profiling.
+# To measure graphs, the V2 runner captures them a first time before it cuts its cache (from 0.29 on): that is profiling.
 _CAPTURES = re.compile(r"Capturing CUDA graphs? ?\(|Graph capturing finished")
 
 SAID = {
     "read_seconds": re.compile(r"Loading weights took (-?[\d.]+) seconds"),
     "compile_seconds": re.compile(r"torch\.compile (?:took|takes) (-?[\d.]+) s"),
 }
-"""What engines say themselves of parts of a stage: reading the weights is one of C(load), compiling one of C(profile)."""
+"""Engines report parts of a stage: reading the weights belongs to C(load), compiling to C(profile)."""
 _PROCESS = re.compile(r"\(([A-Za-z][\w.:-]*) pid=\d+")
 
 KEPT = 10
@@ -72,14 +72,14 @@ KEPT = 10
 MOST_LINES = 10_000
 """Lines of the journal that are read of a start; a start of vLLM prints some hundreds."""
 MOST_SECONDS = 7 * 86400.0
-"""What is kept as longer than that is no start."""
+"""Longer recorded times are no start."""
 
 
 # --- how far ------------------------------------------------------------------------------------------------------------------
 
 
 def newest_start(lines: list[str]) -> list[str]:
-    """Return the lines from the last start of an engine on; all of them where none begins in what is there."""
+    """Return the lines from the last start of an engine on; all of them if no start begins in them."""
     begins = [index for index, line in enumerate(lines) if _NEW_START.search(line)]
     return lines[begins[-1] :] if begins else lines
 
@@ -98,7 +98,7 @@ def _after(reached: str, line: str) -> str:
 def stage_of(lines: list[str]) -> str:
     """Name the stage, one of C(STAGES), that the last start in a log had reached when its last line was written.
 
-    Of several ranks in one log the one that is furthest counts.
+    With several ranks in one log the most advanced one counts.
     """
     reached = STAGES[0]
     for line in newest_start(lines):
@@ -109,26 +109,26 @@ def stage_of(lines: list[str]) -> str:
 def percent_of(lines: list[str]) -> int | None:
     """Return how far the stage is that the last start in a log has reached, in percent; None where its log does not say."""
     pattern = _PERCENT.get(stage_of(lines))
-    said = [found for line in newest_start(lines) if (found := pattern.search(line))] if pattern else []
-    return min(int(said[-1][1]), 100) if said else None
+    matches = [match for line in newest_start(lines) if (match := pattern.search(line))] if pattern else []
+    return min(int(matches[-1][1]), 100) if matches else None
 
 
-def said(lines: Iterable[str]) -> dict[str, float]:
-    """Return what an engine says itself of parts of its start, seconds by the names of C(SAID).
+def figures_of(lines: Iterable[str]) -> dict[str, float]:
+    """Return the durations that an engine reports for parts of its start, seconds by the names of C(SAID).
 
     Of several processes the slowest counts; each part of a model (backbone, encoder, drafter) is compiled by itself.
     """
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     for line in lines:
         for name, pattern in SAID.items():
             match = pattern.search(line)
             if match is None:
                 continue
             process, value = _PROCESS.search(line), _number(match[1])
-            key, of = process[1] if process else "", found.setdefault(name, {})
+            key, row = process[1] if process else "", figures.setdefault(name, {})
             if value is not None:
-                of[key] = of.get(key, 0.0) + value if name == "compile_seconds" else value
-    return {name: round(max(values.values()), 2) for name, values in found.items() if values}
+                row[key] = row.get(key, 0.0) + value if name == "compile_seconds" else value
+    return {name: round(max(values.values()), 2) for name, values in figures.items() if values}
 
 
 def _number(text: str) -> float | None:
@@ -147,18 +147,18 @@ def journal_argv(invocation: str, after: str = "") -> list[str]:
     :param invocation: the InvocationID of the unit
     :param after: the cursor behind which is read, empty for all
     """
-    wanted = f"--after-cursor={after}" if after else f"--lines={MOST_LINES}"
+    range_option = f"--after-cursor={after}" if after else f"--lines={MOST_LINES}"
     fixed = ["journalctl", "--no-pager", "--quiet", "--output=json", "--output-fields=MESSAGE", "--all"]
-    return [*fixed, wanted, f"_SYSTEMD_INVOCATION_ID={invocation}"]
+    return [*fixed, range_option, f"_SYSTEMD_INVOCATION_ID={invocation}"]
 
 
 def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
     """Read what C(journal_argv) prints.
 
-    :param text: an object of JSON a line; what is none is passed over
-    :returns: clock and text of each line, and the cursor of the last one, empty where there is none
+    :param text: an object of JSON a line; other lines are skipped
+    :returns: clock and text of each line, and the cursor of the last one, or an empty text
     """
-    found, cursor = [], ""
+    messages, cursor = [], ""
     for row in text.splitlines():
         try:
             entry = parse_json(row, "journalctl")
@@ -170,12 +170,12 @@ def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
         if isinstance(message, list):  # a line with colours or other signs that JSON does not show comes as its bytes
             message = _decoded(message)
         if isinstance(message, str):
-            found.append((clock, message))
-    return found, cursor
+            messages.append((clock, message))
+    return messages, cursor
 
 
 def _decoded(message: list[Any]) -> str:
-    """Return a text that is given as the numbers of its bytes; empty where it is something else."""
+    """Return a text from the numbers of its bytes; empty for any other value."""
     try:
         return decode_text(bytes(message))
     except (TypeError, ValueError):
@@ -193,21 +193,21 @@ def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]
     :param lines: of C(read_journal)
     :returns: of C(ALL_STAGES); a stage that was reached twice is there twice
     """
-    found = [(GATE, began)]
+    stages = [(GATE, began)]
     if gate is None:
-        return found
-    found.append((STAGES[0], gate))
+        return stages
+    stages.append((STAGES[0], gate))
     reached = STAGES[0]
     for clock, line in lines:
         if clock < gate:
             continue
-        if _NEW_START.search(line):  # an engine that is started anew by a supervisor; what it took before is lost
-            reached, found = STAGES[0], found[:2]
+        if _NEW_START.search(line):  # a supervisor has started the engine again; earlier durations are lost
+            reached, stages = STAGES[0], stages[:2]
         stage = _after(reached, line)
         if stage != reached:
             reached = stage
-            found.append((stage, clock))
-    return found
+            stages.append((stage, clock))
+    return stages
 
 
 def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, float]:
@@ -220,12 +220,12 @@ def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, floa
 
 
 def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[str, float]) -> dict[str, Any]:
-    """Return a start as it is kept.
+    """Return the record of a start.
 
     :param at: when it was over, as ISO 8601
-    :param launch: what tells it from another launch of the service, empty where that is not known
+    :param launch: identity of the launch, empty if unknown
     :param stages: of C(durations)
-    :param of_engine: of C(said)
+    :param of_engine: of C(figures_of)
     :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together
     """
     return {
@@ -238,17 +238,17 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
 
 
 def checked(value: Any) -> list[dict[str, Any]]:
-    """Return the starts of a service that a file or an answer has, the oldest first; what cannot be right is left out.
+    """Return the starts of a service from a file or an answer, the oldest first, without impossible ones.
 
-    :param value: C({starts: [...]}), as C(kept) makes it, or anything else
+    :param value: C({starts: [...]}), as C(with_start) makes it, or anything else
     """
     rows = value.get("starts") if isinstance(value, Mapping) else None
-    found = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
-    return [row for row in found if row is not None]
+    entries = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
+    return [row for row in entries if row is not None]
 
 
 def _entry(row: Any) -> dict[str, Any] | None:
-    """Return one kept start, None where it cannot be right."""
+    """Return one recorded start, None if it is impossible."""
     if not isinstance(row, Mapping):
         return None
     stages = _figures(row.get("stages"), ALL_STAGES)
@@ -260,18 +260,18 @@ def _entry(row: Any) -> dict[str, Any] | None:
 
 def _figures(value: Any, names: Iterable[str]) -> dict[str, float]:
     """Return the seconds of a mapping that are some, in the order of C(names)."""
-    given = value if isinstance(value, Mapping) else {}
+    figures = value if isinstance(value, Mapping) else {}
     return {
-        name: float(given[name])
+        name: float(figures[name])
         for name in names
-        if isinstance(given.get(name), (int, float))
-        and not isinstance(given[name], bool)
-        and 0 <= given[name] <= MOST_SECONDS
+        if isinstance(figures.get(name), (int, float))
+        and not isinstance(figures[name], bool)
+        and 0 <= figures[name] <= MOST_SECONDS
     }
 
 
-def kept(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to be kept of a service: C({version, starts}). before: what was kept. new: of C(entry)."""
+def with_start(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new record of a service: C({version, starts}). before: the present record. new: of C(entry)."""
     return {"version": 1, "starts": [*checked(before), dict(new)][-KEPT:]}
 
 
@@ -280,30 +280,32 @@ def kept(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
 
 def alike(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the starts of the launch that was started last: another one takes another time."""
-    return [each for each in starts if each["launch"] == starts[-1]["launch"]] if starts else []
+    return [start for start in starts if start["launch"] == starts[-1]["launch"]] if starts else []
 
 
 def usual(starts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return what each stage usually takes, seconds: the median of the last starts that had it."""
-    rows = [each["stages"] for each in alike(starts)]
+    """Return the usual duration of each stage, seconds: the median of the last starts with it."""
+    rows = [start["stages"] for start in alike(starts)]
     ordered = {stage: sorted(row[stage] for row in rows if stage in row) for stage in ALL_STAGES}
     return {stage: seconds[len(seconds) // 2] for stage, seconds in ordered.items() if seconds}
 
 
-def left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> float | None:
+def seconds_left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> float | None:
     """Return how long a start still takes, seconds.
 
     :param starts: the last ones, of C(checked)
     :param stage: that it is in, one of C(ALL_STAGES)
     :param elapsed: seconds that it has been in it
-    :returns: what is left of this stage and what those behind it take; None where nothing is known, or nothing is left by it
+    :returns: remaining time of this stage and the later ones; None if unknown or over
     """
-    known = usual(starts)
-    if not known:
+    usual_seconds = usual(starts)
+    if not usual_seconds:
         return None
     behind = ALL_STAGES[ALL_STAGES.index(stage) + 1 :]
-    found = max(known.get(stage, 0.0) - elapsed, 0.0) + sum(known.get(each, 0.0) for each in behind)
-    return found if found > 0 else None
+    remaining = max(usual_seconds.get(stage, 0.0) - elapsed, 0.0) + sum(
+        usual_seconds.get(later, 0.0) for later in behind
+    )
+    return remaining if remaining > 0 else None
 
 
 def progress(
@@ -313,17 +315,17 @@ def progress(
 
     :param starts: the last ones, of C(checked)
     :param stages: of C(timeline)
-    :param lines: of its engine, as far as they were read
+    :param lines: of its engine so far
     :param now: clock
     :returns: C({stage, percent, seconds, left_seconds}): of the stage, seconds since the start began, and those that are left, where known
     """
     stage, since = stages[-1]
-    rest = left(starts, stage, now - since)
+    remaining = seconds_left(starts, stage, now - since)
     return {
         "stage": stage,
         "percent": percent_of(list(lines)) if stage in _PERCENT and stage_of(list(lines)) == stage else None,
         "seconds": round(max(now - stages[0][1], 0.0)),
-        "left_seconds": None if rest is None else round(rest),
+        "left_seconds": None if remaining is None else round(remaining),
     }
 
 

@@ -17,7 +17,7 @@ DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return the object in a file; C(None) where there is no file, or no object in it."""
+    """Return the object in a file; C(None) without a file, or without an object in it."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError):
@@ -29,7 +29,7 @@ def write(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
     """Replace a file, so that nobody reads half of it, and a crash of the host leaves the old or the new one.
 
     :param path: of the file; its folder is made
-    :param value: what JSON can hold
+    :param value: a value for JSON
     :param mode: of the file
     """
     write_text(path, json.dumps(value, indent=1) + "\n", mode)

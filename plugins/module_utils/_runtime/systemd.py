@@ -27,7 +27,7 @@ def journal(program: str, errors: bool = False) -> Callable[..., None]:
     """Return what writes a line of a program to the journal, C(say(text, level)) with its priority, 6 where none is given.
 
     :param program: stands before each line
-    :param errors: through standard error, where standard output is for what was asked for
+    :param errors: whether to use standard error, as standard output is for the result
     """
 
     def say(text: str, level: int = 6) -> None:
@@ -43,13 +43,13 @@ def handed_over() -> list[tuple[str, socket.socket]]:
     pid, count, names = (os.environ.pop(f"LISTEN_{key}", "") for key in ("PID", "FDS", "FDNAMES"))
     if pid != str(os.getpid()) or not count.isdigit():
         return []
-    found = []
+    sockets = []
     for number, name in zip(range(FIRST_FD, FIRST_FD + int(count)), names.split(":")):
         os.set_inheritable(number, False)
         sock = socket.socket(fileno=number)
         sock.setblocking(False)
-        found.append((name, sock))
-    return found
+        sockets.append((name, sock))
+    return sockets
 
 
 def notify(state: str) -> None:

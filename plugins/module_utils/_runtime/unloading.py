@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library and its neighbours.
+This file is copied to hosts unchanged (units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import parse_json
-from . import endpoint
+from . import http_client
 from .hostmem import GIB
 
 REQUEST_SECONDS = 5.0
 
 
 def ollama_url(etc: Path) -> str | None:
-    """Return the URL of the host's Ollama by C(ollama.json); None where there is none. Raises ValueError for a file that cannot be read."""
+    """Return the URL of the host's Ollama from C(ollama.json), or None. Raises ValueError for an unreadable file."""
     path = etc / "ollama.json"
     try:
         url = parse_json(path.read_text(encoding="utf-8"), str(path))["url"]
@@ -44,44 +44,44 @@ def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, An
     :returns: the answer
     """
     data = None if body is None else json.dumps(body).encode()
-    asked = url.rstrip("/") + path
+    address = url.rstrip("/") + path
     method = "GET" if data is None else "POST"
-    answer = endpoint.fetch(asked, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
+    answer = http_client.fetch(address, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
     if answer.status != 200:
         raise OSError(f"HTTP {answer.status} at {path}")
-    found = parse_json(answer.body or b"{}", asked)
-    if not isinstance(found, dict):
+    answer_body = parse_json(answer.body or b"{}", address)
+    if not isinstance(answer_body, dict):
         raise ValueError("no JSON object came back")
-    return found
+    return answer_body
 
 
 def loaded_models(url: str) -> dict[str, float]:
     """The models that Ollama holds in memory, by name, GiB. Raises OSError or ValueError."""
     models = ask(url, "/api/ps").get("models") or []
-    found = {}
-    for each in models if isinstance(models, list) else []:
-        name = str(each.get("model") or each.get("name") or "") if isinstance(each, dict) else ""
-        size = each.get("size") if name else None
+    loaded = {}
+    for model in models if isinstance(models, list) else []:
+        name = str(model.get("model") or model.get("name") or "") if isinstance(model, dict) else ""
+        size = model.get("size") if name else None
         if name:
-            found[name] = size / GIB if isinstance(size, (int, float)) else 0.0
-    return found
+            loaded[name] = size / GIB if isinstance(size, (int, float)) else 0.0
+    return loaded
 
 
 def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool]:
     """Unload all models, and wait until none is left.
 
     :param url: of Ollama
-    :param limit_seconds: that models may take to go; one that answers does so first
+    :param limit_seconds: time limit for unloading; a busy model answers first
     :param poll: seconds between two looks, at most half a second
     :returns: a text about it, empty where nothing was loaded or nothing answers, and whether memory came back
     """
     began = time.monotonic()
-    asked: dict[str, float] = {}
+    requested_at: dict[str, float] = {}
     try:
         while True:
             held = loaded_models(url)
-            for name in sorted(held.keys() - asked.keys()):
-                asked[name] = held[name]
+            for name in sorted(held.keys() - requested_at.keys()):
+                requested_at[name] = held[name]
                 # Whether it goes is seen below.
                 with contextlib.suppress(OSError, ValueError):
                     ask(url, "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
@@ -91,9 +91,12 @@ def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool
                 return f"Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s", False
             time.sleep(min(poll, 0.5))
     except (OSError, ValueError) as error:
-        # One that is not there holds nothing; one that breaks off is worth a word.
-        return f"Ollama at {url} was asked to unload {', '.join(sorted(asked))}: {error}" if asked else "", False
-    if not asked:
+        # A missing server holds nothing; a broken connection is reported.
+        return (
+            f"Ollama at {url} was asked to unload {', '.join(sorted(requested_at))}: {error}" if requested_at else "",
+            False,
+        )
+    if not requested_at:
         return "", False
-    named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(asked.items()))
+    named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(requested_at.items()))
     return f"Ollama unloaded {named} in {time.monotonic() - began:.1f} s", True

@@ -3,14 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """When is a model server wedged, and when may it be restarted: decisions by looks at it; no clock, no I/O.
 
-A wedged engine answers /health and /v1/models with 200 and shows 96 % of GPU use, but no token comes any more. What gives it
+A wedged engine answers /health and /v1/models with 200 and shows 96 % of GPU use, but sends no token any more. The signs are
 away is that all of its counters stand still although requests run, while the GPU takes little power. None of that is
 proof, so two real requests in a row have to fail before anything is done.
 
-What looks like it and is not: an engine that loads, a long prefill (tokens in, or steps of the scheduler, go on), a kernel
+Healthy states that look alike: an engine that loads, a long prefill (tokens in, or steps of the scheduler, go on), a kernel
 that is being compiled in the middle of a request, a client that is not let in. Those are left alone.
 
-This file is copied to hosts as it is (the watchdog runs it), so it imports nothing but the standard library.
+This file is copied to hosts unchanged (the watchdog runs it), so it imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NOTHING, PROBE, ACT, REPORT = "nothing", "probe", "act", "report"
-"""What is to be done next."""
+"""The next step."""
 STOPPED, STARTING, IDLE, WORKING, FROZEN, SUSPECT, WEDGED, UNJUDGED = (
     "stopped",
     "starting",
@@ -64,9 +64,9 @@ class Settings:
 class Observation:
     """A service at one moment.
 
-    state, invocation, active_seconds: of its unit. starting: its start has not ended yet, whatever systemd says.
-    host_starting: another engine of the host loads. figures: what C(metrics.progress) says, None when there are none, and
-    C(error) why. power: watts of the GPU, None where they are not known. others_moved: another engine of the same GPU has
+    state, invocation, active_seconds: of its unit. starting: its start has not ended, independent of systemd's state.
+    host_starting: another engine of the host loads. figures: of C(metrics.progress), None without an answer, and
+    C(error) the reason. power: watts of the GPU, None if unknown. others_moved: another engine of the same GPU has
     made tokens since the last look. compiling: compilers run in its container; only looked for when it is suspected.
     """
 
@@ -89,7 +89,7 @@ class Tracker:
     def __init__(
         self, settings: Settings, restarts: list[float] | None = None, clocks: tuple[float, float] | None = None
     ) -> None:
-        """Begin with what an earlier process has left.
+        """Start from the state of an earlier process.
 
         :param settings: of the service
         :param restarts: when it was restarted, in seconds since 1970
@@ -121,9 +121,9 @@ class Tracker:
     def look(self, now: Observation) -> str:
         """Take in one look; returns C(NOTHING) or C(PROBE)."""
         gap = None if self.looked is None else now.clock - self.looked
-        again = self.invocation != now.invocation or gap is None
-        # Nobody saw what was between looks this far apart; the host may have stood still with everything on it.
-        if again or (gap is not None and gap > self._longest_gap()):
+        restarted = self.invocation != now.invocation or gap is None
+        # Looks this far apart prove nothing; the host may have stood still as a whole.
+        if restarted or (gap is not None and gap > self._longest_gap()):
             self._forget(now.clock)
         self.invocation, self.looked, self.moved = now.invocation, now.clock, False
         hold = self._hold(now)
@@ -152,7 +152,7 @@ class Tracker:
         """Take in what a probe found.
 
         :param outcome: C(OK), C(REFUSED), or what failed
-        :param text: what was seen, for messages
+        :param text: the observation, for messages
         :param clock: monotonic seconds
         :param wall: seconds since 1970
         :returns: C(NOTHING), C(ACT) or C(REPORT)
@@ -183,7 +183,7 @@ class Tracker:
         return REPORT
 
     def recent(self, clock: float, wall: float) -> list[float]:
-        """The restarts of the last 24 hours, whatever was done to the wall clock meanwhile.
+        """Return the restarts of the last 24 hours, independent of changes to the wall clock.
 
         clock: of a clock that is never set. Where the wall clock was set, the moments move with it; those from before a reboot
         that lie in the future by now are taken for now.
@@ -209,8 +209,10 @@ class Tracker:
             )
         waited = wall - self.restarts[-1] if self.restarts else None
         if waited is not None and waited < settings.cooldown_minutes * 60:
-            left = settings.cooldown_minutes * 60 - waited
-            return f"its last restart was {waited / 60:.0f} minutes ago; it is restarted in {left / 60:.0f} minutes"
+            remaining = settings.cooldown_minutes * 60 - waited
+            return (
+                f"its last restart was {waited / 60:.0f} minutes ago; it is restarted in {remaining / 60:.0f} minutes"
+            )
         return None
 
     def acted(self, clock: float, wall: float) -> None:
@@ -272,8 +274,8 @@ class Tracker:
             self.hottest = now.power if self.hottest is None else max(self.hottest, now.power)
         window = settings.window_seconds * (BLIND_WINDOWS if busy is None else 1)
         if still < window:
-            what = "its counters stand still" if busy else f"its /metrics does not answer ({now.error})"
-            self._become(SUSPECT if self.failures else FROZEN, f"{what} for {still:.0f} s", now.clock)
+            symptom = "its counters stand still" if busy else f"its /metrics does not answer ({now.error})"
+            self._become(SUSPECT if self.failures else FROZEN, f"{symptom} for {still:.0f} s", now.clock)
             return NOTHING
         # Power of a GPU that another engine uses too says nothing about this one.
         hot = self.hottest is not None and self.hottest >= settings.power_watts and not self.shared
@@ -324,7 +326,7 @@ class Tracker:
         self.text = text
 
     def facts(self) -> dict[str, Any]:
-        """What the state file says of the service, without times of the wall."""
+        """Return the state of a service for the state file, without wall-clock times."""
         return {
             "state": self.state,
             "text": self.text,

@@ -18,7 +18,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._runtime import endpoint
+from dgxspark_vllm._runtime import http_client
 
 REQUEST_SECONDS = 35.0
 
@@ -82,7 +82,7 @@ def request(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
     """Send one request and return what came back; None where that is no JSON."""
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     data = None if body is None else json.dumps(body).encode()
-    answer = endpoint.fetch(url, "GET" if data is None else "POST", headers, data, REQUEST_SECONDS)
+    answer = http_client.fetch(url, "GET" if data is None else "POST", headers, data, REQUEST_SECONDS)
     if not 200 <= answer.status < 300:
         message = f"{url} answers {answer.status}"
         if answer.status in (400, 401, 403):

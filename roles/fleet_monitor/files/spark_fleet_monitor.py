@@ -40,7 +40,7 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is 
 
 from dgxspark_vllm._common.foreign_text import decode_text, printable
 from dgxspark_vllm._fleet import status_page, watched_status
-from dgxspark_vllm._runtime import command, endpoint, fleet_state, metrics, state_file
+from dgxspark_vllm._runtime import command, engine_client, fleet_state, http_client, metrics, state_file
 from dgxspark_vllm._runtime.fleet_state import Result
 from dgxspark_vllm._runtime.systemd import journal_line
 
@@ -64,8 +64,8 @@ def say(text: str, level: int = 6) -> None:
 def read_secret(path: str) -> str:
     """Return the one line of a file with a secret."""
     try:
-        return endpoint.read_api_key(path)
-    except endpoint.Problem as problem:
+        return engine_client.read_api_key(path)
+    except engine_client.Problem as problem:
         raise DeliveryError(problem.message.replace("the API key file", "the file")) from None
 
 
@@ -105,14 +105,16 @@ def check(given: Mapping[str, Any], seconds: float, completion_seconds: float, m
     note = ""
     try:
         key_file = given.get("api_key_file")
-        client = endpoint.Client(str(given["url"]), endpoint.read_api_key(key_file), key_file or "")
+        client = engine_client.Client(str(given["url"]), engine_client.read_api_key(key_file), key_file or "")
         served = ask(client, str(given["health"]), list(given["models"]), seconds)
         if model is not None and given["complete"]:
             asked = model or (served[0] if served else "")
             if not asked:
-                raise endpoint.Problem("it lists no model that could be asked for a token", "see the log of the server")
+                raise engine_client.Problem(
+                    "it lists no model that could be asked for a token", "see the log of the server"
+                )
             note = complete(client, asked, completion_seconds, bool(given.get("vllm")))
-    except endpoint.Problem as problem:
+    except engine_client.Problem as problem:
         hint = "; ".join(text for text in (problem.fix, str(given.get("look") or "")) if text)
         what = f"no token of {asked}: " if asked else ""
         return {
@@ -130,7 +132,7 @@ def took(began: float) -> dict[str, float]:
     return {"seconds": round(time.monotonic() - began, 3)}
 
 
-def ask(client: endpoint.Client, health: str, models: list[str], seconds: float) -> list[str]:
+def ask(client: engine_client.Client, health: str, models: list[str], seconds: float) -> list[str]:
     """Make the small request; returns the names that are served, where the answer lists them."""
     if health == "/v1/models":
         listed = client.request_json("GET", health, timeout=seconds).get("data")
@@ -154,19 +156,19 @@ def ask(client: endpoint.Client, health: str, models: list[str], seconds: float)
         return []
     missing = [name for name in models if name not in served]
     if missing:
-        raise endpoint.Problem(
+        raise engine_client.Problem(
             f"{health} lists {', '.join(served[:8]) or 'no model'}, not {', '.join(missing)}",
             "another server may hold the port, or the model was removed",
         )
     return served
 
 
-def complete(client: endpoint.Client, model: str, seconds: float, is_vllm: bool) -> str:
+def complete(client: engine_client.Client, model: str, seconds: float, is_vllm: bool) -> str:
     """Ask for a token; an engine that makes tokens for others meanwhile is busy and not down."""
     before = figures(client) if is_vllm else None
     try:
-        found = endpoint.one_token(client, model, seconds)
-    except endpoint.Problem as problem:
+        found = engine_client.one_token(client, model, seconds)
+    except engine_client.Problem as problem:
         after = figures(client) if before is not None and problem.kind == "timeout" else None
         moved = before is not None and after is not None and any(after[key] != before[key] for key in metrics.COUNTERS)
         if not moved:
@@ -175,8 +177,8 @@ def complete(client: endpoint.Client, model: str, seconds: float, is_vllm: bool)
     return f"a token in {found['seconds']:.1f} s"
 
 
-def figures(client: endpoint.Client) -> dict[str, float | None] | None:
-    with contextlib.suppress(endpoint.Problem):
+def figures(client: engine_client.Client) -> dict[str, float | None] | None:
+    with contextlib.suppress(engine_client.Problem):
         status, text = client.metrics(10.0)
         return metrics.progress(text) if status == 200 else None
     return None
@@ -245,7 +247,7 @@ def http_post(url: str, data: bytes, headers: Mapping[str, str], secrets: Sequen
         return " ".join(printable(text).split())[:200]
 
     try:
-        answer = endpoint.fetch(url, "POST", headers, data, SEND_SECONDS, proxies=True)
+        answer = http_client.fetch(url, "POST", headers, data, SEND_SECONDS, proxies=True)
     except OSError as error:
         raise DeliveryError(clean(str(error))) from None
     except ValueError as error:  # its text may have the address, which may be a secret
@@ -421,7 +423,7 @@ def make_page(
 def read_figures(url: str) -> tuple[str | None, str]:
     """Return what a server has at /metrics, which asks for no key; None where it has nothing, and why."""
     try:
-        answer = endpoint.fetch(f"{url}/metrics", timeout=PAGE_SECONDS)
+        answer = http_client.fetch(f"{url}/metrics", timeout=PAGE_SECONDS)
     except (OSError, ValueError) as error:
         return None, f"its exporter does not answer: {' '.join(printable(str(error)).split())[:200]}"
     if answer.status != 200:

@@ -34,7 +34,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._runtime import command, endpoint, state_file
+from dgxspark_vllm._runtime import command, endpoint, engine_client, http_client, state_file
 
 CONTAINER = "spark-gateway"
 POLL_SECONDS = 0.5
@@ -130,7 +130,7 @@ def fetch(url: str, key: str = "", timeout: float = 5.0, body: dict[str, Any] | 
     data = None if body is None else json.dumps(body).encode()
     headers.update({"content-type": "application/json"} if data else {})
     try:
-        answer = endpoint.fetch(url, "POST" if data else "GET", headers, data, timeout)
+        answer = http_client.fetch(url, "POST" if data else "GET", headers, data, timeout)
     except OSError as error:
         return 0, str(error)
     return answer.status, answer.body.decode(errors="replace")
@@ -451,12 +451,12 @@ def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
     mark, note = fingerprint(gateway.config, gateway.secrets, gateway.code), gateway.run / "tools.json"
     before = shaped(note, TOOLS) if note.exists() else None
     proved = list(before["proved"]) if before and before["fingerprint"] == mark else []
-    client = endpoint.Client(url, gateway.master())
+    client = engine_client.Client(url, gateway.master())
     unknown: dict[str, str] = {}
     for name in sorted(set(names) - set(proved)):
         try:
             endpoint.call_a_tool(client, name, timeout)
-        except endpoint.Problem as problem:
+        except engine_client.Problem as problem:
             if problem.kind == "length" or (problem.kind != "answer" and problem.status not in (400, 422)):
                 unknown[name] = plain(problem.message)
                 continue

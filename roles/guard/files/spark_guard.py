@@ -32,7 +32,17 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import decode_text
-from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, pins, state_file, unloading
+from dgxspark_vllm._runtime import (
+    command,
+    guard,
+    hostmem,
+    http_client,
+    load_guard,
+    metrics,
+    pins,
+    state_file,
+    unloading,
+)
 from dgxspark_vllm._runtime.systemd import journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -243,7 +253,7 @@ def is_idle(service: Service, run_dir: Path) -> bool:
             own = ((state_file.read(path) or {}).get("services") or {}).get(service.name) or {}
             fresh = time.time() - path.stat().st_mtime < SILENT_SECONDS
             return fresh and own.get("state") == "ready" and own.get("in_flight") == 0 == own.get("waiting")
-        reply = endpoint.fetch(f"{service.url}/metrics", timeout=IDLE_SECONDS)
+        reply = http_client.fetch(f"{service.url}/metrics", timeout=IDLE_SECONDS)
         figures = metrics.parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else {}
         return figures.get("requests_running") == 0 == figures.get("requests_waiting")
     return False
@@ -451,7 +461,7 @@ class Guard:
         self.file = args.state / "state.json"
         before = state_file.read(self.file) or {}
         self.record = record_of(before)
-        self.state = guard.again(before.get("kept"), time.time(), time.monotonic())
+        self.state = guard.from_record(before.get("kept"), time.time(), time.monotonic())
         free = load_guard.Settings(self.settings.free_floor_gib, CACHE_PAUSE)
         self.cache = load_guard.Guard(free, time.monotonic(), self.settings.contiguous_floor_gib)
         self.page = os.sysconf("SC_PAGE_SIZE")
@@ -682,7 +692,7 @@ class Guard:
             return ""
         key = read(Path(asked["key_file"])).strip() if asked.get("key_file") else ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        reply = endpoint.fetch(str(asked["url"]), str(asked["method"]), headers, timeout=UNLOAD_SECONDS)
+        reply = http_client.fetch(str(asked["url"]), str(asked["method"]), headers, timeout=UNLOAD_SECONDS)
         return "" if reply.status < 400 else f"HTTP {reply.status} at {asked['method']} {asked['url']}"
 
     def ask_gateway(self, step: guard.Step) -> str:
@@ -735,7 +745,7 @@ class Guard:
                 "stopped": {name: dict(note) for name, note in record.stopped.items()},
                 "refused": sorted(self.state.refused),
                 "who": record.who,
-                "kept": guard.kept(self.state, wall, time.monotonic()),
+                "kept": guard.to_record(self.state, wall, time.monotonic()),
             }
         try:
             state_file.write(self.file, value)

@@ -366,7 +366,7 @@ class Supervisor:
 
         def take() -> None:
             self.looking, self.looked = False, time.monotonic()
-            self.rank.found(found, self.looked)
+            self.rank.note_facts(found, self.looked)
 
         self.report(take)
 

@@ -229,8 +229,8 @@ def keep_start(service: dict[str, Any], run_dir: Path) -> None:
         stages = start_stages.timeline(float(record["began"]), float(record["gate"]["clock"]), lines)
         took = start_stages.durations(stages, float(record["ready"]["clock"]))
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        new = start_stages.entry(at, launch_of(service), took, start_stages.said(line for _clock, line in lines))
-        state_file.write(path, start_stages.kept(state_file.read(path), new))
+        new = start_stages.entry(at, launch_of(service), took, start_stages.figures_of(line for _clock, line in lines))
+        state_file.write(path, start_stages.with_start(state_file.read(path), new))
     except (OSError, KeyError, TypeError, ValueError) as error:
         say(f"{unit}: warning: what its stages took is not kept: {error!r}")
         return

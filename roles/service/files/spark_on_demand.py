@@ -39,7 +39,17 @@ from urllib.parse import urlsplit
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common import redaction
-from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, pins, start_stages, state_file
+from dgxspark_vllm._runtime import (
+    command,
+    engine_client,
+    hostmem,
+    http_client,
+    metrics,
+    on_demand,
+    pins,
+    start_stages,
+    state_file,
+)
 from dgxspark_vllm._runtime.systemd import handed_over, journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -215,7 +225,7 @@ class Slot:
             rest = self.loading.left(now)
             if rest is not None:
                 return rest
-        return on_demand.left(self.starts, now - self.since if self.state == on_demand.STARTING else 0.0)
+        return on_demand.seconds_left(self.starts, now - self.since if self.state == on_demand.STARTING else 0.0)
 
     def retry(self, now: float) -> float:
         """Seconds after which a client may try again."""
@@ -360,8 +370,8 @@ class Client(asyncio.Protocol):
         if not file:
             return True
         try:
-            key = endpoint.read_api_key(file)
-        except endpoint.Problem as problem:
+            key = engine_client.read_api_key(file)
+        except engine_client.Problem as problem:
             say(f"{self.slot.service.name}: {problem}", 3)
             self.fail(503, f"the key of {self.slot.service.name} cannot be read on its host")
             return False
@@ -1144,7 +1154,7 @@ def stamp(wall: float) -> str:
 def has_requests(url: str) -> bool | None:
     """Whether an engine works on requests by its own count; false where it does not count, None where it does not say."""
     try:
-        reply = endpoint.fetch(f"{url.rstrip('/')}/metrics", timeout=ASK_SECONDS)
+        reply = http_client.fetch(f"{url.rstrip('/')}/metrics", timeout=ASK_SECONDS)
     except (OSError, ValueError):
         return None
     if reply.status in (404, 405):

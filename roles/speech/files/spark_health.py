@@ -29,7 +29,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import parse_json
-from dgxspark_vllm._runtime import command, endpoint, state_file
+from dgxspark_vllm._runtime import command, http_client, state_file
 
 PROGRAM = "spark-health"
 LOG_LINES = 12
@@ -113,7 +113,9 @@ def started(pid: int) -> str | None:
 def ask_health(settings: dict[str, Any]) -> str | None:
     """None when the server is ready, else what is missing."""
     try:
-        answer = endpoint.fetch(settings["url"] + settings["health"], "GET", headers(settings), None, REQUEST_SECONDS)
+        answer = http_client.fetch(
+            settings["url"] + settings["health"], "GET", headers(settings), None, REQUEST_SECONDS
+        )
     except (OSError, ValueError) as error:
         return f"{settings['health']} does not answer: {error}"
     if not 200 <= answer.status < 300:
@@ -176,7 +178,7 @@ def send(settings: dict[str, Any], path: str, body: bytes, kind: str, seconds: f
     while True:
         try:
             left = max(until - time.monotonic(), REQUEST_SECONDS)
-            answer = endpoint.fetch(url + path, "POST", {"Content-Type": kind, **headers(settings)}, body, left)
+            answer = http_client.fetch(url + path, "POST", {"Content-Type": kind, **headers(settings)}, body, left)
         except (OSError, ValueError) as error:
             raise Stop(f"{unit}: {path} gives no answer: {error}. Its log:\n{log_tail(settings)}") from error
         if answer.status != 503 or time.monotonic() >= until or not still_starts(settings, begun):
@@ -264,9 +266,9 @@ def prove_tts(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def tags(settings: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        listed = parse_json(endpoint.fetch(settings["url"] + "/api/tags", timeout=REQUEST_SECONDS).body, "/api/tags")[
-            "models"
-        ]
+        listed = parse_json(
+            http_client.fetch(settings["url"] + "/api/tags", timeout=REQUEST_SECONDS).body, "/api/tags"
+        )["models"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Stop(
             f"{settings['unit']}: /api/tags gives no list of models: {error}. Its log:\n{log_tail(settings)}"
@@ -304,7 +306,7 @@ def pulling(settings: dict[str, Any], model: str) -> Iterator[dict[str, Any]]:
     """The lines in which Ollama says how far a pull has come."""
     body = json.dumps({"model": model}).encode()
     try:
-        for line in endpoint.lines(settings["url"] + "/api/pull", {"Content-Type": "application/json"}, body, 300):
+        for line in http_client.lines(settings["url"] + "/api/pull", {"Content-Type": "application/json"}, body, 300):
             if line.strip():
                 yield parse_json(line, "/api/pull")
     except (OSError, ValueError) as error:

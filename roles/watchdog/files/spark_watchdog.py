@@ -32,7 +32,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, endpoint, metrics, state_file, wedge
+from dgxspark_vllm._runtime import command, engine_client, metrics, state_file, wedge
 from dgxspark_vllm._runtime.systemd import journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -114,8 +114,8 @@ class Service:
     model: str
     api_key_file: str | None
 
-    def client(self) -> endpoint.Client:
-        return endpoint.Client(self.url, endpoint.read_api_key(self.api_key_file), self.api_key_file or "")
+    def client(self) -> engine_client.Client:
+        return engine_client.Client(self.url, engine_client.read_api_key(self.api_key_file), self.api_key_file or "")
 
 
 def read_services(folder: Path, leave_out: list[str]) -> dict[str, Service]:
@@ -208,8 +208,8 @@ def compiles(containers: tuple[str, ...]) -> bool:
 def probe(service: Service, seconds: float) -> tuple[str, str]:
     """Ask for one token; returns the outcome and a line about it."""
     try:
-        found = endpoint.one_token(service.client(), service.model, seconds)
-    except endpoint.Problem as problem:
+        found = engine_client.one_token(service.client(), service.model, seconds)
+    except engine_client.Problem as problem:
         turned_away = problem.kind == "http" and 400 <= problem.status < 500
         no_key = problem.final and problem.kind == "answer"
         return wedge.REFUSED if turned_away or no_key else wedge.FAILED, problem.message
@@ -220,7 +220,7 @@ def ask_metrics(service: Service) -> tuple[dict[str, float | None] | None, str, 
     """The figures of a server, why there are none, and the text that they were read from."""
     try:
         status, text = service.client().metrics(METRICS_SECONDS)
-    except endpoint.Problem as problem:
+    except engine_client.Problem as problem:
         return None, problem.message, ""
     return (metrics.progress(text), "", text) if status == 200 else (None, f"HTTP {status}", text)
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import (
+    cabling,
+    fabric,
+    fabric_layout,
+)
 
 NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
 
@@ -22,7 +26,7 @@ PING = {
     "target_host": "b",
     "size": 8972,
 }
-"""One wanted ping, as C(fabric.pings) has them."""
+"""One wanted ping, as C(fabric_routes.pings) has them."""
 
 
 def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def network(topology: str, names: Sequence[str]) -> dict[str, Any]:
     return fabric.plan(bare(topology, names))
 
 
-def settled_ring(names: Sequence[str], settings: fabric.Settings | None = None) -> dict[str, Any]:
+def settled_ring(names: Sequence[str], settings: fabric_layout.Settings | None = None) -> dict[str, Any]:
     """What hosts of a ring say of themselves once the role fabric has given them their addresses; none of them has listened since."""
     entries = bare("ring", names)
     planned = fabric.plan(entries, settings)["hosts"]
@@ -63,7 +67,7 @@ def settled_ring(names: Sequence[str], settings: fabric.Settings | None = None) 
         addresses = {rail["netdev"]: rail["address"] for rail in planned[name]["rails"]}
         for port in entry["fabric"]["ports"]:
             for netdev in port["netdevs"]:
-                stored = {"path": fabric.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
+                stored = {"path": fabric_layout.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
                 netdev.update(addresses=[addresses[netdev["name"]]], stored=[stored])
         entry["fabric"]["relay"] = bool(settings and settings.relay)
     return entries

@@ -21,7 +21,7 @@ from cluster_fixture import fabric_facts, settled_ring
 from planned_fixture import MEASURED
 from playbook_runs import ansible_playbook, python
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric_layout
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts
 
 pytestmark = pytest.mark.slow
@@ -235,7 +235,7 @@ class Fleet:
 
     def ring(self) -> None:
         """Have all hosts say that they are a ring that passes on packets, as the role fabric sets it up."""
-        for name, entry in settled_ring(self.names, fabric.Settings(relay=True)).items():
+        for name, entry in settled_ring(self.names, fabric_layout.Settings(relay=True)).items():
             path = self.folder / name / "spark_info.json"
             said = json.loads(path.read_text())
             path.write_text(json.dumps({**said, "spark": {**said["spark"], **entry}}))

@@ -12,7 +12,7 @@ from ansible.module_utils.testing import patch_module_args
 from cluster_fixture import PING
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric_beacons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
 
@@ -78,13 +78,13 @@ def test_probe_listens_and_says_who_it_is() -> None:
         seen.append(other.recv(2048))
         other.send(b"something else")
         for netdev in ("enp1s0f0np0", "enp1s0f0np0", "enP2p1s0f0np0"):
-            other.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", netdev))
-        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0"))  # its own, come back
-        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the interface
+            other.send(fabric_beacons.beacon("3c:6d:66:00:00:01", "spark-2", netdev))
+        other.send(fabric_beacons.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0"))  # its own, come back
+        other.send(fabric_beacons.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the interface
 
     thread = threading.Thread(target=peer)
     thread.start()
-    frame = fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0")
+    frame = fabric_beacons.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0")
     heard = fabric_probe.listen({own: ("enp1s0f0np0", frame)}, "spark-1", 0.8)
     thread.join()
     own.close()
@@ -104,11 +104,11 @@ class Packets:
         assert (family, kind) == (socket.AF_PACKET, socket.SOCK_RAW)
         self.end, self.cable = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         if protocol:  # it has no interface yet, so it takes in all of them
-            self.cable.send(fabric.beacon("3c:6d:66:00:00:09", "spark-9", "enp1s0f1np1"))
+            self.cable.send(fabric_beacons.beacon("3c:6d:66:00:00:09", "spark-9", "enp1s0f1np1"))
 
     def bind(self, address: tuple[str, int]) -> None:
-        assert address[1] == fabric.ETHERTYPE
-        self.cable.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", address[0]))
+        assert address[1] == fabric_beacons.ETHERTYPE
+        self.cable.send(fabric_beacons.beacon("3c:6d:66:00:00:01", "spark-2", address[0]))
 
     def fileno(self) -> int:
         return self.end.fileno()

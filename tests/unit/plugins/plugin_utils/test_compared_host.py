@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from cluster_fixture import bare, fabric_facts, network, settled_ring
 from planned_fixture import MEASURED, RECIPES
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
@@ -68,14 +68,14 @@ def test_a_network_that_is_not_known_to_be_right_is_for_the_role(given: Any, why
         assert why in " ".join(network_of(PLAN, given, host)[1])
 
 
-RELAY = fabric.Settings(relay=True)
+RELAY = fabric_layout.Settings(relay=True)
 
 
 @pytest.mark.parametrize(
-    ("count", "settings"), [(3, fabric.Settings()), (4, fabric.Settings()), (4, RELAY), (6, RELAY)]
+    ("count", "settings"), [(3, fabric_layout.Settings()), (4, fabric_layout.Settings()), (4, RELAY), (6, RELAY)]
 )
 def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
-    count: int, settings: fabric.Settings
+    count: int, settings: fabric_layout.Settings
 ) -> None:
     names = [f"s{number}" for number in range(1, count + 1)]
     entries = settled_ring(names, settings)

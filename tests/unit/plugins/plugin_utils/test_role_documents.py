@@ -15,11 +15,11 @@ import yaml
 from cluster_fixture import settled_ring
 from playbook_runs import ansible_playbook
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, firewall, relay
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout, firewall, relay
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import role_documents
 
 ROLES = Path(__file__).parents[4] / "roles"
-RELAY = fabric.Settings(relay=True)
+RELAY = fabric_layout.Settings(relay=True)
 SETTINGS: dict[str, Any] = {
     "fabric": ["enp1s0f0np0", "enP2p1s0f0np0"],
     "peers": ["192.168.100.0/24", "fe80::1"],

@@ -19,7 +19,7 @@ import pytest
 from hostile_texts import HOSTILE, is_harmless
 
 from dgxspark_vllm._fleet import status_page, watched_status
-from dgxspark_vllm._runtime import command, endpoint, metrics, systemd, wedge
+from dgxspark_vllm._runtime import command, engine_client, http_client, metrics, systemd, wedge
 
 REPO = Path(__file__).resolve().parents[4]
 BAD = [
@@ -46,14 +46,14 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Metrics by the URL of an engine; what has none is an engine that answers nonsense even to Python."""
     known: dict[str, str] = {}
 
-    def fetch(url: str, *_more: Any, **_named: Any) -> endpoint.Reply:
+    def fetch(url: str, *_more: Any, **_named: Any) -> http_client.Reply:
         page = known[url.removesuffix("/metrics")]
         if page == "raises":
             raise RecursionError("deep")
-        return endpoint.Reply(200, {}, page.encode())
+        return http_client.Reply(200, {}, page.encode())
 
-    monkeypatch.setattr(endpoint, "fetch", fetch)
-    monkeypatch.setattr(endpoint.Client, "metrics", lambda self, _timeout: (200, fetch(self.url).body.decode()))
+    monkeypatch.setattr(http_client, "fetch", fetch)
+    monkeypatch.setattr(engine_client.Client, "metrics", lambda self, _timeout: (200, fetch(self.url).body.decode()))
     return known
 
 
@@ -271,16 +271,18 @@ def test_what_a_server_says_reaches_no_terminal_by_the_fleet_monitor(
             (500, text.encode("utf-8", "surrogatepass")),
             (200, json.dumps({"data": [{"id": text}]}).encode()),
         ):
-            monkeypatch.setattr(endpoint.Client, "call", lambda *_more, status=status, raw=raw, **_named: (status, raw))
+            monkeypatch.setattr(
+                engine_client.Client, "call", lambda *_more, status=status, raw=raw, **_named: (status, raw)
+            )
             given = {"key": "a/a", "url": "http://a", "health": "/v1/models", "models": ["heavy"], "complete": False}
             result = program["check"](given, 1.0, 1.0, None)
             assert not result["ok"]
             program["report"]({"a/a": result}, {"endpoints": [given], "host": "m"}, False, {})
             program["say"](f"a/a: {result['error']}")
         monkeypatch.setattr(
-            endpoint,
+            http_client,
             "fetch",
-            lambda *_more, text=text, **_named: endpoint.Reply(400, {}, text.encode("utf-8", "replace")),
+            lambda *_more, text=text, **_named: http_client.Reply(400, {}, text.encode("utf-8", "replace")),
         )
         with pytest.raises(program["DeliveryError"]) as caught:
             program["http_post"]("http://hook", b"", {})

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric, fabric_layout
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
 Cage = tuple[str, int]
@@ -114,7 +114,7 @@ def switch(size: int, cage: int = 0) -> Plant:
 
 
 def judged(plant: Plant, **settings: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    plan = fabric.plan(plant.hosts(), fabric.Settings(**settings))
+    plan = fabric.plan(plant.hosts(), fabric_layout.Settings(**settings))
     return plan, [found for found in plan["findings"] if found["rule"] in CABLING and found["severity"] == "error"]
 
 
@@ -291,7 +291,7 @@ def live(plant: Plant, plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for name, entry in hosts.items():
         wanted = plan["hosts"][name]["netplan"]["network"]["ethernets"]
         for netdev in (each for port in entry["fabric"]["ports"] for each in port["netdevs"]):
-            own = {"path": fabric.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
+            own = {"path": fabric_layout.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
             if netdev["name"] in wanted:
                 netdev.update(addresses=wanted[netdev["name"]]["addresses"], stored=[own])
     return hosts
@@ -349,7 +349,7 @@ def test_far_hosts_are_pinged_once_the_addresses_are_there() -> None:
     plant = ring(5)
     plan, _errors = judged(plant, relay=True)
     assert plan["hosts"]["spark-1"]["pings"] == []
-    after = fabric.plan(live(plant, plan), fabric.Settings(relay=True))
+    after = fabric.plan(live(plant, plan), fabric_layout.Settings(relay=True))
     assert after["ready"]
     targets = {ping["target_host"] for ping in after["hosts"]["spark-1"]["pings"]}
     assert targets == {"spark-2", "spark-3", "spark-4", "spark-5"}
@@ -367,7 +367,7 @@ def test_the_network_by_which_ranks_of_a_ring_meet_is_pinged_with_packets_that_f
     for relay in (False, True):
         hosts = live(plant, judged(plant, relay=relay)[0])
         hosts["spark-3"]["fabric"]["mtus"] = {"enP7s7": 9000}
-        own = fabric.plan(hosts, fabric.Settings(relay=relay))["hosts"]
+        own = fabric.plan(hosts, fabric_layout.Settings(relay=relay))["hosts"]
         sent = {name: [p for p in host["pings"] if p["rail"] == "management"] for name, host in own.items()}
         # The larger MTU of two ends is what gets lost on the way.
         sizes = {ping["target_host"]: ping["size"] for ping in sent["spark-1"]}
@@ -389,7 +389,7 @@ def test_engines_of_a_ring_without_another_network() -> None:
     (found,) = [each for each in plan["findings"] if each["severity"] == "error"]
     assert found["rule"] == "fabric.no_meeting" and "fabric_relay: true" in found["fix"]
     assert all(host["environment"]["mp"] == {} for host in plan["hosts"].values())
-    plan = fabric.plan(hosts, fabric.Settings(relay=True))
+    plan = fabric.plan(hosts, fabric_layout.Settings(relay=True))
     assert plan["findings"] == []
     own = plan["hosts"]["spark-3"]
     assert own["address"] == own["environment"]["mp"]["VLLM_HOST_IP"] and own["address"].startswith("192.168.102.")
@@ -401,7 +401,7 @@ def test_a_relay_over_a_network_of_somebody_else_is_not_set_up() -> None:
     hosts = live(plant, judged(plant)[0])
     for netdev in (each for port in hosts["spark-2"]["fabric"]["ports"] for each in port["netdevs"]):
         netdev["stored"] = [{"path": "/etc/netplan/90-own.yaml", "persistent": True, "alone": True, "managed": False}]
-    plan = fabric.plan(hosts, fabric.Settings(relay=True))
+    plan = fabric.plan(hosts, fabric_layout.Settings(relay=True))
     (found,) = plan["findings"]
     assert found["rule"] == "fabric.no_relay" and "spark-2 keeps a network of somebody else" in found["message"]
     assert not any("relay" in host for host in plan["hosts"].values())

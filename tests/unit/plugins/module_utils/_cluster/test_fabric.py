@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import (
+    fabric,
+    fabric_bandwidth,
+    fabric_beacons,
+    fabric_layout,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.render import render_template
 
@@ -151,7 +156,7 @@ def test_a_bare_pair_is_configured(make: Make) -> None:
 
 
 def test_subnets_and_addresses_may_be_given(make: Make) -> None:
-    settings = fabric.Settings(subnets=("10.1.0.0/28", "10.2.0.0/28"), first_host=1)
+    settings = fabric_layout.Settings(subnets=("10.1.0.0/28", "10.2.0.0/28"), first_host=1)
     given = {"enp1s0f0np0": "10.1.0.7/28"}
     plan = fabric.plan({"a": make(heard=both("b"), addresses={}), "b": make(heard=both("a"))}, settings)
     assert [end["address"] for end in plan["rails"][0]["ends"].values()] == ["10.1.0.1/28", "10.1.0.2/28"]
@@ -169,7 +174,7 @@ def test_given_addresses_of_two_subnets_and_too_small_a_network(make: Make) -> N
     assert rules(plan, "error") == ["fabric.given_differ"] and actions(plan) == ["refuse", "refuse"]
     assert "a enp1s0f0np0 10.1.0.1/24 and b enp1s0f0np0 10.2.0.1/24" in message(plan, "fabric.given_differ")
     hosts = {"a": make(heard=both("b")), "b": make(heard=both("a"))}
-    plan = fabric.plan(hosts, fabric.Settings(subnets=("10.1.0.0/30", "10.2.0.0/30"), first_host=2))
+    plan = fabric.plan(hosts, fabric_layout.Settings(subnets=("10.1.0.0/30", "10.2.0.0/30"), first_host=2))
     assert rules(plan, "error") == ["fabric.no_address"] and "refuse" in actions(plan)
     assert "10.1.0.0/30 has no address left for b" in message(plan, "fabric.no_address")
 
@@ -179,15 +184,17 @@ def test_a_subnet_that_a_host_uses_for_something_else_is_passed_over(make: Make)
     hosts["a"]["fabric"]["networks"]["enP7s7"] = ["192.168.100.5/24"]
     plan = fabric.plan(hosts)
     assert [rail["subnet"] for rail in plan["rails"]] == ["192.168.101.0/24", "192.168.102.0/24"]
-    plan = fabric.plan(hosts, fabric.Settings(network="192.168.100.0/24"))
+    plan = fabric.plan(hosts, fabric_layout.Settings(network="192.168.100.0/24"))
     # A /24 is cut in two, and both halves are the network of the host.
     assert rules(plan) == ["fabric.no_subnet"] and actions(plan) == ["refuse", "refuse"]
     assert "enP7s7 (192.168.100.5/24) on a" in message(plan, "fabric.no_subnet")
 
 
 def test_settings_are_checked_all_at_once() -> None:
-    wrong = fabric.Settings(network="192.168.100.1/24", subnets=("fd00::/64",), mtu=100, topology="star", first_host=0)
-    assert len(fabric.check_settings(wrong)) == 5
+    wrong = fabric_layout.Settings(
+        network="192.168.100.1/24", subnets=("fd00::/64",), mtu=100, topology="star", first_host=0
+    )
+    assert len(fabric_layout.check_settings(wrong)) == 5
     with pytest.raises(ValueError, match=r"network: .*; subnets: .*; topology: .*; mtu: "):
         fabric.plan({}, wrong)
     with pytest.raises(ValueError, match="two hosts"):
@@ -204,7 +211,7 @@ def test_settings_are_checked_all_at_once() -> None:
     ],
 )
 def test_networks_are_cut(network: str, parts: int, expected: list[str]) -> None:
-    assert fabric.cut(network, parts)[:2] == expected
+    assert fabric_layout.cut(network, parts)[:2] == expected
 
 
 # --- layouts that are there already
@@ -223,7 +230,7 @@ def test_the_layout_of_nvidias_playbook_is_adopted(make: Make) -> None:
 def test_what_this_collection_wrote_is_written_again_and_changes_nothing(make: Make) -> None:
     a = make(heard=both("b"), addresses=on(10), stored=OUR_FILE)
     b = make(heard=both("a"), addresses=on(11), stored=OUR_FILE)
-    plan = fabric.plan({"a": a, "b": b}, fabric.Settings(network="10.9.0.0/22"))
+    plan = fabric.plan({"a": a, "b": b}, fabric_layout.Settings(network="10.9.0.0/22"))
     assert actions(plan) == ["configure", "configure"] and plan["ready"]
     assert [plan["hosts"][name]["apply"] for name in "ab"] == [False, False]
     # An address that works is not changed because the default of new ones did.
@@ -247,7 +254,7 @@ def test_mtu_1500_on_one_side_is_refused_until_asked(make: Make) -> None:
     assert "rail0: the ends differ in MTU: a enp1s0f0np0 1500 and b enp1s0f0np0 9000" in text
     assert "fabric_migrate: true" in text
     assert plan["hosts"]["a"]["pings"][0]["size"] == 8972  # what the larger end sends is what gets lost
-    plan = fabric.plan({"a": a, "b": b}, fabric.Settings(migrate=True))
+    plan = fabric.plan({"a": a, "b": b}, fabric_layout.Settings(migrate=True))
     assert actions(plan) == ["migrate", "keep"]
     assert plan["hosts"]["a"]["rails"][0]["address"] == "192.168.100.10/24"  # the address was right and stays
 
@@ -259,7 +266,7 @@ def test_mtu_1500_on_both_sides_is_slow_and_works(make: Make) -> None:
     plan = fabric.plan({"a": a, "b": b})
     assert plan["ready"] and rules(plan) == ["fabric.mtu_small"] and actions(plan) == ["keep", "keep"]
     assert plan["hosts"]["a"]["pings"][0]["size"] == 1472
-    assert rules(fabric.plan({"a": a, "b": b}, fabric.Settings(mtu=1500))) == []
+    assert rules(fabric.plan({"a": a, "b": b}, fabric_layout.Settings(mtu=1500))) == []
 
 
 def test_twins_in_one_subnet_are_named_and_migrated_when_asked(make: Make) -> None:
@@ -273,7 +280,7 @@ def test_twins_in_one_subnet_are_named_and_migrated_when_asked(make: Make) -> No
     assert "a: enp1s0f0np0 (192.168.0.1/24) and enP2p1s0f0np0 (192.168.0.2/24) share the subnet" in text
     assert "NVIDIA's cluster set-up script" in text
     assert plan["hosts"]["a"]["environment"]["mp"] == {}
-    plan = fabric.plan({"a": a, "b": b}, fabric.Settings(migrate=True))
+    plan = fabric.plan({"a": a, "b": b}, fabric_layout.Settings(migrate=True))
     assert actions(plan) == ["migrate", "migrate"]
     assert [rail["address"] for rail in plan["hosts"]["b"]["rails"]] == ["192.168.100.11/24", "192.168.101.11/24"]
     assert plan["hosts"]["a"]["set_aside"] == []  # the file of that name is replaced, a copy is kept
@@ -303,7 +310,7 @@ def test_an_address_that_only_nmcli_has_is_gone_after_a_reboot(make: Make) -> No
     assert plan["ready"] and actions(plan) == ["keep", "keep"]
     assert rules(plan, "warning") == ["fabric.volatile"]
     assert "nmcli keeps it in /run/NetworkManager" in message(plan, "fabric.volatile")
-    plan = fabric.plan({"a": a, "b": b}, fabric.Settings(migrate=True))
+    plan = fabric.plan({"a": a, "b": b}, fabric_layout.Settings(migrate=True))
     assert actions(plan) == ["migrate", "keep"] and len(plan["hosts"]["a"]["set_aside"]) == 2
     assert ["ip", "addr", "replace", "192.168.100.10/24", "dev", "enp1s0f0np0"] in plan["hosts"]["a"]["restore"]
     assert plan["hosts"]["a"]["rails"][0]["address"] == "192.168.100.10/24"
@@ -313,7 +320,7 @@ def test_a_bond_is_refused_even_when_asked_to_migrate(make: Make) -> None:
     hosts = {"a": make(heard=both("b"), addresses={}), "b": make(heard=both("a"), addresses=on(11))}
     for netdev in hosts["a"]["fabric"]["ports"][0]["netdevs"]:
         netdev["master"] = "bond0"
-    plan = fabric.plan(hosts, fabric.Settings(migrate=True))
+    plan = fabric.plan(hosts, fabric_layout.Settings(migrate=True))
     assert "fabric.bond" in rules(plan, "error") and actions(plan)[0] == "refuse" and not plan["ready"]
     assert "are part of bond0" in message(plan, "fabric.bond")
 
@@ -321,7 +328,7 @@ def test_a_bond_is_refused_even_when_asked_to_migrate(make: Make) -> None:
 def test_one_twin_in_a_bond_is_enough_to_be_refused(make: Make) -> None:
     hosts = {"a": make(heard=both("b")), "b": make(heard=both("a"))}
     hosts["a"]["fabric"]["ports"][0]["netdevs"][1]["master"] = "bond0"
-    plan = fabric.plan(hosts, fabric.Settings(migrate=True))
+    plan = fabric.plan(hosts, fabric_layout.Settings(migrate=True))
     assert actions(plan) == ["refuse", "refuse"] and "is part of bond0" in message(plan, "fabric.bond")
 
 
@@ -356,9 +363,9 @@ def test_addresses_other_than_the_inventory_gives(make: Make) -> None:
         "a": make(heard=both("b"), addresses=on(10), stored=NVIDIA_FILE),
         "b": make(heard=both("a"), addresses=on(11), stored=NVIDIA_FILE),
     }
-    plan = fabric.plan(hosts, fabric.Settings(subnets=("10.1.0.0/24", "10.2.0.0/24")))
+    plan = fabric.plan(hosts, fabric_layout.Settings(subnets=("10.1.0.0/24", "10.2.0.0/24")))
     assert rules(plan) == ["fabric.other_address"] and actions(plan) == ["refuse", "refuse"]
-    plan = fabric.plan(hosts, fabric.Settings(subnets=("10.1.0.0/24", "10.2.0.0/24"), migrate=True))
+    plan = fabric.plan(hosts, fabric_layout.Settings(subnets=("10.1.0.0/24", "10.2.0.0/24"), migrate=True))
     assert plan["hosts"]["a"]["rails"][0]["address"] == "10.1.0.10/24"
 
 
@@ -367,7 +374,7 @@ def test_a_file_that_configures_other_interfaces_too_is_not_replaced(make: Make)
     same = {name: f"192.168.0.{index}/24" for index, name in enumerate(LEFT, 1)}
     a = make(heard=both("b"), addresses=same, stored=shared)
     b = make(heard=both("a"), addresses=on(11), stored=NVIDIA_FILE)
-    plan = fabric.plan({"a": a, "b": b}, fabric.Settings(migrate=True))
+    plan = fabric.plan({"a": a, "b": b}, fabric_layout.Settings(migrate=True))
     assert "fabric.shared_file" in rules(plan, "error") and actions(plan)[0] == "refuse"
     assert message(plan, "fabric.shared_file").startswith("a: /etc/netplan/01-all.yaml configures QSFP interfaces")
     assert plan["hosts"]["a"]["netplan"] == {}
@@ -414,7 +421,7 @@ def test_one_twin_without_an_address_is_half_the_speed(make: Make) -> None:
     plan = fabric.plan(hosts)
     assert plan["ready"] and rules(plan) == ["fabric.half"] and actions(plan) == ["keep", "keep"]
     assert plan["hosts"]["a"]["environment"]["mp"]["NCCL_IB_HCA"] == "rocep1s0f0"
-    plan = fabric.plan(hosts, fabric.Settings(migrate=True))
+    plan = fabric.plan(hosts, fabric_layout.Settings(migrate=True))
     assert actions(plan) == ["migrate", "keep"]
     assert plan["hosts"]["a"]["rails"][1]["address"] == "192.168.101.10/24"
 
@@ -549,7 +556,9 @@ def test_a_pair_on_a_switch_shows_by_its_second_cage_or_by_strangers(make: Make)
     assert plan["topology"] == "switch" and len(plan["rails"]) == 4
     plan = fabric.plan({"a": make(heard=both("b") + both("stranger")), "b": make(heard=both("a"))})
     assert plan["topology"] == "switch"
-    plan = fabric.plan({"a": make(heard=both("b")), "b": make(heard=both("a"))}, fabric.Settings(topology="switch"))
+    plan = fabric.plan(
+        {"a": make(heard=both("b")), "b": make(heard=both("a"))}, fabric_layout.Settings(topology="switch")
+    )
     assert plan["topology"] == "switch"
 
 
@@ -680,7 +689,7 @@ def carried_out(hosts: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
         for netdev in (interface for port in entry["fabric"]["ports"] for interface in port["netdevs"]):
             if netdev["name"] in wanted:
                 own = wanted[netdev["name"]]
-                ours = {"path": fabric.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
+                ours = {"path": fabric_layout.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
                 netdev.update(addresses=own["addresses"], mtu=own["mtu"], stored=[ours])
     return after
 
@@ -718,7 +727,7 @@ STARTS: dict[str, Callable[[Make], dict[str, Any]]] = {
 def test_what_engines_are_told_is_the_same_before_and_after(make: Make, start: str) -> None:
     """Units are planned from it, and a unit that changes restarts an engine."""
     hosts = STARTS[start](make)
-    settings = fabric.Settings(migrate=True)
+    settings = fabric_layout.Settings(migrate=True)
     before = fabric.plan(hosts, settings)
     assert not {"refuse"} & set(actions(before))
     after = fabric.plan(carried_out(hosts, before), settings)
@@ -780,9 +789,9 @@ def test_a_device_that_is_not_active_is_left_out(make: Make) -> None:
 
 
 def test_beacons() -> None:
-    frame = fabric.beacon("3c:6d:66:cc:b3:b7", "spark-1", "enp1s0f0np0")
+    frame = fabric_beacons.beacon("3c:6d:66:cc:b3:b7", "spark-1", "enp1s0f0np0")
     assert frame[:14].hex() == "ffffffffffff3c6d66ccb3b788b5" and len(frame) >= 60
-    assert fabric.read_beacon(frame + b"\0" * 4) == {"host": "spark-1", "peer": "enp1s0f0np0"}
+    assert fabric_beacons.read_beacon(frame + b"\0" * 4) == {"host": "spark-1", "peer": "enp1s0f0np0"}
     nvidia = frame[:14] + b"TOPO_DISCOVER_2NODE_V2"
     for other in (
         b"",
@@ -791,21 +800,23 @@ def test_beacons() -> None:
         frame[:14] + b"[1]",
         frame[:12] + b"\x08\0" + frame[14:],
     ):
-        assert fabric.read_beacon(other) is None
+        assert fabric_beacons.read_beacon(other) is None
 
 
 def test_probes_of_the_bandwidth(make: Make) -> None:
     a = make(heard=both("b"), addresses=on(10), stored=NVIDIA_FILE)
     b = make(heard=both("a"), addresses=on(11), stored=NVIDIA_FILE)
     plan = fabric.plan({"a": a, "b": b})
-    assert fabric.bandwidth_tests(plan, {"a": ["iperf3"], "b": ["ib_write_bw"]}) == []
-    first, second = fabric.bandwidth_tests(plan, {"a": ["iperf3", "ib_write_bw"], "b": ["iperf3", "ib_write_bw"]})
+    assert fabric_bandwidth.bandwidth_tests(plan, {"a": ["iperf3"], "b": ["ib_write_bw"]}) == []
+    first, second = fabric_bandwidth.bandwidth_tests(
+        plan, {"a": ["iperf3", "ib_write_bw"], "b": ["iperf3", "ib_write_bw"]}
+    )
     assert (first["tool"], first["server"], first["client"], second["rail"]) == ("ib_write_bw", "a", "b", "rail1")
     assert first["topology"] == "direct"
     assert first["send"][-1] == "192.168.100.10" and "rocep1s0f0" in first["listen"]
     messages, size = (int(first["send"][first["send"].index(option) + 1]) for option in ("-n", "-s"))
     assert messages * size == 1 << 30
-    send = fabric.bandwidth_tests(plan, {"a": ["iperf3"], "b": ["iperf3"]})[1]["send"]
+    send = fabric_bandwidth.bandwidth_tests(plan, {"a": ["iperf3"], "b": ["iperf3"]})[1]["send"]
     assert send[send.index("-n") + 1] == str(1 << 30) and send[send.index("-c") + 1] == "192.168.101.10"
 
 
@@ -815,28 +826,31 @@ IB_OUT = """ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]    
 
 
 def test_figures_of_probes() -> None:
-    assert fabric.parse_bandwidth("ib_write_bw", IB_OUT) == 92.57
-    assert fabric.parse_bandwidth("iperf3", '{"end": {"sum_received": {"bits_per_second": 13230000000.0}}}') == 13.23
-    assert fabric.parse_bandwidth("iperf3", "iperf3: error") is None
-    assert fabric.parse_bandwidth("ib_write_bw", "Couldn't connect") is None
+    assert fabric_bandwidth.parse_bandwidth("ib_write_bw", IB_OUT) == 92.57
+    assert (
+        fabric_bandwidth.parse_bandwidth("iperf3", '{"end": {"sum_received": {"bits_per_second": 13230000000.0}}}')
+        == 13.23
+    )
+    assert fabric_bandwidth.parse_bandwidth("iperf3", "iperf3: error") is None
+    assert fabric_bandwidth.parse_bandwidth("ib_write_bw", "Couldn't connect") is None
 
 
 def test_probes_are_judged() -> None:
     way = {"rail": "rail0", "tool": "ib_write_bw", "server": "a", "client": "b", "error": ""}
-    assert [finding.rule for finding in fabric.judge_bandwidth([], {})] == ["fabric.no_probe"]
+    assert [finding.rule for finding in fabric_bandwidth.judge_bandwidth([], {})] == ["fabric.no_probe"]
     least = {"ib_write_bw": 80.0}
-    assert fabric.judge_bandwidth([{**way, "gbps": 92.57}], least) == []
-    (slow,) = fabric.judge_bandwidth([{**way, "gbps": 13.23}], least)
+    assert fabric_bandwidth.judge_bandwidth([{**way, "gbps": 92.57}], least) == []
+    (slow,) = fabric_bandwidth.judge_bandwidth([{**way, "gbps": 13.23}], least)
     assert slow.rule == "fabric.slow" and "rail0: b to a: 13.23 Gb/s by ib_write_bw, less than 80" in slow.message
     assert "the card came up degraded" in slow.fix and "switch" not in slow.fix
-    (switched,) = fabric.judge_bandwidth([{**way, "topology": "switch", "gbps": 4.9}], least)
+    (switched,) = fabric_bandwidth.judge_bandwidth([{**way, "topology": "switch", "gbps": 4.9}], least)
     assert [word in switched.fix for word in ("one bridge", "RSTP", "shaper", "degraded")] == [True] * 4
-    (failed,) = fabric.judge_bandwidth([{**way, "gbps": None, "error": "refused"}], least)
+    (failed,) = fabric_bandwidth.judge_bandwidth([{**way, "gbps": None, "error": "refused"}], least)
     assert failed.rule == "fabric.probe_failed" and "refused" in failed.message
 
 
 def test_findings_as_lines() -> None:
-    found = fabric.judge_bandwidth([], {}) + fabric.judge_hardware("a", {"connectx": False})
+    found = fabric_bandwidth.judge_bandwidth([], {}) + fabric.judge_hardware("a", {"connectx": False})
     first, second = fabric.lines(finding.to_dict() for finding in found)
     assert first.startswith("error fabric.no_connectx: a: ") and second.startswith("info fabric.no_probe: ")
 

@@ -28,11 +28,11 @@ IMAGE = {"Id": "sha256:aa", "Config": {"Env": ["CUDA_VERSION=13.0.2"]}}
 )
 def test_what_docker_does_not_say_is_not_known(refs: list[str], answer: tuple[int, str, str], why: str) -> None:
     with pytest.raises(Unknown, match=why):
-        image_looks.found(lambda *_args: answer, refs)
+        image_looks.look_up(lambda *_args: answer, refs)
 
 
 def test_an_image_is_asked_once_whatever_it_is_called(tmp_path: Path) -> None:
-    images = image_looks.found(lambda *_args: (0, json.dumps([IMAGE, IMAGE]), ""), ["a:1", "a:2", "a:1"])
+    images = image_looks.look_up(lambda *_args: (0, json.dumps([IMAGE, IMAGE]), ""), ["a:1", "a:2", "a:1"])
     asked: list[str] = []
 
     def ask(image_id: str) -> dict[str, Any]:

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe, plan_probe_program
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    plan_probe,
+    plan_probe_program,
+    plan_probe_standins,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.plan_probe_program import PLAN_MARK
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 
@@ -226,12 +230,12 @@ def test_files_stay_in_their_folder(tmp_path: Path) -> None:
 
 def test_a_stand_in_may_be_named_but_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_probe_program, "assumed", {})
-    operator = plan_probe_program.Op("_C.a_kernel")
-    assert operator.default == plan_probe_program.Op("_C.a_kernel.default")
-    with pytest.raises(plan_probe_program.StandIn, match=r"stand-in called: _C\.a_kernel"):
+    operator = plan_probe_standins.Op("_C.a_kernel")
+    assert operator.default == plan_probe_standins.Op("_C.a_kernel.default")
+    with pytest.raises(plan_probe_standins.StandIn, match=r"stand-in called: _C\.a_kernel"):
         operator(1)
-    assert plan_probe_program.Op("_C.cutlass_scaled_mm_supports_fp8")(121) is True
-    assert plan_probe_program.assumed == {"_C.cutlass_scaled_mm_supports_fp8": "True"}
+    assert plan_probe_standins.Op("_C.cutlass_scaled_mm_supports_fp8")(121) is True
+    assert plan_probe_standins.assumed == {"_C.cutlass_scaled_mm_supports_fp8": "True"}
 
 
 def test_the_container_has_no_gpu_no_network_and_bounds() -> None:

@@ -83,7 +83,7 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     (tmp_path / "receipts" / "broken.json").write_text("{")
     last = start_stages.entry("2026-11-23T08:00:00Z", "5f1c", {"gate": 4.0, "load": 120.0}, {})
     (tmp_path / "starts").mkdir()
-    (tmp_path / "starts" / "heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
+    (tmp_path / "starts" / "heavy.json").write_text(json.dumps(start_stages.with_start(None, last)))
     for number, text in enumerate(("41000\n", "52500\n", "")):
         tree.write(f"sys/class/thermal/thermal_zone{number}/temp", text)
     probe = {"url": engine.url, "model": "heavy"}

@@ -13,7 +13,12 @@ from test_plan import FAST, RECIPES, errors, host, measured
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import image_questions, picture, plan_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    image_questions,
+    lock_making,
+    picture,
+    plan_page,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as lock_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
@@ -161,9 +166,9 @@ def test_answers_are_locked_and_plan_without_anything_else() -> None:
     images, models = {name: {REF: image} for name in before}, {name: [model] for name in before}
 
     def collect(plan: dict[str, Any], old: Any, answers: Any) -> tuple[dict[str, Any], list[str]]:
-        made, refusals, notes = lock_file.collect(plan, ["a", "b"], images, models, old, answers)
+        made, refusals, notes = lock_making.collect(plan, ["a", "b"], images, models, old, answers)
         assert refusals == []
-        again, messages = lock_file.read(yaml.safe_load(lock_file.render(made)), "x")
+        again, messages = lock_file.read(yaml.safe_load(lock_making.render(made)), "x")
         assert messages == [] and again == made
         return made, notes
 
@@ -177,7 +182,7 @@ def test_answers_are_locked_and_plan_without_anything_else() -> None:
     # Locked again without the file that it was kept in, and by a run that had no answer, or another question.
     assert collect(before, made, lambda _key: None) == (made, [])
     unasked, _notes = collect(planned({"a": spark(), "b": spark()}, pin=False), made, lambda _key: None)
-    assert unasked["image_plans"] == {} and "image_plans" not in lock_file.render(unasked)
+    assert unasked["image_plans"] == {} and "image_plans" not in lock_making.render(unasked)
     assert all("image_plan" not in entry for entry in unasked["services"].values())
     long, notes = collect(before, None, lambda _key: " " * 60_001)
     assert long["image_plans"] == {} and "too long to be locked" in notes[0]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from recipes_fixture import RECIPES
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock, lock_findings, lock_making
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
@@ -65,7 +65,7 @@ def collect(
     plan = planned({name: host(SERVICE) for name in names}, pin=False)
     images = images or {name: {REF: image()} for name in names}
     models = models or {name: [model()] for name in names}
-    return lock.collect(plan, list(images), images, models, old)
+    return lock_making.collect(plan, list(images), images, models, old)
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def rules(plan: dict[str, Any], name: str = "spark-1") -> dict[str, str]:
 
 
 def test_what_is_written_is_read_again_and_never_changes_by_itself(made: dict[str, Any]) -> None:
-    text = lock.render(made)
+    text = lock_making.render(made)
     again, messages = lock.read(yaml.safe_load(text), "x")
     assert messages == []
     assert again is not None
     assert {**again, "services": made["services"]} == made
-    assert lock.render(again) == text
+    assert lock_making.render(again) == text
     assert list(yaml.safe_load(text)["services"]) == ["spark-1/chat", "spark-2/chat"]
     assert f'      model.safetensors: {{size: 16000000000, sha256: "{"b" * 64}"}}\n' in text
 
@@ -101,9 +101,9 @@ def test_numbers_and_words_stay_texts() -> None:
         "models": {"O/M@1.0": {"commit": "1" * 40, "files": sums}},
         "services": {"1/2": {"image": "a:1", "models": [], "recipe": None}},
     }
-    assert yaml.safe_load(lock.render(given)) == given
+    assert yaml.safe_load(lock_making.render(given)) == given
     empty: dict[str, Any] = {"schema": 1, "images": {}, "models": {}, "services": {}}
-    assert yaml.safe_load(lock.render(empty)) == empty
+    assert yaml.safe_load(lock_making.render(empty)) == empty
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_numbers_and_words_stay_texts() -> None:
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(made: dict[str, Any], change: Any, needle: str | None) -> None:
-    data = yaml.safe_load(lock.render(made))
+    data = yaml.safe_load(lock_making.render(made))
     change(data)
     found, messages = lock.read(data, "spark.lock.yml")
     if needle is None:
@@ -151,7 +151,7 @@ def test_a_drafter_is_locked_too() -> None:
     plan = planned({"a": host(service)}, pin=False)
     asked = [(m["repo"], m["revision"]) for m in plan["a"]["models"]]
     said = [model(repo=repo, revision=revision) for repo, revision in asked]
-    locked, refusals, _notes = lock.collect(plan, ["a"], {"a": {REF: image()}}, {"a": said}, None)
+    locked, refusals, _notes = lock_making.collect(plan, ["a"], {"a": {REF: image()}}, {"a": said}, None)
     assert refusals == []
     assert "google/gemma-4-26B-A4B-it-assistant@main" in locked["models"]
     after = planned({"a": host(service)}, locked)["a"]
@@ -218,14 +218,14 @@ def test_a_limit_leaves_the_rest_and_a_removed_service_goes(made: dict[str, Any]
     old["services"]["spark-9/gone"] = old["services"]["spark-1/chat"]
     plan = planned({name: host(SERVICE) for name in ("spark-1", "spark-2")}, pin=False)
     newer = "f" * 40
-    locked, refusals, _notes = lock.collect(
+    locked, refusals, _notes = lock_making.collect(
         plan, ["spark-1"], {"spark-1": {REF: image()}}, {"spark-1": [model(newer)]}, old
     )
     assert refusals == []
     assert set(locked["services"]) == {"spark-1/chat", "spark-2/chat"}
     assert locked["services"]["spark-2/chat"] == made["services"]["spark-2/chat"]
     assert locked["models"][f"{REPO}@main"]["commit"] == newer
-    told = lock.changes(old, locked)
+    told = lock_making.changes(old, locked)
     assert told == [
         f"model {REPO}@main: changed 0123456789ab (2 files, 16.00 GB) -> ffffffffffff (2 files, 16.00 GB)",
         "service spark-9/gone: removed",
@@ -236,7 +236,7 @@ def test_a_host_that_was_deployed_from_a_bundle_does_not_take_the_digest_away(ma
     plan = planned({"spark-1": host(SERVICE), "spark-3": host(SERVICE)}, pin=False)
     for image_id, digest in ((ID, DIGEST), (OTHER, None)):
         there = {"spark-3": {REF: image(image_id, None)}}
-        locked, refusals, _notes = lock.collect(plan, ["spark-3"], there, {"spark-3": [model()]}, made)
+        locked, refusals, _notes = lock_making.collect(plan, ["spark-3"], there, {"spark-3": [model()]}, made)
         assert refusals == []
         assert locked["images"][REF]["platforms"]["linux/arm64"] == {"digest": digest, "id": image_id}
         assert {"spark-1/chat", "spark-3/chat"} <= set(locked["services"])
@@ -245,13 +245,13 @@ def test_a_host_that_was_deployed_from_a_bundle_does_not_take_the_digest_away(ma
 def test_another_platform_of_the_same_push_is_kept(made: dict[str, Any]) -> None:
     there = {"spark-1": {REF: image(OTHER, architecture="amd64")}}
     plan = planned({"spark-1": host(SERVICE)}, pin=False)
-    locked, _refusals, _notes = lock.collect(plan, ["spark-1"], there, {"spark-1": [model()]}, made)
+    locked, _refusals, _notes = lock_making.collect(plan, ["spark-1"], there, {"spark-1": [model()]}, made)
     assert {p: e["id"] for p, e in locked["images"][REF]["platforms"].items()} == {
         "linux/arm64": ID,
         "linux/amd64": OTHER,
     }
     pushed = {"spark-1": {REF: image(OTHER, f"sha256:{'e' * 64}", architecture="amd64")}}
-    locked, _refusals, _notes = lock.collect(plan, ["spark-1"], pushed, {"spark-1": [model()]}, made)
+    locked, _refusals, _notes = lock_making.collect(plan, ["spark-1"], pushed, {"spark-1": [model()]}, made)
     assert list(locked["images"][REF]["platforms"]) == ["linux/amd64"]
 
 
@@ -405,7 +405,7 @@ def test_a_name_that_moved_at_its_registry_or_at_the_hub_is_said(made: dict[str,
 def test_what_is_asked_is_what_is_locked_and_can_move(made: dict[str, Any]) -> None:
     def asked(*services: dict[str, Any], locked: Any = made) -> dict[str, Any]:
         plan = planned({"spark-1": host(*services)}, locked)
-        return lock.questions(locked, [service["lock"] for service in plan["spark-1"]["services"]])
+        return lock_findings.questions(locked, [service["lock"] for service in plan["spark-1"]["services"]])
 
     assert asked(SERVICE) == {"images": [REF], "models": [{"repo": REPO, "revision": "main"}]}
     assert asked(SERVICE, locked=None) == {"images": [], "models": []}
@@ -473,10 +473,10 @@ def test_a_fleet_is_refused_what_moves_and_two_sparks_are_not(made: dict[str, An
     message = next(f["message"] for f in three["spark-1"]["findings"] if f["rule"] == "lock.moving")
     assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in message
     errors = [{**f, "host": name} for name, body in three.items() for f in body["findings"]]
-    text = lock.refusal([error for error in errors if error["rule"] == "lock.moving"])
+    text = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
     assert text.startswith(f"spark-1/chat, spark-2/chat, spark-3/chat: {message}")
     assert text.endswith("what is locked there holds for all hosts. [lock.moving]")
-    assert lock.refusal([]) == ""
+    assert lock_findings.refusal([]) == ""
     assert rules(fleet(3, spark_allow_moving="true")) == {}
     assert rules(fleet(3, spark_moving_hosts=3)) == {}
     locked = copy.deepcopy(made)
@@ -502,7 +502,7 @@ def test_a_fleet_is_refused_what_moves_and_two_sparks_are_not(made: dict[str, An
     ],
 )
 def test_which_tags_move(ref: str, moving: bool) -> None:
-    assert lock.moves(ref) is moving
+    assert lock_findings.moves(ref) is moving
 
 
 def test_a_cluster_is_locked_once_for_its_hosts() -> None:
@@ -513,7 +513,7 @@ def test_a_cluster_is_locked_once_for_its_hosts() -> None:
     plan = engine.make_plan(hosts, RECIPES, groups=groups, pin=False)["hosts"]
     asked = plan["a"]["models"][0]
     said = model(repo=asked["repo"], revision=asked["revision"])
-    locked, refusals, _notes = lock.collect(
+    locked, refusals, _notes = lock_making.collect(
         plan, ["a", "b"], {"a": {REF: image()}, "b": {REF: image()}}, {"a": [said], "b": [said]}, None
     )
     assert refusals == []

@@ -13,7 +13,7 @@ import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients, gateway, monitoring, speech
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock, lock_findings, lock_making
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
 RECIPE = yaml.safe_load(
@@ -63,14 +63,14 @@ def collect(said_by: dict[str, Any], old: dict[str, Any] | None = None) -> tuple
     everything = {
         host: {"services": [], "addon_images": body["images"]["named"]} for host, body in made["addons"].items()
     }
-    return lock.collect(everything, list(said_by), said_by, {}, old)
+    return lock_making.collect(everything, list(said_by), said_by, {}, old)
 
 
 @pytest.fixture
 def locked() -> dict[str, Any]:
     made, refusals, notes = collect({"h": ON_HOST, "forge": {GRAFANA: said(GRAFANA, "a")}})
     assert (refusals, notes) == ([], [])
-    again, messages = lock.read(yaml.safe_load(lock.render(made)), "x")
+    again, messages = lock.read(yaml.safe_load(lock_making.render(made)), "x")
     assert again is not None and messages == []
     return again
 
@@ -168,7 +168,7 @@ def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None
 
 def test_registries_are_asked_for_them_too(locked: dict[str, Any]) -> None:
     named = [{"image": ref, "models": []} for ref in NAMES.values()]
-    assert lock.questions(locked, named)["images"] == sorted(NAMES.values())
+    assert lock_findings.questions(locked, named)["images"] == sorted(NAMES.values())
     upstream = {"images": {FRONT: sha("9")}}
     made = engine.make_plan(
         {"h": {**HOSTS["h"]}}, {RECIPE["name"]: RECIPE}, others=OTHERS, lock=locked, upstream=upstream

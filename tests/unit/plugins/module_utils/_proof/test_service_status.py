@@ -178,7 +178,7 @@ def test_a_service_that_starts_is_as_far_as_its_log_says(
     record = {"invocation": "a1", "gate": {"clock": now - 50}}
     (tmp_path / "starts/spark-heavy.service.json").write_text(json.dumps(record))
     last = start_stages.entry("", "", {"gate": 5.0, "load": 3600.0, "profile": 40.0}, {})
-    (tmp_path / "starts/heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
+    (tmp_path / "starts/heavy.json").write_text(json.dumps(start_stages.with_start(None, last)))
     asked = {
         "gather": HOST,
         "services": probed([{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "fast")]),

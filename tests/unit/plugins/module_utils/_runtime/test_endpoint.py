@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import answer_checks, endpoint, engine_client
 
 KEY = "sk-not-to-be-seen-123"
 
@@ -139,11 +139,11 @@ def test_a_reranker_is_proved_by_its_order(engine: Any) -> None:
 
 @pytest.mark.parametrize(("pools", "api"), [("embed", "embeddings"), ("rank", "rerank")])
 def test_a_model_that_pools_is_looked_after_by_what_it_has(engine: Any, pools: str, api: str) -> None:
-    client = endpoint.Client(engine.set(pools=pools).url)
-    assert endpoint.one_token(client, "heavy", 60.0)["api"] == api
+    client = engine_client.Client(engine.set(pools=pools).url)
+    assert engine_client.one_token(client, "heavy", 60.0)["api"] == api
     engine.set(vectors=[], scores={})
-    with pytest.raises(endpoint.Problem, match=r"answered without a (vector|score)"):
-        endpoint.one_token(client, "heavy", 60.0)
+    with pytest.raises(engine_client.Problem, match=r"answered without a (vector|score)"):
+        engine_client.one_token(client, "heavy", 60.0)
 
 
 def test_adapters_are_listed_and_answer(engine: Any) -> None:
@@ -290,18 +290,18 @@ FINE = [
 
 @pytest.mark.parametrize(("text", "words"), GARBAGE.items(), ids=lambda value: repr(value)[:20])
 def test_garbage_is_named(text: str, words: str) -> None:
-    assert endpoint.garbage(text) == words
+    assert answer_checks.garbage(text) == words
 
 
 @pytest.mark.parametrize("text", FINE, ids=lambda value: repr(value)[:20])
 def test_answers_are_not_garbage(text: str) -> None:
-    assert endpoint.garbage(text) == "" and endpoint.garbage(text, chat=False) == ""
+    assert answer_checks.garbage(text) == "" and answer_checks.garbage(text, chat=False) == ""
 
 
 @pytest.mark.parametrize("text", ["Name: " + "_" * 60, "\n" * 64, "- " * 40, "." * 64])
 def test_a_model_without_chat_may_write_forms(text: str) -> None:
-    assert endpoint.garbage(text, chat=False) == ""
-    assert endpoint.garbage("!" * 64, chat=False) != ""
+    assert answer_checks.garbage(text, chat=False) == ""
+    assert answer_checks.garbage("!" * 64, chat=False) != ""
 
 
 def test_garbage_is_no_proof(engine: Any) -> None:
@@ -492,11 +492,11 @@ def test_proxies_of_the_environment_are_not_used(engine: Any, monkeypatch: pytes
     ],
 )
 def test_error_texts(raw: bytes, text: str) -> None:
-    assert endpoint.error_text(raw) == text
+    assert engine_client.error_text(raw) == text
 
 
 def test_one_token_is_asked_for_and_counted(engine: Any) -> None:
-    found = endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)
+    found = engine_client.one_token(engine_client.Client(engine.url), "heavy", 5)
     assert found["api"] == "chat" and found["seconds"] >= 0
     ((path, body),) = engine.requests
     assert path == "/v1/chat/completions"
@@ -512,14 +512,14 @@ def test_one_token_is_asked_for_and_counted(engine: Any) -> None:
 )
 def test_one_token_has_to_come(engine: Any, answer: dict[str, Any], words: str) -> None:
     engine.reasoning = lambda handler, _body: engine.answer(handler, 200, answer)
-    with pytest.raises(endpoint.Problem, match=words):
-        endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)
+    with pytest.raises(engine_client.Problem, match=words):
+        engine_client.one_token(engine_client.Client(engine.url), "heavy", 5)
 
 
 def test_one_token_of_a_thought_that_no_field_shows_counts(engine: Any) -> None:
     answer = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 1}}
     engine.reasoning = lambda handler, _body: engine.answer(handler, 200, answer)
-    assert endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)["api"] == "chat"
+    assert engine_client.one_token(engine_client.Client(engine.url), "heavy", 5)["api"] == "chat"
 
 
 def test_one_token_of_a_model_without_chat(engine: Any) -> None:
@@ -530,5 +530,5 @@ def test_one_token_of_a_model_without_chat(engine: Any) -> None:
             engine.answer(handler, 200, {"choices": [{"text": ""}], "usage": {"completion_tokens": 1}})
 
     engine.reasoning = plain
-    assert endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)["api"] == "completions"
+    assert engine_client.one_token(engine_client.Client(engine.url), "heavy", 5)["api"] == "completions"
     assert [path for path, _body in engine.requests] == ["/v1/chat/completions", "/v1/completions"]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hostile_texts import HOSTILE, is_harmless
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, engine_client, http_client
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 Progress = Callable[[Any, threading.Event], None]
@@ -90,20 +90,20 @@ DRIPS = {
 @pytest.mark.parametrize("what", DRIPS)
 def test_no_server_holds_a_request_past_its_deadline(server: Callable[[Progress], Server], what: str) -> None:
     url, threads, began = server(DRIPS[what]).url, threading.active_count(), time.monotonic()
-    with pytest.raises(endpoint.Problem) as problem:
-        endpoint.Client(url).call("GET", "/metrics", timeout=0.3)
+    with pytest.raises(engine_client.Problem) as problem:
+        engine_client.Client(url).call("GET", "/metrics", timeout=0.3)
     assert problem.value.kind in ("timeout", "broken") and time.monotonic() - began < 30
     with pytest.raises(OSError, match=r"timed out|no HTTP"):
-        endpoint.fetch(f"{url}/metrics", timeout=0.3)
+        http_client.fetch(f"{url}/metrics", timeout=0.3)
     assert time.monotonic() - began < 60 and threading.active_count() <= threads
 
 
 def test_keep_alive_lines_do_not_prolong_the_wait_for_an_event(server: Callable[[Progress], Server]) -> None:
     url = server(drip(HEAD + b'\r\ndata: {"a": 1}\n\n', b": ping\n\n")).url
-    events = endpoint.Client(url).events("/v1/completions", {}, 3)
+    events = engine_client.Client(url).events("/v1/completions", {}, 3)
     assert next(events) == {"a": 1}
     began = time.monotonic()
-    with pytest.raises(endpoint.Problem, match="no answer from"):
+    with pytest.raises(engine_client.Problem, match="no answer from"):
         next(events)
     assert time.monotonic() - began < 30
 
@@ -116,24 +116,24 @@ def test_a_stream_may_take_longer_than_the_wait_for_one_event(server: Callable[[
             stream.sendall(b'data: {"n": %d}\n\n' % number)
         stream.sendall(b"data: [DONE]\n\n")
 
-    events = endpoint.Client(server(talk).url).events("/v1/completions", {}, 3)
+    events = engine_client.Client(server(talk).url).events("/v1/completions", {}, 3)
     assert [event["n"] for event in events] == list(range(8))
 
 
 def test_an_answer_without_end_is_cut_off(
     server: Callable[[Progress], Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr(http_client, "MAX_BODY_BYTES", 1000)
     url = server(lambda stream, over: stream.sendall(HEAD + b"\r\n" + b"x" * 5000)).url
-    with pytest.raises(endpoint.Problem, match="longer than 1000 bytes"):
-        endpoint.Client(url).call("GET", "/metrics", timeout=30)
+    with pytest.raises(engine_client.Problem, match="longer than 1000 bytes"):
+        engine_client.Client(url).call("GET", "/metrics", timeout=30)
     with pytest.raises(OSError, match="longer than 1000 bytes"):
-        endpoint.fetch(url, timeout=30)
+        http_client.fetch(url, timeout=30)
 
 
 def test_lines_are_waited_for_one_by_one(server: Callable[[Progress], Server]) -> None:
     url = server(drip(HEAD + b"\r\n{}\n", b" ")).url
-    lines = endpoint.lines(f"{url}/api/pull", {}, b"{}", 3)
+    lines = http_client.lines(f"{url}/api/pull", {}, b"{}", 3)
     assert next(lines) == b"{}\n"
     with pytest.raises(TimeoutError):
         next(lines)
@@ -141,7 +141,7 @@ def test_lines_are_waited_for_one_by_one(server: Callable[[Progress], Server]) -
 
 def test_a_redirect_is_an_answer_and_no_body_is_read_of_a_head(server: Callable[[Progress], Server]) -> None:
     where = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 5\r\n\r\n"
-    found = endpoint.fetch(f"{server(lambda stream, over: stream.sendall(where)).url}/a?b=c", "HEAD", timeout=30)
+    found = http_client.fetch(f"{server(lambda stream, over: stream.sendall(where)).url}/a?b=c", "HEAD", timeout=30)
     assert (found.status, found.headers["location"], found.body) == (302, "http://127.0.0.1:1/", b"")
 
 
@@ -152,20 +152,20 @@ def test_proxies_are_those_of_the_environment(
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", f"http://me:p%40ss@127.0.0.1:{proxy.port}")
-    assert endpoint.fetch("http://hub.example/x?y=1", timeout=30, proxies=True).body == b"{}"
+    assert http_client.fetch("http://hub.example/x?y=1", timeout=30, proxies=True).body == b"{}"
     said = proxy.asked[0].decode()
     assert said.startswith("GET http://hub.example/x?y=1 HTTP/1.1\r\n") and "\r\nHost: hub.example\r\n" in said
     assert "Proxy-Authorization: Basic bWU6cEBzcw==" in said
     refused = server(lambda stream, over: stream.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"))
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{refused.port}")
     with pytest.raises(OSError, match=r"the proxy 127\.0\.0\.1 answered 403 for hub\.example:443"):
-        endpoint.fetch("https://hub.example/", timeout=30, proxies=True)
+        http_client.fetch("https://hub.example/", timeout=30, proxies=True)
     assert refused.asked[0].startswith(b"CONNECT hub.example:443 HTTP/1.1\r\n")
 
 
 def test_what_is_no_url_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="not the URL"):
-        endpoint.fetch("file:///etc/passwd")
+        http_client.fetch("file:///etc/passwd")
 
 
 JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -197,7 +197,7 @@ HOSTILE_ANSWERS = {
 @pytest.mark.parametrize("answer", HOSTILE_ANSWERS.values(), ids=HOSTILE_ANSWERS)
 def test_no_answer_is_anything_but_a_problem(server: Callable[[Progress], Server], answer: bytes) -> None:
     url = server(lambda stream, _over: stream.sendall(answer)).url
-    client = endpoint.Client(url)
+    client = engine_client.Client(url)
     for ask in (
         lambda: client.request_json("GET", "/v1/models", timeout=5),
         lambda: list(client.events("/v1/chat/completions", {}, 5)),
@@ -205,9 +205,9 @@ def test_no_answer_is_anything_but_a_problem(server: Callable[[Progress], Server
     ):
         try:
             ask()
-        except endpoint.Problem as problem:
+        except engine_client.Problem as problem:
             assert is_harmless(str(problem)) and is_harmless(problem.message + problem.fix)
-    for read in (lambda: endpoint.fetch(url, timeout=5), lambda: list(endpoint.lines(f"{url}/x", {}, b"", 5))):
+    for read in (lambda: http_client.fetch(url, timeout=5), lambda: list(http_client.lines(f"{url}/x", {}, b"", 5))):
         try:
             read()
         except OSError as error:
@@ -238,24 +238,24 @@ def strange(rng: random.Random, depth: int = 0) -> Any:
 def test_answers_of_any_form_end_in_a_problem(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
 
-    def call(_client: endpoint.Client, _method: str, path: str, *_more: Any, **_named: Any) -> tuple[int, bytes]:
+    def call(_client: engine_client.Client, _method: str, path: str, *_more: Any, **_named: Any) -> tuple[int, bytes]:
         value = {"data": [{"id": "heavy", "max_model_len": strange(rng)}]} if path == "/v1/models" else strange(rng)
         return rng.choice([200, 200, 200, 400, 404, 500]) if path != "/v1/models" else 200, json.dumps(value).encode()
 
-    def events(_client: endpoint.Client, _path: str, *_more: Any, **_named: Any) -> Iterator[dict[str, Any]]:
+    def events(_client: engine_client.Client, _path: str, *_more: Any, **_named: Any) -> Iterator[dict[str, Any]]:
         for _event in range(rng.randrange(4)):
             value = strange(rng)
             if isinstance(value, dict):
                 yield value
 
-    monkeypatch.setattr(endpoint.Client, "call", call)
-    monkeypatch.setattr(endpoint.Client, "events", events)
+    monkeypatch.setattr(engine_client.Client, "call", call)
+    monkeypatch.setattr(engine_client.Client, "events", events)
     asked = endpoint.Requests(tools=True, reasoning=True, adapters=("heavy",))
     result = endpoint.wait_ready("http://127.0.0.1:1", "heavy", asked, timeout=1, sleep=lambda _seconds: None)
     assert is_harmless(json.dumps(result, ensure_ascii=False))
-    readiness = endpoint.Readiness(endpoint.Client("http://127.0.0.1:1"), "heavy", asked, lambda: 1.0, lambda: 0.0)
+    readiness = endpoint.Readiness(engine_client.Client("http://127.0.0.1:1"), "heavy", asked, lambda: 1.0, lambda: 0.0)
     for stage in ("models", "completion", "adapters", "tools", "reasoning", "_embed", "_rerank"):
-        with contextlib.suppress(endpoint.Problem):
+        with contextlib.suppress(engine_client.Problem):
             getattr(readiness, stage)()
 
 
@@ -267,14 +267,14 @@ def test_a_download_has_an_end_in_bytes_and_in_time_and_stays_with_tls(server: C
 
     began = time.monotonic()
     with pytest.raises(OSError, match="timed out"):
-        endpoint.download(server(drip).url, 1000, 0.5)
+        http_client.download(server(drip).url, 1000, 0.5)
     assert time.monotonic() - began < 3
     long = server(lambda stream, _over: stream.sendall(HEAD + b"\r\n" + b"x" * 2000))
-    with pytest.raises(endpoint.ResponseTooLarge):
-        endpoint.download(long.url, 1999, 5)
-    assert endpoint.download(long.url, 2000, 5) == b"x" * 2000
+    with pytest.raises(http_client.ResponseTooLarge):
+        http_client.download(long.url, 1999, 5)
+    assert http_client.download(long.url, 2000, 5) == b"x" * 2000
     there = server(lambda stream, _over: stream.sendall(f"HTTP/1.1 302 x\r\nLocation: {long.url}/a\r\n\r\n".encode()))
-    assert endpoint.download(there.url, 2000, 5) == b"x" * 2000
+    assert http_client.download(there.url, 2000, 5) == b"x" * 2000
     circle = server(lambda stream, _over: stream.sendall(b"HTTP/1.1 302 x\r\nLocation: /again\r\n\r\n"))
     with pytest.raises(OSError, match="redirects more than 5 times"):
-        endpoint.download(circle.url, 2000, 5)
+        http_client.download(circle.url, 2000, 5)

@@ -173,14 +173,14 @@ def test_what_the_kernel_says() -> None:
 
 def test_bounds_survive_a_restart_of_the_guard() -> None:
     state = State(refused=frozenset({"fast"}), restarts=(("heavy", 900.0),), refusals=(950.0,))
-    given = guard.kept(state, wall=5000.0, clock=1000.0)
-    assert guard.again(given, wall=5100.0, clock=30.0) == State(
+    given = guard.to_record(state, wall=5000.0, clock=1000.0)
+    assert guard.from_record(given, wall=5100.0, clock=30.0) == State(
         refused=frozenset({"fast"}), restarts=(("heavy", -170.0),), refusals=(-120.0,)
     )
     # A clock that was set back, and a file that is broken.
-    assert guard.again(given, wall=4000.0, clock=30.0).restarts == ()
+    assert guard.from_record(given, wall=4000.0, clock=30.0).restarts == ()
     for broken in (None, [], {"restarts": 3}, {"restarts": [[1, "x"], ["a"]], "refused": {"a": 1}, "refusals": [True]}):
-        assert guard.again(broken, 5000.0, 1.0) == State()
+        assert guard.from_record(broken, 5000.0, 1.0) == State()
 
 
 def test_settings_of_a_file() -> None:

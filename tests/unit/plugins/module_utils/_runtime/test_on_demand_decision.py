@@ -669,6 +669,6 @@ def test_errors_within_a_stream() -> None:
 
 
 def test_what_a_start_still_takes() -> None:
-    assert on_demand.left([], 5) is None
-    assert on_demand.left([100.0, 10.0, 60.0], 20) == 40
-    assert on_demand.left([60.0], 61) is None  # nobody knows
+    assert on_demand.seconds_left([], 5) is None
+    assert on_demand.seconds_left([100.0, 10.0, 60.0], 20) == 40
+    assert on_demand.seconds_left([60.0], 61) is None  # nobody knows

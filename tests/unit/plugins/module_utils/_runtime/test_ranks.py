@@ -88,7 +88,7 @@ class World:
         )
         made = config(rank, self.size, fingerprint=self.fingerprints[rank], **self.changes)
         self.ranks[rank] = Rank(made, f"boot{next(self.boots)}", attempts, self.now)
-        self.ranks[rank].found(self.facts[rank], self.now)
+        self.ranks[rank].note_facts(self.facts[rank], self.now)
         return self.ranks[rank]
 
     def kill(self, rank: int) -> None:
@@ -353,7 +353,7 @@ def test_a_peer_that_is_not_there_is_waited_for_without_holding_anything() -> No
 
 def test_a_rank_that_never_heard_its_peer_says_for_how_long() -> None:
     me = Rank(config(), "a", Attempts(), 0.0)
-    me.found(FACTS, 0.0)
+    me.note_facts(FACTS, 0.0)
     assert me.tick(12.0) == [] and me.status(12.0) == "waits for spark-2 (rank 1): no heartbeat for 12 s"
 
 
@@ -390,13 +390,13 @@ def test_of_three_two_that_do_not_hear_each_other_are_named() -> None:
 )
 def test_hosts_that_differ_wait_and_name_both_values(facts: Facts, words: list[str]) -> None:
     hosts = World(2)
-    hosts.ranks[1].found(facts, hosts.now)
+    hosts.ranks[1].note_facts(facts, hosts.now)
     hosts.run(60)
     assert set(hosts.phases().values()) == {WAITING} and not hosts.log
     status = hosts.ranks[0].status(hosts.now)
     for word in [*words, "spark-2 (rank 1)", "run site.yml for all hosts of pair"]:
         assert word in status
-    hosts.ranks[1].found(FACTS, hosts.now)  # it was looked at again
+    hosts.ranks[1].note_facts(FACTS, hosts.now)  # it was looked at again
     hosts.until_serving()
 
 
@@ -414,19 +414,19 @@ def test_other_settings_are_named_until_both_have_the_same() -> None:
 
 def test_one_image_in_two_kinds_of_store_is_one_image() -> None:
     hosts = World(2)
-    hosts.ranks[1].found(replace(FACTS, image="sha256:bbb"), hosts.now)
+    hosts.ranks[1].note_facts(replace(FACTS, image="sha256:bbb"), hosts.now)
     hosts.until_serving()
     empty = Facts("sha256:aaa"), Facts("sha256:bbb")  # nothing is known of the content: the ids are what counts
     hosts = World(2)
     for rank in (0, 1):
-        hosts.ranks[rank].found(empty[rank], hosts.now)
+        hosts.ranks[rank].note_facts(empty[rank], hosts.now)
     hosts.run(30)
     assert set(hosts.phases().values()) == {WAITING}
 
 
 def test_a_host_without_the_image_is_told_apart() -> None:
     hosts = World(2)
-    hosts.ranks[1].found(Facts(problem="the image x is not there"), hosts.now)
+    hosts.ranks[1].note_facts(Facts(problem="the image x is not there"), hosts.now)
     hosts.run(20)
     assert hosts.ranks[1].status(hosts.now) == "the image x is not there"
     assert hosts.ranks[0].status(hosts.now) == "waits for spark-2 (rank 1): the image x is not there"
@@ -437,7 +437,7 @@ def test_nothing_starts_before_this_host_was_looked_at() -> None:
     me.receive(Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"}), 1.0)
     assert me.tick(1.0) == [] and me.status(1.0) == "looks for its image"
     assert me.message(1.0).facts.problem
-    me.found(FACTS, 1.0)
+    me.note_facts(FACTS, 1.0)
     assert me.tick(1.0) == [GATE]
 
 
@@ -445,7 +445,7 @@ def test_a_tag_that_moved_between_meeting_and_start_ends_the_start() -> None:
     hosts = World(2)
     hosts.held_gates.add(0)
     hosts.run(10)
-    hosts.ranks[0].found(replace(FACTS, image="sha256:new"), hosts.now)
+    hosts.ranks[0].note_facts(replace(FACTS, image="sha256:new"), hosts.now)
     me = hosts.ranks[0]
     assert (me.phase, me.code, me.attempts.failed) == (DOWN, ranks.EXIT_AGAIN, [])
     assert me.status(hosts.now) == ("down: the image or the weights of this host changed while the start was under way")
@@ -455,13 +455,13 @@ def test_an_image_that_went_away_between_meeting_and_start_is_named() -> None:
     hosts = World(2)
     hosts.held_gates.add(0)
     hosts.run(10)
-    hosts.ranks[0].found(Facts(problem="the image x is not there"), hosts.now)
+    hosts.ranks[0].note_facts(Facts(problem="the image x is not there"), hosts.now)
     assert hosts.ranks[0].reason == "the image x is not there"
 
 
 def test_a_look_that_comes_late_does_not_touch_an_engine() -> None:
     hosts = World(2).until_serving()
-    hosts.ranks[0].found(replace(FACTS, image="sha256:new"), hosts.now)
+    hosts.ranks[0].note_facts(replace(FACTS, image="sha256:new"), hosts.now)
     assert hosts.run(5).serves()
 
 
@@ -554,7 +554,7 @@ def test_what_a_peer_said_last_is_known_to_the_next_incarnation() -> None:
 def test_a_peer_that_pins_nobody_is_not_waited_for_with_the_lock() -> None:
     """One that hears but does not join, for whatever reason, is given up after a while."""
     me = Rank(config(), "a", Attempts(), 0.0)
-    me.found(FACTS, 0.0)
+    me.note_facts(FACTS, 0.0)
     theirs = Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"})
     me.receive(theirs, 1.0)
     assert me.tick(1.0) == [GATE]
@@ -566,7 +566,7 @@ def test_a_peer_that_pins_nobody_is_not_waited_for_with_the_lock() -> None:
 
 def test_a_peer_that_joined_others_is_lost() -> None:
     me = Rank(config(), "a", Attempts(), 0.0)
-    me.found(FACTS, 0.0)
+    me.note_facts(FACTS, 0.0)
     me.receive(Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"}), 1.0)
     me.tick(1.0)
     me.receive(Message("pair", "big", 1, "b", 2, JOINED, "f0", FACTS, {0: "old", 1: "b"}, {0: "a"}), 2.0)
@@ -575,7 +575,7 @@ def test_a_peer_that_joined_others_is_lost() -> None:
 
 def test_a_peer_that_still_holds_an_earlier_start_is_waited_for() -> None:
     me = Rank(config(), "a2", Attempts(), 0.0)
-    me.found(FACTS, 0.0)
+    me.note_facts(FACTS, 0.0)
     me.receive(Message("pair", "big", 1, "b", 1, SERVING, "f0", FACTS, {0: "a1", 1: "b"}, {0: "a2"}), 1.0)
     assert me.tick(1.0) == []
     assert me.status(1.0) == "waits for spark-2 (rank 1): it has not let go of an earlier start yet (serving)"
@@ -674,7 +674,7 @@ def test_a_ghost_that_is_believed_is_forgotten_again() -> None:
 def test_a_ghost_heard_first_joins_nothing() -> None:
     """A datagram of the past incarnation that arrives first: it does not hear this one, so nothing is pinned."""
     me = Rank(config(), "a2", Attempts(), 0.0)
-    me.found(FACTS, 0.0)
+    me.note_facts(FACTS, 0.0)
     me.receive(Message("pair", "big", 1, "b1", 50, WAITING, "f0", FACTS, None, {0: "a1"}), 1.0)
     assert me.tick(1.0) == [] and me.members is None
     me.receive(Message("pair", "big", 1, "b2", 1, WAITING, "f0", FACTS, None, {0: "a2"}), 1.5)
@@ -810,7 +810,7 @@ def test_what_comes_after_the_end_changes_nothing() -> None:
     me.failed("the container ended", hosts.now)
     me.answered()
     me.gated()
-    me.found(Facts(), hosts.now)
+    me.note_facts(Facts(), hosts.now)
     assert (
         (me.phase, me.reason, me.code, me.attempts.failed) == before == (STOPPING, "it was stopped on purpose", 0, [])
     )

@@ -41,7 +41,7 @@ def test_the_stages_of_a_real_start_and_what_each_took() -> None:
     assert took["gate"] == 8.0 and took["serving"] == 1.5 and sum(took.values()) == pytest.approx(end - 90.0)
     # As a person read them: 38 s to compile and 3 s more until the cache, 7 s of graphs, 19 s without a line.
     assert 38 <= took["profile"] <= 42 and took["graphs"] == 7.0 and 19 <= took["warm-up"] <= 25
-    assert start_stages.said(line for _clock, line in lines) == {"compile_seconds": 37.61}
+    assert start_stages.figures_of(line for _clock, line in lines) == {"compile_seconds": 37.61}
 
 
 def test_a_stage_that_is_reached_twice_counts_once_with_both_times() -> None:
@@ -70,7 +70,7 @@ def test_of_several_processes_the_slowest_counts() -> None:
         "(Worker_TP1 pid=2) INFO [default_loader.py:501] Loading weights took 12.25 seconds",
         "torch.compile took 1.2.3 s",
     ]
-    assert start_stages.said(lines) == {"compile_seconds": 35.5, "read_seconds": 12.25}
+    assert start_stages.figures_of(lines) == {"compile_seconds": 35.5, "read_seconds": 12.25}
 
 
 def test_the_journal_as_journalctl_prints_it() -> None:
@@ -102,7 +102,7 @@ def a_start(launch: str = "one", **stages: float) -> dict[str, Any]:
 def test_the_last_ten_starts_are_kept_and_what_cannot_be_right_is_not() -> None:
     value: Any = {"starts": [{"stages": {"load": True, "profile": "3", "graphs": -1, "more": 4}}, 5, None]}
     for number in range(12):
-        value = start_stages.kept(value, a_start(load=float(number)))
+        value = start_stages.with_start(value, a_start(load=float(number)))
     assert [each["stages"]["load"] for each in start_stages.checked(value)] == [float(each) for each in range(2, 12)]
     for wrong in (None, [], {"starts": {}}, {"starts": [{"stages": {"load": 1e12}}]}):
         assert start_stages.checked(wrong) == []
@@ -115,11 +115,11 @@ def test_what_is_left_follows_from_the_last_starts_of_the_same_launch() -> None:
         a_start(gate=2.0, load=60.0, profile=12.0),
         a_start(gate=300.0, load=70.0),
     ]
-    assert start_stages.left(starts, "gate", 1.0) == 1.0 + 60.0 + 12.0
-    assert start_stages.left(starts, "load", 20.0) == 40.0 + 12.0
+    assert start_stages.seconds_left(starts, "gate", 1.0) == 1.0 + 60.0 + 12.0
+    assert start_stages.seconds_left(starts, "load", 20.0) == 40.0 + 12.0
     # One that takes longer than usual still has the stages before it that follow.
-    assert start_stages.left(starts, "load", 500.0) == 12.0
-    assert start_stages.left(starts, "profile", 500.0) is None and start_stages.left([], "load", 0.0) is None
+    assert start_stages.seconds_left(starts, "load", 500.0) == 12.0
+    assert start_stages.seconds_left(starts, "profile", 500.0) is None and start_stages.left([], "load", 0.0) is None
 
 
 def test_how_far_a_start_is() -> None:

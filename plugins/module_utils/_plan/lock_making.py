@@ -1,0 +1,400 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make a lock from the reports of hosts, and write it as YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from .._common import plain_data
+from .._vllm import image_catalogue
+from .lock import SCHEMA, image_on, model_key, model_keys
+
+HEADER = """\
+# Which bytes the fleet runs: images by digest, models by commit and the sum of each file. Commit this file.
+# Made and refreshed by the playbook dgxspark.vllm.lock; site.yml deploys what stands here.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Requested:
+    """The services of the hosts of a run, and the hosts that plan each image and model."""
+
+    services: Mapping[str, Mapping[str, Any]]  # key of the service -> its description
+    images: Mapping[str, Sequence[str]]  # reference -> hosts
+    models: Mapping[str, Sequence[str]]  # REPO@REVISION -> hosts
+
+
+def collect(
+    plan: Mapping[str, Any],
+    play: Sequence[str],
+    images: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Sequence[Mapping[str, Any]]],
+    previous: Mapping[str, Any] | None,
+    answers: Callable[[str], str | None] = lambda _name: None,
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Make the lock from the reports of the play's hosts; entries of other hosts stay unchanged.
+
+    :param plan: hosts to C({services, addon_images}), made without the lock; hosts that are no Sparks have
+        add-on images alone
+    :param play: hosts of the run
+    :param images: host to C(images) of M(dgxspark.vllm.spark_info)
+    :param models: host to C(model_files) of M(dgxspark.vllm.spark_info)
+    :param previous: the present lock, None for the first
+    :param answers: returns the text of an image's answer about a launch, by the name in C(image_answers) of the plan
+    :returns: the lock, refusals and notes; with refusals the lock must not be written
+    """
+    refusals: list[str] = []
+    notes: list[str] = []
+    before = previous or {"images": {}, "models": {}, "services": {}}
+    requested = _requested(plan, play)
+    addon_hosts: dict[str, list[str]] = {}
+    for host, body in sorted(plan.items()):
+        for ref in (body.get("addon_images") or {}).values():
+            addon_hosts.setdefault(ref, []).append(host)
+    new_images = _collect_images(requested.images, addon_hosts, play, images, refusals, notes)
+    new_models = _collect_models(requested.models, models, refusals, notes)
+    services = _collect_services(plan, requested.services, before["services"])
+    for ref, image in new_images.items():
+        if image and before["images"].get(ref):
+            _add_locked(image, before["images"][ref])
+    # A name that another host still uses keeps its entry, unless the hosts of this run have a new one.
+    used_images = {str(entry.get("image")) for entry in services.values()} | set(addon_hosts)
+    used_models = {key for entry in services.values() for key in entry.get("models") or []}
+    lock: dict[str, Any] = {
+        "schema": SCHEMA,
+        "images": _newest(used_images, new_images, before["images"]),
+        "models": _newest(used_models, new_models, before["models"]),
+        "services": {key: services[key] for key in sorted(services)},
+        "image_plans": _collect_answers(services, before, answers, notes),
+    }
+    return lock, refusals, notes
+
+
+def _newest(keys: Iterable[str], new: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new or else the previous entry of each key, sorted."""
+    return {key: entry for key in sorted(keys) if (entry := new.get(key) or before.get(key))}
+
+
+def _collect_answers(
+    services: Mapping[str, dict[str, Any]],
+    before: Mapping[str, Any],
+    answers: Callable[[str], str | None],
+    notes: list[str],
+) -> dict[str, str]:
+    """Return the answers that services were planned with; removes the name of an answer without a text from its service."""
+    texts: dict[str, str] = {}
+    for service, entry in sorted(services.items()):
+        name = str(entry.get("image_plan") or "")
+        text = (answers(name) or (before.get("image_plans") or {}).get(name)) if name else None
+        if text and len(text.encode()) <= plain_data.LONGEST_TEXT:
+            texts[name] = text
+            continue
+        entry.pop("image_plan", None)
+        if text:
+            notes.append(
+                f"service {service}: what its image said of it is too long to be locked, {len(text)} characters."
+            )
+    return dict(sorted(texts.items()))
+
+
+def _requested(plan: Mapping[str, Any], play: Sequence[str]) -> _Requested:
+    services: dict[str, Mapping[str, Any]] = {}
+    images: dict[str, list[str]] = {}
+    models: dict[str, list[str]] = {}
+    for host in sorted(set(play) & set(plan)):
+        for service in plan[host].get("services") or []:
+            described = {**service["lock"], "image_plan": (plan[host].get("image_answers") or {}).get(service["name"])}
+            services[described["key"]] = described
+            images.setdefault(str(described["image"]), []).append(host)
+            for key in model_keys(described):
+                if host not in models.setdefault(key, []):
+                    models[key].append(host)
+    return _Requested(services, images, models)
+
+
+def _collect_images(
+    service_hosts: Mapping[str, Sequence[str]],
+    addon_hosts: Mapping[str, Sequence[str]],
+    play: Sequence[str],
+    images: Mapping[str, Mapping[str, Any]],
+    refusals: list[str],
+    notes: list[str],
+) -> dict[str, Any]:
+    """Return the lock's entry of each image. service_hosts, addon_hosts: reference to hosts whose services use it."""
+    entries: dict[str, Any] = {}
+    for ref, hosts in sorted(service_hosts.items()):
+        entries[ref] = _collect_image(ref, {host: (images.get(host) or {}).get(ref) or {} for host in hosts}, refusals)
+    for ref, hosts in sorted(addon_hosts.items()):
+        reports = {host: (images.get(host) or {}).get(ref) or {} for host in hosts if host in play}
+        if any(image.get("present") for image in reports.values()):
+            entries[ref] = entries.get(ref) or _collect_image(ref, reports, refusals)
+        elif reports and ref not in service_hosts:
+            notes.append(f"image {ref}: {', '.join(reports)} has not got it yet; lock again when it is deployed there.")
+    return entries
+
+
+def _collect_models(
+    model_hosts: Mapping[str, Sequence[str]],
+    models: Mapping[str, Sequence[Mapping[str, Any]]],
+    refusals: list[str],
+    notes: list[str],
+) -> dict[str, Any]:
+    """Return the lock's entry of each model. model_hosts: REPO@REVISION to hosts."""
+    entries: dict[str, Any] = {}
+    for key, hosts in sorted(model_hosts.items()):
+        reports = {
+            host: entry
+            for host in hosts
+            for entry in models.get(host) or []
+            if model_key(entry["repo"], entry["revision"]) == key
+        }
+        entries[key] = _collect_model(key, hosts, reports, refusals, notes)
+    return entries
+
+
+def _collect_services(
+    plan: Mapping[str, Any], requested: Mapping[str, Mapping[str, Any]], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the lock's entry of each service: new for this run's services, unchanged for other planned ones."""
+    planned = {service["lock"]["key"] for body in plan.values() for service in body.get("services") or []}
+    return {
+        **{key: dict(value) for key, value in before.items() if key in planned},
+        **{
+            key: {
+                "image": described["image"],
+                "models": model_keys(described),
+                "recipe": {"name": described["recipe"], "sha256": described["recipe_sha256"]}
+                if described["recipe"]
+                else None,
+                **({"image_plan": described["image_plan"]} if described["image_plan"] else {}),
+            }
+            for key, described in requested.items()
+        },
+    }
+
+
+def _add_locked(image: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """Add the still valid parts of an image's old entry: the digest of an unchanged build, and platforms of other hosts."""
+    for platform, entry in image["platforms"].items():
+        locked = old["platforms"].get(platform) or {}
+        # An image from a bundle or another host has no digest there; its id identifies it.
+        if entry["digest"] is None and locked.get("id") == entry["id"]:
+            entry["digest"] = locked.get("digest")
+    image["platforms"] = {**_other_platforms(old, image), **image["platforms"]}
+
+
+def _other_platforms(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return platforms of an image that no host of this run has, if it is still the same push."""
+    digests = {entry.get("digest") for entry in new["platforms"].values()} - {None}
+    return {
+        platform: entry
+        for platform, entry in old["platforms"].items()
+        if platform not in new["platforms"] and entry.get("digest") in digests
+    }
+
+
+def _collect_image(ref: str, reports: Mapping[str, Mapping[str, Any]], refusals: list[str]) -> dict[str, Any] | None:
+    """Merge the reports of hosts about one image; the ids of one platform, or a digest that all have, must agree."""
+    present = {host: image for host, image in reports.items() if image.get("present")}
+    if not present:
+        refusals.append(
+            f"image {ref}: none of {', '.join(reports)} has it. Deploy one of them first, on a fleet with "
+            "-e spark_allow_moving=true --limit HOST."
+        )
+        return None
+    repository = image_catalogue.split_image(ref)[0]
+    by_platform: dict[str, dict[str, tuple[str, set[str]]]] = {}
+    for host, image in present.items():
+        platform = f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}"
+        by_platform.setdefault(platform, {})[host] = (str(image["id"]), _digests_of(image, repository))
+    platforms = {
+        platform: entry
+        for platform, builds in sorted(by_platform.items())
+        if (entry := _collect_platform(ref, builds, refusals))
+    }
+    if not platforms:
+        return None
+    versions = sorted({str(image["vllm_version"]) for image in present.values() if image.get("vllm_version")})
+    return {"vllm_version": versions[0] if len(versions) == 1 else None, "platforms": platforms}
+
+
+def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
+    """Return the digests that an image on a host has in a repository."""
+    digests = image.get("repo_digests") or []
+    return {name.partition("@")[2] for name in digests if image_catalogue.split_image(name)[0] == repository}
+
+
+def _collect_platform(
+    ref: str, builds: Mapping[str, tuple[str, set[str]]], refusals: list[str]
+) -> dict[str, Any] | None:
+    """Return digest and id of an image on one platform. builds: host to id and digests."""
+    digests = [digests for _id, digests in builds.values() if digests]
+    shared = set.intersection(*digests) if digests else set()
+    image_ids = {image_id for image_id, _digests in builds.values()}
+    if len(image_ids) > 1 and not (shared and len(digests) == len(builds)):
+        by_host = _who({host: image_id[7:19] for host, (image_id, _digests) in builds.items()})
+        refusals.append(
+            f"image {ref}: hosts have different builds of it: {by_host}. Remove the unwanted one there (docker rmi {ref}), "
+            "run site.yml, then lock again."
+        )
+        return None
+    ref_digest = image_catalogue.split_image(ref)[2]
+    digest = ref_digest if ref_digest in shared else next(iter(sorted(shared)), None)
+    return {"digest": digest, "id": builds[min(builds)][0]}
+
+
+def _collect_model(
+    key: str, hosts: Sequence[str], reports: Mapping[str, Mapping[str, Any]], refusals: list[str], notes: list[str]
+) -> dict[str, Any] | None:
+    """Merge the reports of hosts about one model: one commit, and the same bytes under the same names."""
+    present = {host: entry for host, entry in reports.items() if entry.get("commit") and entry.get("files")}
+    if not present:
+        refusals.append(
+            f"model {key}: none of {', '.join(hosts)} has it. Deploy one of them first, on a fleet with "
+            "-e spark_allow_moving=true --limit HOST."
+        )
+        return None
+    count = len(refusals)
+    commits = {host: str(entry["commit"]) for host, entry in present.items()}
+    if len(set(commits.values())) > 1:
+        refusals.append(
+            f"model {key}: hosts have different commits of it: {_who({h: c[:12] for h, c in commits.items()})}. Set model.revision to "
+            "one of them, run site.yml, then lock again."
+        )
+        return None
+    for host, entry in present.items():
+        refusals += [
+            f"model {key} on {host}: {problem}. Remove the file there and run site.yml, which fetches it again; then lock."
+            for problem in entry.get("problems") or []
+        ]
+    files = _collect_files(key, {host: entry["files"] for host, entry in present.items()}, refusals, notes)
+    return {"commit": next(iter(commits.values())), "files": files} if len(refusals) == count else None
+
+
+def _collect_files(
+    key: str, files: Mapping[str, Mapping[str, Any]], refusals: list[str], notes: list[str]
+) -> dict[str, dict[str, Any]]:
+    """Return size and checksum of each file of a model. files: host to its files by name."""
+    merged: dict[str, dict[str, Any]] = {}
+    for name in sorted({name for names in files.values() for name in names}):
+        sums = {
+            host: (int(names[name]["size"]), str(names[name]["sha256"]))
+            for host, names in files.items()
+            if name in names
+        }
+        if len(set(sums.values())) > 1:
+            by_host = _who({host: f"{size} bytes, {checksum[:12]}" for host, (size, checksum) in sums.items()})
+            refusals.append(
+                f"model {key}: {name} is not the same on all hosts: {by_host}. Remove the damaged one and run site.yml; then lock."
+            )
+            continue
+        without = sorted(set(files) - set(sums))
+        if without:
+            notes.append(f"model {key}: {', '.join(without)} has no {name}; site.yml will bring it there.")
+        size, checksum = next(iter(sums.values()))
+        merged[name] = {"size": size, "sha256": checksum}
+    return merged
+
+
+def _who(values: Mapping[str, str]) -> str:
+    """Return the hosts with each value: C(a, b: x; c: y)."""
+    groups: dict[str, list[str]] = {}
+    for host in sorted(values):
+        groups.setdefault(values[host], []).append(host)
+    return "; ".join(f"{', '.join(hosts)}: {value}" for value, hosts in groups.items())
+
+
+def render(lock: Mapping[str, Any]) -> str:
+    """Return a lock as YAML: sorted, one line a file of a model, so that a diff shows only the changes."""
+    lines = [f"schema: {SCHEMA}", "images:" if lock["images"] else "images: {}"]
+    for ref, image in sorted(lock["images"].items()):
+        lines += [f"  {_text(ref)}:", f"    vllm_version: {_text(image.get('vllm_version'))}", "    platforms:"]
+        for platform, entry in sorted(image["platforms"].items()):
+            lines += [
+                f"      {platform}:",
+                f"        digest: {_text(entry.get('digest'))}",
+                f"        id: {_text(entry['id'])}",
+            ]
+    lines.append("models:" if lock["models"] else "models: {}")
+    for key, model in sorted(lock["models"].items()):
+        lines += [
+            f"  {_text(key)}:",
+            f"    commit: {_sum(model['commit'])}",
+            "    files:" if model["files"] else "    files: {}",
+        ]
+        lines += [
+            f"      {_text(name)}: {{size: {entry['size']}, sha256: {_sum(entry['sha256'])}}}"
+            for name, entry in sorted(model["files"].items())
+        ]
+    lines.append("services:" if lock["services"] else "services: {}")
+    for key, entry in sorted(lock["services"].items()):
+        lines += [f"  {_text(key)}:", *_service_lines(entry)]
+    answers = lock.get("image_plans") or {}
+    if answers:
+        lines += ["image_plans:", *(f"  {_text(name)}: {_text(text)}" for name, text in sorted(answers.items()))]
+    return HEADER + "\n".join(lines) + "\n"
+
+
+def _service_lines(entry: Mapping[str, Any]) -> list[str]:
+    """Return the lines of one service below its key."""
+    models = entry.get("models") or []
+    lines = [f"    image: {_text(entry.get('image'))}", "    models:" if models else "    models: []"]
+    lines += [f"      - {_text(model)}" for model in models]
+    recipe = entry.get("recipe")
+    text = f"{{name: {_text(recipe['name'])}, sha256: {_sum(recipe['sha256'])}}}" if recipe else "null"
+    lines.append(f"    recipe: {text}")
+    if entry.get("image_plan"):
+        lines.append(f"    image_plan: {_text(entry['image_plan'])}")
+    return lines
+
+
+# Words that YAML reads as a text in any place: no colon, no number, no keyword.
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
+
+
+def _text(value: Any) -> str:
+    """Return a value for YAML, quoted unless YAML reads it as a text anyway."""
+    if value is None:
+        return "null"
+    plain = _PLAIN.fullmatch(str(value)) and str(value).lower() not in _WORDS
+    return str(value) if plain else json.dumps(str(value))
+
+
+def _sum(value: Any) -> str:
+    """Return a hash for YAML, always quoted: YAML would read digits alone, or digits with one e, as a number."""
+    return json.dumps(str(value))
+
+
+def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
+    """Return the changes of a lock in a few lines."""
+    before = old or {"images": {}, "models": {}, "services": {}}
+    lines = []
+    for part, noun in (("images", "image"), ("models", "model"), ("services", "service")):
+        for key in sorted({*before[part], *new[part]}):
+            was, now = before[part].get(key), new[part].get(key)
+            if was == now:
+                continue
+            if was is None:
+                lines.append(f"{noun} {key}: added{_short(part, now)}")
+            elif now is None:
+                lines.append(f"{noun} {key}: removed")
+            else:
+                lines.append(f"{noun} {key}: changed{_short(part, was)} ->{_short(part, now)}")
+    return lines
+
+
+def _short(part: str, entry: Mapping[str, Any]) -> str:
+    if part == "images":
+        image = image_on(entry, None)
+        return f" {str(image.get('digest') or image['id'])[7:19]}"
+    if part == "models":
+        size = sum(file["size"] for file in entry["files"].values())
+        return f" {entry['commit'][:12]} ({len(entry['files'])} files, {size / 1e9:.2f} GB)"
+    return ""
