@@ -17,7 +17,7 @@ SEVERITIES = ("error", "warning", "info")
 class Finding:
     """One thing that a person should know before a start.
 
-    rule: stable id, for example C(SPK101) or C(memory.free_at_start); one of C(register.py), or of a rule about launches.
+    rule: stable id, for example C(SPK101) or C(memory.free_at_start); one of docs/findings.yml, or of a rule about launches.
     severity: C(error) fails or gives wrong output, C(warning) costs speed or is fragile, C(info) is the rest.
     service: name of the service that it is about, empty for the whole host.
     message: what is wrong, where and why, in one or two sentences.
