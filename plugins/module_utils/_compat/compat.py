@@ -11,7 +11,7 @@ stand in the C(rules_*) files, by family. A rule that lacks a fact keeps silent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
@@ -150,8 +150,8 @@ def _launch(
     docker = read_options(_texts_of(params, "docker_args"))[0]
     replaced = "passthrough" if docker.values("--entrypoint") else None
     family = params.get("entrypoint") or replaced or entry.get("entrypoint")
-    model = params.get("model") or {}
-    env = params.get("env") or {}
+    model: Mapping[str, Any] = params.get("model") or {}
+    env: Mapping[str, Any] = params.get("env") or {}
     return Launch(
         image=str(params["image"]).strip(),
         entry=entry,
@@ -161,10 +161,10 @@ def _launch(
         args=parsed.args,
         problems=[*refused, *parsed.problems],
         env={str(key): str(value) for key, value in env.items() if value is not None},
-        repo=str(model.get("repo") or parsed.model or ""),
+        repo=_text_of(model, "repo") or parsed.model or "",
         config=model.get("config") or {},
         quant_config=model.get("quant_config") or {},
-        driver=str(params.get("driver_version") or "") or None,
+        driver=_text_of(params, "driver_version") or None,
         nodes=int(params.get("nodes") or 1),
         executor=params.get("executor") or None,
         argv=_texts_of(params, "argv"),
@@ -172,6 +172,10 @@ def _launch(
         packages=_texts_of(params, "packages"),
         probed=probed,
     )
+
+
+def _text_of(params: Mapping[str, Any], key: str) -> str:
+    return str(params.get(key) or "")
 
 
 def _texts_of(params: Mapping[str, Any], key: str) -> list[str]:
@@ -221,9 +225,7 @@ def _repair(
         checked = _relaunch(checked, checked.args, checked.env, vllm_version)
         judged = _judge(checked, rules)
     while True:
-        step = next(
-            ((f, c) for f, c in judged if c and c[0].where != "command" and (f.rule, f.message) not in tried), None
-        )
+        step = _next_repair(judged, tried)
         if step is None:
             return checked, shown, _plain(finding for finding, _changes in judged)
         finding, changes = step
@@ -237,6 +239,13 @@ def _repair(
         if gone and not new_errors:
             shown.append(_shown(finding.rule, keys[0][0], keys[0][1], _texts(checked, keys), _texts(after, keys)))
             checked, judged = after, findings_after
+
+
+def _next_repair(judged: Judged, tried: Collection[tuple[str, str]]) -> tuple[Finding, tuple[Change, ...]] | None:
+    for finding, changes in judged:
+        if changes and changes[0].where != "command" and (finding.rule, finding.message) not in tried:
+            return finding, changes
+    return None
 
 
 def _apply(changes: Iterable[Change], checked: Launch) -> tuple[dict[str, Any], dict[str, str]]:
@@ -331,7 +340,7 @@ def _complain(params: Mapping[str, Any]) -> None:
             f"'vllm_version' is {vllm_version!r}, which is no version of vLLM; leave it out if it is not known"
         )
     for key in ("model", "args", "env"):
-        if params.get(key) is not None and not isinstance(params[key], Mapping):
+        if not isinstance(params.get(key), (Mapping, type(None))):
             wrong.append(f"'{key}' must be a mapping")
     wrong.extend(_wrong_model(params.get("model")))
     wrong.extend(_wrong_lists(params))

@@ -104,11 +104,11 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """Return the explanation as labelled lines; further lines of the error are indented."""
-        first, *rest = (self.error or "none found").splitlines()
+        first, *further = (self.error or "none found").splitlines()
         return [
             f"Stage: {self.stage}",
             f"Error: {first}",
-            *(f"       {line}" for line in rest),
+            *(f"       {line}" for line in further),
             f"Cause: {self.cause}",
             f"Fix: {self.fix or 'none known'}",
             f"Source: {self.source}",

@@ -75,10 +75,10 @@ class ProvedService(engines.Engine):
     @property
     def deployed(self) -> dict[str, Any]:
         """What a receipt says of what is deployed."""
-        found = {key: getattr(self, key) for key in ("image", "model", "vllm_version", "argv", "env")}
+        deployed = {key: getattr(self, key) for key in ("image", "model", "vllm_version", "argv", "env")}
         if len(self.parts) > 1:
-            found["ray_argv"] = self.parts[0]["argv"]
-        return found
+            deployed["ray_argv"] = self.parts[0]["argv"]
+        return deployed
 
     def question(self, timeout: float) -> readiness.Question:
         """Return what it is asked, for so many seconds; what requests start has the time of its start."""
@@ -111,8 +111,8 @@ class Task:
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Task:
         """Return the task of the arguments of a module."""
-        own = {each.name: params[each.name] for each in fields(cls)}
-        return cls(**{**own, "services": [ProvedService.read(service) for service in params["services"]]})
+        values = {field.name: params[field.name] for field in fields(cls)}
+        return cls(**{**values, "services": [ProvedService.read(service) for service in params["services"]]})
 
 
 @dataclass(frozen=True)
@@ -211,29 +211,29 @@ def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
     :param proof: of C(look)
     :returns: the result of M(dgxspark.vllm.service_proof)
     """
-    kept: dict[str, dict[str, Any]] = {}
+    receipts_kept: dict[str, dict[str, Any]] = {}
     for service in proof.asked if task.receipts_dir else []:
         make = partial(new_receipt, service, proof.answers[service.name], proof.engines[service.name])
-        kept[service.name] = receipt_file.keep(module, f"{task.receipts_dir}/{service.name}.json", make)
+        receipts_kept[service.name] = receipt_file.keep(module, f"{task.receipts_dir}/{service.name}.json", make)
     for finding in proof.findings:
         if finding.severity != "info":
             module.warn(f"{finding.message} {finding.fix}")
     result: dict[str, Any] = {
-        "changed": any(entry["changed"] for entry in kept.values()),
+        "changed": any(entry["changed"] for entry in receipts_kept.values()),
         "answers": plain(proof.answers),
         "services": plain(proof.engines),
         "system": asdict(proof.system),
         "findings": [finding.to_dict() for finding in proof.findings],
-        "receipts": kept,
+        "receipts": receipts_kept,
     }
     if module._diff:
-        result["diff"] = [entry.pop("diff") for entry in kept.values()]
+        result["diff"] = [entry.pop("diff") for entry in receipts_kept.values()]
     return result
 
 
-def plain(found: Mapping[str, readiness.Answer | engines.Looked]) -> dict[str, dict[str, Any]]:
+def plain(results: Mapping[str, readiness.Answer | engines.Looked]) -> dict[str, dict[str, Any]]:
     """Return what was found of services as modules return it, by name."""
-    return {name: each.plain() for name, each in found.items()}
+    return {name: result.plain() for name, result in results.items()}
 
 
 class _Failed(Exception):
@@ -277,12 +277,12 @@ def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
         wrong = [finding.message for finding in proof.findings if finding.severity == "error"]
         if wrong:
             return {"proved": False, "changed": False, "unproved": "; ".join(wrong)}
-        kept = keep(quietly, task, proof)
+        saved = keep(quietly, task, proof)
     except (_Failed, Silent) as failure:
         return {"proved": False, "changed": False, "unproved": str(failure)}
     for text in quietly.warnings:
         module.warn(text)
-    return {"proved": True, **{key: kept[key] for key in ("changed", "answers", "receipts", "diff") if key in kept}}
+    return {"proved": True, **{key: saved[key] for key in ("changed", "answers", "receipts", "diff") if key in saved}}
 
 
 def waking(module: Any, task: Task) -> list[str]:

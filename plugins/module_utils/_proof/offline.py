@@ -91,13 +91,13 @@ def command(
             next(words)
         else:
             kept.append(word)
-    own = ["--name", f"{service['container']}-bench", "--label", "dgxspark.managed=true"]
+    added = ["--name", f"{service['container']}-bench", "--label", "dgxspark.managed=true"]
     lengths = ["--input-len", str(min(settings["prompt_tokens"])), "--output-len", str(settings["output_tokens"])]
     program = [str(seconds), "--model", service["model"]["argument"], *rendered, *lengths]
     program += ["--num-prompts", str(settings["rate_requests"])]
     # NVIDIA's own entrypoint stays: it is what makes a newer CUDA run on an older driver.
     shell = (["--entrypoint", "/bin/sh"], []) if service["entrypoint"] == "serve" else ([], ["/bin/sh"])
-    return [*kept, *own, *shell[0], service["image"]["run"], *shell[1], "-c", SCRIPT, "bench", *program]
+    return [*kept, *added, *shell[0], service["image"]["run"], *shell[1], "-c", SCRIPT, "bench", *program]
 
 
 def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -115,12 +115,12 @@ def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dic
     _log, mark, text = out.partition(MARK + "\n")
     lines = [line.strip() for line in err.splitlines() if line.strip()]
     if rc or not mark:
-        said = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
-        return None, f"vllm bench throughput: {said[:300]}"
+        reason = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
+        return None, f"vllm bench throughput: {reason[:300]}"
     try:
-        found = parse_json(text, "the result of vllm bench throughput")
-        seconds, requests = float(found["elapsed_time"]), int(found["num_requests"])
-        total = float(found["tokens_per_second"])
+        result = parse_json(text, "the result of vllm bench throughput")
+        seconds, requests = float(result["elapsed_time"]), int(result["num_requests"])
+        total = float(result["tokens_per_second"])
     except (ValueError, TypeError, KeyError):
         return None, "vllm bench throughput left no result that can be read"
     if not (0 < seconds < 1e9 and 0 < requests < 1e9 and 0 < total < 1e12):

@@ -45,8 +45,8 @@ class Question:
     def read(cls, params: Mapping[str, Any]) -> Question:
         """Return the question of the options of the module."""
         more = {key: params[key] for key in ("completion_timeout", "prompt", "max_tokens")}
-        own: dict[str, Any] = {each.name: params.get(each.name) for each in fields(cls)}
-        return cls(**{**own, "requests": requests_of(params["checks"], timeout=params["request_timeout"], **more)})
+        values: dict[str, Any] = {field.name: params.get(field.name) for field in fields(cls)}
+        return cls(**{**values, "requests": requests_of(params["checks"], timeout=params["request_timeout"], **more)})
 
 
 def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Requests:
@@ -97,10 +97,10 @@ class Answer:
     starting: HowFar | None = None
 
     @classmethod
-    def read(cls, found: dict[str, Any]) -> Answer:
+    def read(cls, result: dict[str, Any]) -> Answer:
         """Return what C(endpoint.wait_ready) or C(units.wait_active) found."""
-        own = {key: found.pop(key) for key in ("ready", "stage", "elapsed_seconds", "error", "fix")}
-        return cls(**own, figures=found)
+        values = {key: result.pop(key) for key in ("ready", "stage", "elapsed_seconds", "error", "fix")}
+        return cls(**values, figures=result)
 
     def plain(self) -> dict[str, Any]:
         """Return it as the module does, without what was not looked at."""
@@ -108,13 +108,13 @@ class Answer:
             return {"ready": None, "stage": self.stage, "msg": self.error}
         if self.starting:
             return {"ready": False, "waiting": True, "stage": self.stage, **asdict(self.starting)}
-        found: dict[str, Any] = {key: getattr(self, key) for key in ("ready", "stage", "elapsed_seconds")}
-        found.update(**self.figures, error=self.error, fix=self.fix)
+        result: dict[str, Any] = {key: getattr(self, key) for key in ("ready", "stage", "elapsed_seconds")}
+        result.update(**self.figures, error=self.error, fix=self.fix)
         if self.unit_state is not None:
-            found["unit_state"] = self.unit_state
+            result["unit_state"] = self.unit_state
         if self.log is not None:
-            found.update(log=self.log, log_stage=self.log_stage, log_error=self.log_error)
-        return found
+            result.update(log=self.log, log_stage=self.log_stage, log_error=self.log_error)
+        return result
 
 
 class _Behind:
@@ -180,117 +180,117 @@ class _Behind:
         return answer
 
 
-def wait(run: Run, asked: Question, check: bool = False) -> tuple[Answer, str]:
+def wait(run: Run, question: Question, check: bool = False) -> tuple[Answer, str]:
     """Wait until a server answers, or its unit is active.
 
     :param run: as C(command.reader) makes it; systemctl and docker that are silent are asked again until the deadline
-    :param asked: with C(url) or C(unit)
+    :param question: with C(url) or C(unit)
     :param check: do not wait for what does not run
     :returns: the answer, and why it failed, or an empty text
     """
-    behind = _Behind(run, asked.unit, asked.container, asked.on_demand)
-    if asked.restarts_before is not None:
-        behind.restarts_before = asked.restarts_before
+    behind = _Behind(run, question.unit, question.container, question.on_demand)
+    if question.restarts_before is not None:
+        behind.restarts_before = question.restarts_before
     if check and (behind.unit or behind.container):
         reason = behind.why_gone()
         if reason:
-            return Answer(None, "health" if asked.url else "unit", error=f"not contacted: {reason}"), ""
-    if asked.look_seconds and not _something_to_ask(asked, behind):
-        return _how_far(run, asked, behind), ""
-    if asked.url:
-        answer = _wait_url(asked.url, asked, behind)
+            return Answer(None, "health" if question.url else "unit", error=f"not contacted: {reason}"), ""
+    if question.look_seconds and not _something_to_ask(question, behind):
+        return _how_far(run, question, behind), ""
+    if question.url:
+        answer = _wait_url(question.url, question, behind)
     else:
-        found = units.wait_active(
+        status = units.wait_active(
             behind.unit_now,
-            str(asked.unit),
-            timeout=asked.timeout,
-            interval=asked.interval,
+            str(question.unit),
+            timeout=question.timeout,
+            interval=question.interval,
             clock=time.monotonic,
             sleep=time.sleep,
-            waited=asked.waited_seconds,
+            waited=question.waited_seconds,
             # The program that starts it may have to make room first.
-            grace=asked.timeout if asked.on_demand else 0.0,
+            grace=question.timeout if question.on_demand else 0.0,
         )
-        answer = Answer.read(found)
+        answer = Answer.read(status)
     if behind.unit:
         answer = behind.with_state(answer)
     if answer.ready:
         return answer, ""
-    whole = _log_without_key(run, asked, asked.log_lines)
+    log_lines = _log_without_key(run, question, question.log_lines)
     answer = replace(
         answer,
-        log=whole[-asked.log_lines :] if whole else [],
-        log_stage=start_stages.stage_of(whole) if whole else None,
-        log_error=explain.error_of(whole),
+        log=log_lines[-question.log_lines :] if log_lines else [],
+        log_stage=start_stages.stage_of(log_lines) if log_lines else None,
+        log_error=explain.error_of(log_lines),
     )
-    return answer, failure_text(asked, answer, whole)
+    return answer, failure_text(question, answer, log_lines)
 
 
-def _something_to_ask(asked: Question, behind: _Behind) -> bool:
+def _something_to_ask(question: Question, behind: _Behind) -> bool:
     """Wait a moment for the end of a start: whether the server listens, its unit is active, or neither will ever be."""
     try:
-        client = endpoint.Client(asked.url) if asked.url else None
+        client = endpoint.Client(question.url) if question.url else None
     except endpoint.Problem:  # which the wait says
         return True
-    end = time.monotonic() + asked.look_seconds
+    end = time.monotonic() + question.look_seconds
     while not behind.why_gone():
         if client:
             with contextlib.suppress(endpoint.Problem):
-                client.call("GET", "/health", timeout=min(asked.requests.timeout, asked.look_seconds))
+                client.call("GET", "/health", timeout=min(question.requests.timeout, question.look_seconds))
                 return True
         else:
             unit = behind.unit_now()
             if unit is not None and unit["active_state"] in units.UP and not unit["queued"]:
                 return True
-        if time.monotonic() + asked.interval >= end:
+        if time.monotonic() + question.interval >= end:
             return False
-        time.sleep(asked.interval)
+        time.sleep(question.interval)
     return True
 
 
-def _how_far(run: Run, asked: Question, behind: _Behind) -> Answer:
+def _how_far(run: Run, question: Question, behind: _Behind) -> Answer:
     """Say how far a start is, for who asks again."""
-    log = _log_without_key(run, asked, READ_LINES)
+    log = _log_without_key(run, question, READ_LINES)
     stage, percent = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
-    return Answer(False, "health" if asked.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
+    return Answer(False, "health" if question.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
 
 
-def _wait_url(url: str, asked: Question, behind: _Behind) -> Answer:
+def _wait_url(url: str, question: Question, behind: _Behind) -> Answer:
     """Wait for an answer, once more for as long as the unit takes a lost rank's engine down and comes back."""
 
     def once(timeout: float, waited: float = 0.0) -> Answer:
         return Answer.read(
             endpoint.wait_ready(
                 url,
-                asked.model,
-                asked.requests,
-                api_key_file=asked.api_key_file,
+                question.model,
+                question.requests,
+                api_key_file=question.api_key_file,
                 timeout=timeout,
-                interval=asked.interval,
+                interval=question.interval,
                 alive=behind.why_gone,
                 waited=waited,
             )
         )
 
-    answer = once(asked.timeout, asked.waited_seconds)
-    left = asked.timeout - answer.elapsed_seconds
-    while left > asked.interval and behind.unit and exited(answer, behind.unit_now):
-        before, answer = answer.elapsed_seconds, once(left)
+    answer = once(question.timeout, question.waited_seconds)
+    remaining = question.timeout - answer.elapsed_seconds
+    while remaining > question.interval and behind.unit and exited(answer, behind.unit_now):
+        before, answer = answer.elapsed_seconds, once(remaining)
         answer = replace(answer, elapsed_seconds=round(before + answer.elapsed_seconds, 2))
-        left = asked.timeout - answer.elapsed_seconds
+        remaining = question.timeout - answer.elapsed_seconds
     return answer
 
 
-def _log_without_key(run: Run, asked: Question, shown: int) -> list[str]:
+def _log_without_key(run: Run, question: Question, shown: int) -> list[str]:
     """Last lines of the log, more than what is shown: the reason stands above them, as the server's own traceback comes last."""
     if shown <= 0:
         return []
-    whole = read_log(run, asked.unit, asked.container, max(shown, READ_LINES))
+    log_lines = read_log(run, question.unit, question.container, max(shown, READ_LINES))
     try:
-        key = endpoint.read_api_key(asked.api_key_file)
+        key = endpoint.read_api_key(question.api_key_file)
     except endpoint.Problem:
         key = ""
-    return [line.replace(key, "********") for line in whole] if key else whole
+    return [line.replace(key, "********") for line in log_lines] if key else log_lines
 
 
 def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
@@ -330,29 +330,29 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
     return silent
 
 
-def failure_text(asked: Question, answer: Answer, whole: list[str]) -> str:
+def failure_text(question: Question, answer: Answer, log_lines: list[str]) -> str:
     """Say in one message all that a person needs: who, stage, reason, fix, unit, log.
 
-    :param asked: with C(url) or C(unit)
+    :param question: with C(url) or C(unit)
     :param answer: of a wait that failed, with what is shown of its log
-    :param whole: what was read of the log, more than what is shown of it
+    :param log_lines: what was read of the log, more than what is shown of it
     :returns: the message
     """
-    where = asked.url or asked.unit
-    who = asked.model or asked.unit or asked.url
+    where = question.url or question.unit
+    who = question.model or question.unit or question.url
     text = f"{who} at {where} is not ready; stage: {answer.stage}. {answer.error}."
     if answer.fix:
         text += f" Fix: {answer.fix}."
     state = answer.unit_state
     if state and state["active_state"]:
         text += (
-            f" Unit {asked.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
+            f" Unit {question.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
             f"{state['n_restarts']} restarts"
         )
         text += f"; it says: {state['status_text']}." if state["status_text"] else "."
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
-    answer_of_log = explain.explain(whole)
+    answer_of_log = explain.explain(log_lines)
     if answer_of_log.is_known:
         text += f" Its log says why: {answer_of_log.cause}. Fix: {answer_of_log.fix}. Source: {answer_of_log.source}."
     if answer.log_error:

@@ -89,17 +89,17 @@ class Receipt:
     @property
     def subject(self) -> dict[str, Any]:
         """The part of it that counts as a change."""
-        of = {"cluster": self.cluster, "rank": self.rank or 0} if self.cluster else {}
-        return {**self.deployed, **of}
+        part = {"cluster": self.cluster, "rank": self.rank or 0} if self.cluster else {}
+        return {**self.deployed, **part}
 
     def plain(self) -> dict[str, Any]:
         """Return it as its file has it, and as modules return it."""
-        found = {"schema": SCHEMA, "service": self.service, "cluster": self.cluster, "rank": self.rank}
-        found.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
+        receipt = {"schema": SCHEMA, "service": self.service, "cluster": self.cluster, "rank": self.rank}
+        receipt.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
         if self.rank is None:
-            found = {key: value for key, value in found.items() if key not in ("cluster", "rank")}
+            receipt = {key: value for key, value in receipt.items() if key not in ("cluster", "rank")}
         more = {"fast_path": self.fast_path, "start": self.start, "benchmark": self.benchmark}
-        return {**found, **{key: value for key, value in more.items() if value is not None}}
+        return {**receipt, **{key: value for key, value in more.items() if value is not None}}
 
 
 def build(
@@ -162,19 +162,19 @@ def text_of(value: Mapping[str, Any]) -> str:
 
 def load(text: str) -> Receipt:
     """Parse the text of a receipt file. Raises ValueError saying what is wrong with it."""
-    found = parse_json(text, "the receipt")
-    if not isinstance(found, dict):
+    receipt = parse_json(text, "the receipt")
+    if not isinstance(receipt, dict):
         raise ValueError("it is not a JSON object")
-    if found.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is {found.get('schema')!r}, expected {SCHEMA}")
-    parts: dict[str, Any] = {part: found.get(part, {}) for part in ("deployed", "measured", "baseline")}
+    if receipt.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is {receipt.get('schema')!r}, expected {SCHEMA}")
+    parts: dict[str, Any] = {part: receipt.get(part, {}) for part in ("deployed", "measured", "baseline")}
     for part, value in parts.items():
         if not isinstance(value, dict):
             raise ValueError(f"its {part} is not an object")
-    if not isinstance(found.get("benchmark", {}), dict):
+    if not isinstance(receipt.get("benchmark", {}), dict):
         raise ValueError("its benchmark is not an object")
-    more: dict[str, Any] = {key: found.get(key) for key in ("cluster", "rank", "fast_path", "start", "benchmark")}
-    return Receipt(service=found.get("service", ""), **parts, **more)
+    more: dict[str, Any] = {key: receipt.get(key) for key in ("cluster", "rank", "fast_path", "start", "benchmark")}
+    return Receipt(service=receipt.get("service", ""), **parts, **more)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
@@ -186,14 +186,14 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
     :returns: paths, none where they are equal
     """
     if isinstance(before, dict) and isinstance(after, dict):
-        found: list[str] = []
+        paths: list[str] = []
         for key in sorted(set(before) | set(after), key=str):
             where = f"{path}.{key}" if path else str(key)
             if key not in before or key not in after:
-                found.append(where)
+                paths.append(where)
             else:
-                found.extend(differences(before[key], after[key], where))
-        return found
+                paths.extend(differences(before[key], after[key], where))
+        return paths
     return [] if before == after else [path]
 
 
@@ -227,7 +227,7 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     same, service = previous.subject == receipt.subject, receipt.service
     reference = previous.baseline if same else previous.measured
     since = "when this deployment was first proved" if same else "before the deployment was changed"
-    found = []
+    findings = []
     for name, (worse, share, absolute, unit, fix) in FIGURES.items():
         old, new = reference.get(name), receipt.measured.get(name)
         if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
@@ -235,7 +235,7 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
         loss = old - new if worse == "lower" else new - old
         if loss > absolute and loss > share * abs(old):
             percent = f" ({abs(new - old) / abs(old):.0%} {worse})" if old else ""
-            found.append(
+            findings.append(
                 Finding(
                     rule=f"receipt.{name}",
                     severity="warning",
@@ -245,7 +245,7 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
                     basis="measured",
                 )
             )
-    return found
+    return findings
 
 
 def compare(previous: Receipt | None, receipt: Receipt) -> list[Finding]:

@@ -149,14 +149,14 @@ def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
     workers: what Ray's worker processes of this host wrote themselves. It beats what Ray brought of it into the engine's log:
     there Ray shows one line for all those that differ in figures only, of whichever host it came from.
     """
-    found = StartLog()
+    log = StartLog()
     by_process: dict[str, dict[str, float]] = {}
     cpu = False
     first_hand = [_COLOUR.sub("", line) for line in workers]
-    told = any(pattern.search(line) for line in first_hand for pattern in _OF_PROCESS.values())
+    reported = any(pattern.search(line) for line in first_hand for pattern in _OF_PROCESS.values())
     for line in [*first_hand, *(_COLOUR.sub("", line) for line in lines)]:
         process, elsewhere, brought = _origin(line)
-        if elsewhere or (brought and told):
+        if elsewhere or (brought and reported):
             continue
         cpu = cpu or bool(_CPU.search(line))
         for name, pattern in _OF_PROCESS.items():
@@ -167,19 +167,19 @@ def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
             figures = by_process.setdefault(process, {})
             # Each part of a model (backbone, encoder, drafter) is compiled by itself.
             figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
-        cpu = _read_engine(found, line) or cpu
+        cpu = _read_engine(log, line) or cpu
     if any(name in figures for figures in by_process.values() for name in ("weights_gib", "kv_cache_gib")):
-        found.device = "gpu"
+        log.device = "gpu"
     if cpu:
-        found.device = "cpu"
-    found.ranks = sum("weights_gib" in figures for figures in by_process.values())
+        log.device = "cpu"
+    log.ranks = sum("weights_gib" in figures for figures in by_process.values())
     for name in _OF_PROCESS:
         values = [figures[name] for figures in by_process.values() if name in figures]
         if values:
-            setattr(found, name, min(values) if name.startswith("kv_cache") else max(values))
-    if found.kv_cache_tokens is not None:
-        found.tokens_count = _counts(found.version)
-    return found
+            setattr(log, name, min(values) if name.startswith("kv_cache") else max(values))
+    if log.kv_cache_tokens is not None:
+        log.tokens_count = _counts(log.version)
+    return log
 
 
 def _origin(line: str) -> tuple[str, bool, bool]:
@@ -194,26 +194,26 @@ def _origin(line: str) -> tuple[str, bool, bool]:
     return process, elsewhere, brought
 
 
-def _read_engine(found: StartLog, line: str) -> bool:
+def _read_engine(log: StartLog, line: str) -> bool:
     """Read what is the same in all processes of an engine; returns whether the line says that it runs on the CPU."""
     cpu = False
     match = _TOKENS.search(line)
     if match:
         cpu = match.group(1) == "CPU"
-        found.kv_cache_tokens = _whole(match.group(2))
-        found.device = "gpu"
+        log.kv_cache_tokens = _whole(match.group(2))
+        log.device = "gpu"
     match = _CONCURRENCY.search(line)
     if match:
-        found.max_model_len, found.max_concurrency = _whole(match.group(1)), _number(match.group(2))
+        log.max_model_len, log.max_concurrency = _whole(match.group(1)), _number(match.group(2))
     match = _BLOCK.search(line)
     if match:
-        found.block_size = int(match.group(1))
+        log.block_size = int(match.group(1))
     match = _UTILIZATION.search(line)
     if match:
-        found.utilization = _number(match.group(1))
-    if found.version is None:
+        log.utilization = _number(match.group(1))
+    if log.version is None:
         match = next((match for pattern in _VERSIONS if (match := pattern.search(line))), None)
-        found.version = match.group(1) if match else None
+        log.version = match.group(1) if match else None
     return cpu
 
 
@@ -472,8 +472,8 @@ def _stated_override(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> d
     sizes, measured = {}, {}
     for name in ("weights", "kv_cache", "inside"):
         measured[name] = terms[name].measured is not None and terms[name].verdict != "not_comparable"
-        found = terms[name].measured if measured[name] else (terms[name].planned or {}).get("typical")
-        sizes[name] = found or 0.0
+        gib = terms[name].measured if measured[name] else (terms[name].planned or {}).get("typical")
+        sizes[name] = gib or 0.0
     if measured["inside"]:  # cut, not rounded: the sum must not be above what the engine asks for
         sizes["inside"] = int(100 * max(0.0, requested - sizes["weights"] - sizes["kv_cache"])) / 100
     return {"memory": dict(zip(("weights_gib", "kv_gib", "other_gib"), sizes.values()))}
@@ -502,17 +502,17 @@ def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
         return
     # service_memory.Engine.residency: requested - (1 - kept) x inside + outside, at the usual share that is kept; with a KV
     # cache of a fixed size, weights + cache + kept x inside + outside.
-    kept = OVERHEADS["kept_share"][LEVELS.index("typical")]
+    kept_share = OVERHEADS["kept_share"][LEVELS.index("typical")]
     cache = planned.get("available_kv_bytes") or {}
     if cache and cache["low"] == cache["high"] and "stated_gib" not in planned:
         sizes = planned["weights_bytes"] + planned["draft_bytes"] + cache["typical"] - planned["requested_bytes"]
-        before = outside.planned["typical"] - sizes / GIB - kept * usual
+        before = outside.planned["typical"] - sizes / GIB - kept_share * usual
     else:
-        before = outside.planned["typical"] + (1 - kept) * usual
+        before = outside.planned["typical"] + (1 - kept_share) * usual
     # graphs and named host memory, which outside_gib does not replace
     before -= (planned.get("beside_gib") or {}).get("typical", 0.0) + _host_gib(planned, "typical", at_start=True)
     new = max(0.0, terms["inside"].measured or 0.0) if terms["inside"].override else usual
-    figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept)), 2)
+    figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept_share)), 2)
     if outside.off:
         outside.override = {"overheads": {"outside_gib": figure}}
     elif abs(figure - before) > HOST_NOISE_GIB:  # as much is held as planned, of another inside
@@ -554,7 +554,7 @@ def _findings(
 ) -> list[Finding]:
     """Return a finding for each term that is off by itself."""
 
-    found = []
+    findings = []
     for name in ("weights", "inside", "outside"):
         term = terms[name]
         if not term.off or not term.override or term.planned is None:
@@ -570,12 +570,12 @@ def _findings(
         fix = f"Plan again with this in the service {service}: {_yaml(term.override)}"
         if "memory" in term.override:
             fix += "; kv_gib is what its cache has now, write there what it is to have"
-        found.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
-    found.extend(_layout(service, terms, planned, log, kv_measured))
+        findings.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
+    findings.extend(_layout(service, terms, planned, log, kv_measured))
     term = terms["residency"]
     most = (term.planned or {}).get("high")
     if term.measured is None and use.gpu_gib is not None and most is not None and use.gpu_gib > most:
-        found.append(
+        findings.append(
             _finding(
                 service,
                 "residency",
@@ -585,7 +585,7 @@ def _findings(
                 f"Restart {service} when it is convenient, so that its start is recorded, and prove it again",
             )
         )
-    return found
+    return findings
 
 
 def _layout(
@@ -626,8 +626,8 @@ def _layout(
 
 def compare_system(os_reserve_gib: float | None, uses: Sequence[HostUse]) -> tuple[Term, list[Finding]]:
     """Compare what the host itself needs with C(spark_os_reserve_gib), at the start with the fewest engines beside it."""
-    known = [use for use in uses if use.system_gib is not None]
-    measured = min(known, key=lambda use: use.beside).system_gib if known else None
+    measured_uses = [use for use in uses if use.system_gib is not None]
+    measured = min(measured_uses, key=lambda use: use.beside).system_gib if measured_uses else None
     term = _term("GiB", os_reserve_gib, measured, "no start on this host was recorded", HOST_NOISE_GIB)
     if not term.off or term.planned is None:
         return term, []
@@ -663,10 +663,10 @@ def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str,
     :param use: what the host says of it
     :returns: GiB, tokens and seconds by name
     """
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         f"{name}_gib": terms[name].measured for name in ("weights", "inside", "kv_cache", "outside", "residency")
     }
-    found.update(
+    values.update(
         kv_cache_tokens=log.kv_cache_tokens,
         max_concurrency=log.max_concurrency,
         gpu_gib=use.gpu_gib,
@@ -674,7 +674,7 @@ def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str,
         compile_seconds=log.compile_seconds,
         start_seconds=use.start_seconds,
     )
-    return found
+    return values
 
 
 SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
@@ -695,9 +695,9 @@ def start(
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))
     sizes = {name: planned.get(name) for name in (*SIZES, "gpu_memory_utilization")}
     judged = [terms["weights"], terms["inside"], terms["kv_cache"]]
-    told = all(term.measured is not None and term.verdict != "not_comparable" for term in judged)
+    complete = all(term.measured is not None and term.verdict != "not_comparable" for term in judged)
     same = log.max_model_len in (None, sizes["max_model_len"])
-    if not (launch and requested and told and same and log.device == "gpu" and all(sizes.values())):
+    if not (launch and requested and complete and same and log.device == "gpu" and all(sizes.values())):
         return None
     return {
         **launch,

@@ -45,22 +45,22 @@ def findings(service: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) ->
     if not same:
         return []
     last, before = same[-1], same[:-1]
-    found = [_took(service, last, bool(before)), *_waited(service, last), *_slower(service, last, before)]
-    return [*found, *_loader(service, last), *_compiled(service, last, before), *_graphs(service, last)]
+    all_findings = [_took(service, last, bool(before)), *_waited(service, last), *_slower(service, last, before)]
+    return [*all_findings, *_loader(service, last), *_compiled(service, last, before), *_graphs(service, last)]
 
 
-def of_host(services: Sequence[Mapping[str, Any]], kept: Any) -> list[Finding]:
+def of_host(services: Sequence[Mapping[str, Any]], recorded_starts: Any) -> list[Finding]:
     """Say what the last starts of a host's services took, and what would shorten the next ones.
 
     :param services: of its plan
-    :param kept: the last starts by service, as C(health.starts) of M(dgxspark.vllm.spark_info) has them; anything else counts as none
+    :param recorded_starts: the last starts by service, as C(health.starts) of M(dgxspark.vllm.spark_info) has them; anything else counts as none
     :returns: findings, those of a service together
     """
-    of = kept if isinstance(kept, Mapping) else {}
+    starts = recorded_starts if isinstance(recorded_starts, Mapping) else {}
     return [
-        found
+        finding
         for service in services
-        for found in findings(service, start_stages.checked({"starts": of.get(service["name"])}))
+        for finding in findings(service, start_stages.checked({"starts": starts.get(service["name"])}))
     ]
 
 
@@ -69,13 +69,13 @@ def _found(rule: str, severity: str, service: Mapping[str, Any], message: str, f
     return Finding(f"start.{rule}", severity, message, fix, name, source=source, basis="measured")
 
 
-def _took(service: Mapping[str, Any], last: Mapping[str, Any], again: bool) -> Finding:
+def _took(service: Mapping[str, Any], last: Mapping[str, Any], is_restart: bool) -> Finding:
     """What each stage took."""
     text = f"its last start took {last['seconds']:.0f} s: {start_stages.text(last['stages'])}."
     compiled = last["said"].get("compile_seconds")
     if compiled:
         text += f" It compiled for {compiled:.0f} s."
-    if again or not compiled:
+    if is_restart or not compiled:
         return _found("took", "info", service, text, "")
     fix = "It is the first known start of this launch. The next one finds what this one compiled, and took less than half in two reports."
     return _found("took", "info", service, text, fix, CACHES)
@@ -93,13 +93,13 @@ def _waited(service: Mapping[str, Any], last: Mapping[str, Any]) -> list[Finding
 
 def _slower(service: Mapping[str, Any], last: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """Weights that took much longer to load than they did before: the page cache is emptied before each load, so loads are alike."""
-    took, known = (
+    took, usual_seconds = (
         last["stages"].get("load", 0.0),
-        [each["stages"]["load"] for each in before if "load" in each["stages"]],
+        [start["stages"]["load"] for start in before if "load" in start["stages"]],
     )
-    if took < LEAST_SECONDS or not known or took < SLOWER * max(min(known), 1.0):
+    if took < LEAST_SECONDS or not usual_seconds or took < SLOWER * max(min(usual_seconds), 1.0):
         return []
-    text = f"its weights took {took:.0f} s to load; the same launch did it in {min(known):.0f} s before."
+    text = f"its weights took {took:.0f} s to load; the same launch did it in {min(usual_seconds):.0f} s before."
     fix = (
         "See `cat /proc/buddyinfo`: with no free blocks in the last columns reboot the host. Else see what reads from the disk at the time, "
         "and its health (nvme smart-log /dev/nvme0)."
@@ -139,12 +139,10 @@ def _compiled(
 ) -> list[Finding]:
     """A launch that compiles at each start what it could keep."""
     took = last["said"].get("compile_seconds", 0.0)
-    known = [each["said"]["compile_seconds"] for each in before if each["said"].get("compile_seconds")]
-    if took < LEAST_SECONDS or not known or took < COMPILED_AGAIN * max(known):
+    compile_seconds = [start["said"]["compile_seconds"] for start in before if start["said"].get("compile_seconds")]
+    if took < LEAST_SECONDS or not compile_seconds or took < COMPILED_AGAIN * max(compile_seconds):
         return []
-    text = (
-        f"its last start compiled for {took:.0f} s, although the same launch had compiled before ({max(known):.0f} s)."
-    )
+    text = f"its last start compiled for {took:.0f} s, although the same launch had compiled before ({max(compile_seconds):.0f} s)."
     fix = (
         "See whether its folder below spark_cache_dir is kept and has room, and whether its env turns compile caches off; an image of another "
         "id empties it once."

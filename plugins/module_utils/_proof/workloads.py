@@ -85,16 +85,16 @@ def fitting(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[lis
     :param max_model_len: tokens of the context, None where it is not known
     :returns: contents, tokens of the shared prompt (0 for none), and a line for each that does not fit
     """
-    contents, wanted = list(settings["contents"]), int(settings["prefix_tokens"])
+    contents, prefix_tokens = list(settings["contents"]), int(settings["prefix_tokens"])
     if max_model_len is None:
-        return contents, wanted, []
+        return contents, prefix_tokens, []
     room = max_model_len - 4 * benchmark.MARGIN  # for a chat template and the request itself
     fit = [name for name in contents if CONTENTS[name][0] <= room]
-    left = [f"content {name}: the context is {max_model_len}" for name in contents if name not in fit]
-    if wanted and wanted * 1.05 > room - PREFIX_TOKENS:
-        left.append(f"a shared system prompt of {wanted} tokens: the context is {max_model_len}")
-        wanted = 0
-    return fit, wanted, left
+    left_out = [f"content {name}: the context is {max_model_len}" for name in contents if name not in fit]
+    if prefix_tokens and prefix_tokens * 1.05 > room - PREFIX_TOKENS:
+        left_out.append(f"a shared system prompt of {prefix_tokens} tokens: the context is {max_model_len}")
+        prefix_tokens = 0
+    return fit, prefix_tokens, left_out
 
 
 def content_row(content: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -112,11 +112,11 @@ def prefix_row(first: Mapping[str, Any], later: Sequence[Mapping[str, Any]]) -> 
         C(disturbed)
     """
     rates = [(run.get("seen") or {}).get("cached_share") for run in later]
-    known = [rate for rate in rates if rate is not None]
+    measured = [rate for rate in rates if rate is not None]
     return {
         "prompt_tokens": int(first["prompt_tokens"] or 0),
         "repeats": len(later),
-        "hit_rate": round(sum(known) / len(known), 4) if known else None,
+        "hit_rate": round(sum(measured) / len(measured), 4) if measured else None,
         "first_ttft_seconds": None if first["ttft_seconds"] is None else benchmark.significant(first["ttft_seconds"]),
         "ttft_seconds": benchmark.spread([run["ttft_seconds"] for run in later]),
         "disturbed": sum(1 for run in [first, *later] if (run.get("seen") or {}).get("disturbed")),
