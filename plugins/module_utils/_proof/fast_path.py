@@ -1,14 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a running engine took the fast path: which kernels, graphs and drafts it runs, against what was meant.
+"""Compare the kernels, graphs and drafts of a running engine with the expected fast path.
 
-vLLM falls back in silence: an option that does not apply, a package that is missing or a draft that is never accepted costs
-speed and nothing else. Its start-up lines say what it chose, and /metrics how many drafts were accepted. Here both are read
-and compared with what is expected (C(expected_path.py), on the controller).
+vLLM falls back silently: an option that does not apply, a missing package or a draft that is never accepted costs only speed.
+Its start-up lines name the choices, and /metrics the accepted drafts. This module parses both and compares them with the
+expected path (C(expected_path.py), on the controller).
 
-The texts are those of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages; where
-they differ the pattern says so. No I/O.
+The patterns match the texts of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages.
+No I/O.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _PART = re.compile(
 
 
 def kernel(name: str) -> str:
-    """Return the one name of kernels that vLLM writes in several ways.
+    """Return a uniform name of kernels, which vLLM writes in several ways.
 
     C(NvFp4LinearBackend.FLASHINFER_CUTLASS) (to 0.19), C(FlashInferCutlassNvFp4LinearKernel), C(flashinfer-cutlass) and
-    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass). A kernel for 16-bit activations of a backend that
-    has one for 4-bit activations too keeps that: C(FlashInferCuteDslNvFp4W4A16LinearKernel) is C(flashinfer_cutedsl_w4a16).
+    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass). A kernel for 16-bit activations
+    keeps a suffix, since its backend may also have one for 4-bit activations: C(FlashInferCuteDslNvFp4W4A16LinearKernel) is C(flashinfer_cutedsl_w4a16).
     """
     parts = [part.replace("_", "") for part in _PART.findall(name.rpartition(".")[2].lower().replace("-", "_"))]
     plain = {"deepgemm": "deep_gemm"}
-    found = "_".join(dict.fromkeys(plain.get(part, part) for part in parts))
-    if found and "w4a16" in name.lower():
-        return f"{found}{W4A16}"
-    return found or name.strip().lower().replace("-", "_").replace(" ", "_")
+    backend = "_".join(dict.fromkeys(plain.get(part, part) for part in parts))
+    if backend and "w4a16" in name.lower():
+        return f"{backend}{W4A16}"
+    return backend or name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 W4A16 = "_w4a16"
@@ -121,10 +121,10 @@ _SLOW = {
 
 @dataclass
 class Running:
-    """What an engine says that it runs; C(None) and empty for what it does not say.
+    """The choices that an engine prints; C(None) and empty for missing ones.
 
     moe, linear: C({name, format}) in the order of the lines, one each. weight_only: kernels for FP4 weights that compute in 16 bits, by the
-    key of C(KERNELS), as the engine writes them. slow: what C(_SLOW) calls them.
+    key of C(KERNELS), as the engine writes them. slow: keys of C(_SLOW).
     """
 
     version: str | None = None
@@ -152,7 +152,7 @@ class Running:
 
 
 def parse_log(lines: Sequence[str]) -> Running:
-    """Read the start-up lines of one engine; lines of other kinds, and those of other hosts, are passed over."""
+    """Read the start-up lines of one engine; lines of other kinds and of other hosts are skipped."""
     running = Running()
     captured = backend_given = False
     for coloured in lines:
@@ -167,18 +167,14 @@ def parse_log(lines: Sequence[str]) -> Running:
         _read_kernels(running, line)
         _read_scheduling(running, line)
         backend_given = backend_given or bool(_GIVEN.search(line))
-        match = _GRAPH_MODE.search(line)
-        if match:
-            running.graphs = match["mode"] or match["set"]
-        if _EAGER.search(line):
-            running.graphs = "NONE"
+        _read_graphs(running, line)
         if _CPU.search(line):
             running.device = "cpu"
         captured = captured or bool(_GRAPHS_DONE.search(line))
-        running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
+        _read_slow(running, line)
     if captured and running.graphs in (None, "NONE"):
         running.graphs = "captured"
-    # The line stands between its arguments and its configuration: where both are there, its silence is an answer.
+    # The batch is printed between the arguments and the configuration; if both are printed without it, it is the default.
     if (
         backend_given
         and running.max_num_batched_tokens is None
@@ -189,8 +185,22 @@ def parse_log(lines: Sequence[str]) -> Running:
     return running
 
 
+def _read_graphs(running: Running, line: str) -> None:
+    """Read the mode of CUDA graphs."""
+    match = _GRAPH_MODE.search(line)
+    if match:
+        running.graphs = match["mode"] or match["set"]
+    if _EAGER.search(line):
+        running.graphs = "NONE"
+
+
+def _read_slow(running: Running, line: str) -> None:
+    """Read the signs of slow paths."""
+    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
+
+
 def _is_silent(version: str | None) -> bool:
-    """Whether a release says nothing of its default batch."""
+    """Whether a release does not print its default batch."""
     parts = re.match(r"(\d+)\.(\d+)", version or "")
     return parts is not None and (int(parts[1]), int(parts[2])) >= _SILENT_SINCE
 
@@ -199,7 +209,7 @@ _FORMATS = ("nvfp4", "mxfp4", "mxfp8", "fp8", "w4a8", "int8", "wna16", "gptq", "
 
 
 def _format(name: str) -> str:
-    """Return the format of weights that a line names, or that the class that it names is of: C(ModelOptFp8LinearMethod) is C(fp8)."""
+    """Return the format of weights in a name, which may be a class: C(ModelOptFp8LinearMethod) is C(fp8)."""
     lower = name.lower()
     return next(
         (weight_format for weight_format in _FORMATS if weight_format in lower), lower.removesuffix("linearmethod")
@@ -207,7 +217,7 @@ def _format(name: str) -> str:
 
 
 def _read_kernels(running: Running, line: str) -> None:
-    """Read which kernels attention, experts and linear layers run on."""
+    """Read the kernels of attention, experts and linear layers."""
     for pattern in _ATTENTION:
         match = pattern.search(line)
         if match and attention(match["name"]) not in running.attention:
@@ -232,7 +242,7 @@ def _read_kernels(running: Running, line: str) -> None:
 
 
 def _read_scheduling(running: Running, line: str) -> None:
-    """Read whether scheduling is asynchronous, and how many tokens a step takes at most."""
+    """Read whether scheduling is asynchronous, and the most tokens of a step."""
     match = _ASYNC.search(line)
     if match:
         running.async_scheduling = match[1] == "enabled"
@@ -245,7 +255,7 @@ def _read_scheduling(running: Running, line: str) -> None:
 
 
 def _read_config(running: Running, config: str) -> None:
-    """Read the line in which an engine writes its configuration out."""
+    """Read the line with the whole configuration of an engine."""
 
     def word(pattern: str) -> str | None:
         match = re.search(pattern, config)
@@ -334,9 +344,9 @@ def parse_metrics(text: str) -> Counted:
 
 @dataclass
 class Check:
-    """One thing that was meant beside what runs.
+    """An expected choice and the actual one.
 
-    verdict: C(ok), C(off), C(not_asked) (nothing was expected, C(found) is just noted) or C(unknown) with C(reason).
+    verdict: C(ok), C(off), C(not_asked) (nothing was expected, C(found) is only recorded) or C(unknown) with C(reason).
     """
 
     expected: Any = None
@@ -348,12 +358,12 @@ class Check:
 def compare(
     service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, rank: int = 0
 ) -> tuple[dict[str, Check], list[Finding]]:
-    """Compare what runs with what was meant.
+    """Compare the choices of an engine with the expected ones.
 
     :param service: its name
     :param expected: C(fast_path) of the service in the plan
-    :param runs: what the engine says that it runs
-    :param counted: what it counted of drafts
+    :param runs: choices that the engine printed
+    :param counted: its counters of drafts
     :param rank: of the service on this host; only rank 0 counts
     :returns: every check by name, and a finding for each that is off
     """
@@ -389,23 +399,21 @@ def compare(
     _compare_plain(service, expected, runs, counted, checks, off)
     _compare_draft(service, expected, runs, counted, rank, checks, off)
     kernels_off = {key for key in KERNELS if checks[key].verdict == "off"}
-    _tell_slow(service, runs, _unasked_weight_only(expected, runs, kernels_off), on_cpu, off)
+    _report_slow(service, runs, _unasked_weight_only(expected, runs, kernels_off), on_cpu, off)
     return checks, findings
 
 
 def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: set[str]) -> str:
-    """Return the kernels that compute FP4 weights in 16 bits though nobody asked for that, in words.
+    """Return the kernels that compute FP4 weights in 16 bits without being configured, in words.
 
     :param expected: of C(compare)
-    :param runs: what the engine says that it runs
-    :param reported: keys of kernels that are reported already
-    :returns: an empty text where there are none, or where the checkpoint has 16-bit activations
+    :param runs: choices that the engine printed
+    :param reported: keys of kernels that already have a finding
+    :returns: the kernels; empty without any, and for checkpoints with 16-bit activations
     """
     if expected.get("fp4_weight_only"):
         return ""
-    intended = {
-        key for key in KERNELS if any(is_weight_only(name) for name in (expected.get(key) or {}).get("any_of") or [])
-    }
+    intended = {key for key in KERNELS if _expects_weight_only(expected.get(key) or {})}
     kernels = {key: name for key, name in runs.weight_only.items() if key not in intended and key not in reported}
     if kernels:
         return " and ".join(f"{KERNELS[key]} ({name})" for key, name in sorted(kernels.items()))
@@ -414,13 +422,17 @@ def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: s
     return "layers (Marlin)" if "fp4_weight_only" in runs.slow and not named else ""
 
 
+def _expects_weight_only(kernel_plan: Mapping[str, Any]) -> bool:
+    return any(is_weight_only(name) for name in kernel_plan.get("any_of") or [])
+
+
 def _names(key: str, runs: Running, wanted_format: str) -> list[str]:
-    """The kernels of one kind that run; those of a format alone where the format is known."""
+    """Return the kernels of one kind that run, limited to one format of weights if it is known."""
     if key == "attention_backend":
         return list(runs.attention)
     entries = runs.moe if key == "moe_backend" else runs.linear
     of_format = [entry for entry in entries if not wanted_format or entry["format"] == wanted_format]
-    if key == "linear_kernel" and not wanted_format:  # the quantised layers of the checkpoint are what counts
+    if key == "linear_kernel" and not wanted_format:  # only the quantised layers of the checkpoint count
         of_format = [entry for entry in entries if entry["format"] == "nvfp4"] or entries
     return list(dict.fromkeys(entry["name"] for entry in of_format))
 
@@ -432,7 +444,7 @@ def _judge(expected: Any, names: Sequence[str], unknown: str = "") -> Check:
     elif not expected:
         check.verdict = "not_asked"
     else:
-        # An option names a backend, whose kernel for 16-bit activations has a name of its own.
+        # An option names a backend; its kernel for 16-bit activations has another name.
         backends = {name.removesuffix(W4A16) for name in names}
         check.verdict = "ok" if set(expected) & {*names, *backends} else "off"
     return check
@@ -489,7 +501,7 @@ def _compare_graphs(
 def _compare_plain(
     service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, checks: dict[str, Check], off: Any
 ) -> None:
-    """Compare what is on or off, or one figure."""
+    """Compare switches and single figures."""
     caching = runs.prefix_caching if counted.prefix_caching is None else counted.prefix_caching
     texts = {
         "prefix_caching": (
@@ -574,9 +586,16 @@ def _compare_draft(
         )
     else:
         check.verdict = "ok"  # vLLM renames methods, as mtp to qwen3_5_mtp
+    checks["acceptance"] = _compare_acceptance(service, expected, counted, planned_method if draft else "", rank, off)
+
+
+def _compare_acceptance(
+    service: str, expected: Mapping[str, Any], counted: Counted, planned_method: str, rank: int, off: Any
+) -> Check:
+    """Compare the acceptance of drafts; planned_method: empty without speculative decoding."""
     floor = expected.get("min_acceptance") or {}
-    check = checks["acceptance"] = Check(floor.get("share"), counted.acceptance)
-    if not draft:
+    check = Check(floor.get("share"), counted.acceptance)
+    if not planned_method:
         check.verdict, check.expected = "not_asked", None
     elif rank:
         check.reason = "only the first rank counts drafts"
@@ -584,14 +603,15 @@ def _compare_draft(
         check.reason = f"{counted.drafted or 0} drafted tokens are too few to judge"
     else:
         _judge_acceptance(service, planned_method, floor, counted, check, off)
+    return check
 
 
 def _judge_acceptance(
     service: str, planned_method: str, floor: Mapping[str, Any], counted: Counted, check: Check, off: Any
 ) -> None:
-    """Compare the share of drafted tokens that were accepted with the recipe's, or with what is of no use at all.
+    """Compare the share of accepted drafted tokens with the recipe's, or with the share below which drafting is useless.
 
-    wanted: the method of speculative decoding. floor: C(share), C(why) and C(required) of the recipe, empty for none.
+    planned_method: of speculative decoding. floor: C(share), C(why) and C(required) of the recipe, empty for none.
     """
     share, drafted = counted.acceptance or 0.0, counted.drafted or 0
     if floor and share < floor["share"]:
@@ -619,8 +639,8 @@ def _judge_acceptance(
         check.verdict = "ok" if floor else "not_asked"
 
 
-def _tell_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off: Any) -> None:
-    """Say which lines of the start tell of a slow path that nothing above has told of. weight_only: of C(_unasked_weight_only)."""
+def _report_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off: Any) -> None:
+    """Report the slow paths that no other check has reported. weight_only: of C(_unasked_weight_only)."""
     if "emulation" in runs.slow:
         off(
             "emulation",
@@ -659,7 +679,7 @@ def _tell_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off:
 
 
 def summary(checks: Mapping[str, Check]) -> str:
-    """Say it in a word for tables: C(ok), C(N off), or C(-) where next to nothing is known."""
+    """Return the verdict for tables: C(ok), C(N off), or C(-) if nothing could be judged."""
     verdicts = [check.verdict for check in checks.values()]
     if "off" in verdicts:
         return f"{verdicts.count('off')} off"
@@ -667,11 +687,11 @@ def summary(checks: Mapping[str, Check]) -> str:
 
 
 def record(checks: Mapping[str, Check], runs: Running, counted: Counted, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return what a receipt keeps of the fast path.
+    """Return the part of a receipt about the fast path.
 
     :param checks: of C(compare)
-    :param runs: what the engine says that it runs
-    :param counted: what it counted of drafts
+    :param runs: choices that the engine printed
+    :param counted: its counters of drafts
     :param findings: of C(compare)
     :returns: C({summary, checks, acceptance, accepted_length, slow, findings})
     """

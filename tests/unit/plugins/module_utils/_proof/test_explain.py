@@ -18,7 +18,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.redaction im
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES, check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, kv_cache
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS, Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.host_log_signs import Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "explained"
