@@ -21,8 +21,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status, status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts, picture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
@@ -146,10 +145,10 @@ def reported(plan: Mapping[str, Any]) -> fleet_status.Status:
         "spark-1": asked({"heavy": (95.0, 3, 0.09)}, "fast", 14.2),
         "spark-2": asked({"qwen36": (66.0, 6, 0.18)}, "", 48.9),
     }
-    rows: list[tables.Row] = []
+    rows: list[status_rows.Row] = []
     for host, answer in said.items():
         services = (answer.get("answers") or {}).get("services") or {}
-        rows += tables.status_rows(host, plan["hosts"][host], services.get("host"), services.get("services"))
+        rows += status_rows.status_rows(host, plan["hosts"][host], services.get("host"), services.get("services"))
     hosts = {host: fleet_status.judge_host(answer, "services") for host, answer in said.items()}
     return fleet_status.report(rows, hosts, "2026-11-24T08:00:00+00:00")
 

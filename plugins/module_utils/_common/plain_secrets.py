@@ -23,8 +23,6 @@ _QUERY_WORDS = ("sig", "signature", "key", "code")
 _PHRASE = re.compile(r"(?:KEY|SEED|PASS)_?PHRASE$|MNEMONIC$|SIGNATURE$|(?:PRIVATE|SECRET|ACCESS|SIGNING|MASTER)KEY$")
 """Ends of variables that hold secrets beside those whose words say so."""
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{12,}")
-OPTION_VARIABLES = {"hf-token": "HF_TOKEN", "api-key": "VLLM_API_KEY"}
-"""Options of vllm serve that a variable of the environment stands in for."""
 
 
 def in_environment(env: Mapping[Any, Any]) -> list[str]:
