@@ -60,7 +60,7 @@ def read(path: Path) -> Any:
                 content[part] = {name: measurement_rows.public_fields(config) for name, config in content[part].items()}
     wrong = measurement_rows.problems(content)
     if wrong:
-        raise InputError([f"{path}: {each}" for each in wrong])
+        raise InputError([f"{path}: {problem}" for problem in wrong])
     return content
 
 

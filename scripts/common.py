@@ -87,8 +87,8 @@ def tracked_files(*paths: str, root: Path = ROOT) -> list[str]:
 
 def find_python(*minors: str) -> str | None:
     """Path of the first of these Pythons that can make virtual environments."""
-    found = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
-    return found.stdout.strip() or None
+    done = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
+    return done.stdout.strip() or None
 
 
 def pip_settings() -> str:

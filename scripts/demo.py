@@ -109,8 +109,8 @@ def ssh_command(address: str) -> list[str]:
 def is_real(address: str, service: dict[str, Any]) -> bool:
     """Whether the image that a service runs is a real engine; the stand-ins carry a label that says what they are."""
     inspect = f"sudo docker image inspect --format '{{{{json .Config.Labels}}}}' {shlex.quote(service['image']['ref'])}"
-    found = subprocess.run([*ssh_command(address), inspect], cwd=ROOT, capture_output=True, text=True, check=False)
-    return found.returncode == 0 and (json.loads(found.stdout) or {}).get("dgxspark.simulated") == "false"
+    done = subprocess.run([*ssh_command(address), inspect], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and (json.loads(done.stdout) or {}).get("dgxspark.simulated") == "false"
 
 
 def what_is_real(real_engine: bool) -> str:

@@ -65,9 +65,9 @@ def page(name: str, text: str) -> tuple[str, set[str]]:
 
 def table(place: str, also: Iterable[str]) -> list[str]:
     """Return the table of one place, with the findings of other pages that match C(also)."""
-    own = [entry for entry in ENTRIES.values() if entry.page == place]
-    others = [entry for pattern in also for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
-    return [*HEAD, *map(row, [*own, *others])]
+    entries = [entry for entry in ENTRIES.values() if entry.page == place]
+    further = [entry for pattern in also for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
+    return [*HEAD, *map(row, [*entries, *further])]
 
 
 def row(entry: Entry) -> str:

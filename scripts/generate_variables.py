@@ -58,13 +58,13 @@ AUTHOR = "dgxspark.vllm contributors"
 
 def below(table: Keys, prefix: str = "") -> dict[str, Key]:
     """Return the keys below those of a table by their whole names: C(model.repo), and C(files[].path) of a list."""
-    found = {}
+    keys_below = {}
     for name, key in table.items():
         place = f"{prefix}{name}{'[]' if key.listed == (list,) else ''}."
-        for inner, of in key.of.items() if isinstance(key.of, Mapping) else ():
-            found[f"{place}{inner}"] = of
-            found.update(below({inner: of}, place))
-    return found
+        for inner, inner_key in key.of.items() if isinstance(key.of, Mapping) else ():
+            keys_below[f"{place}{inner}"] = inner_key
+            keys_below.update(below({inner: inner_key}, place))
+    return keys_below
 
 
 TABLES: dict[str, Keys] = {
@@ -125,16 +125,16 @@ class Dumper(yaml.SafeDumper):
 
 def main() -> int:
     """Write the files, or compare them; returns the exit code."""
-    wanted = {path: page(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
+    texts = {path: page(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
     for source in sorted(ROLES.glob("*/meta/variables.yml")):
-        wanted |= of_role(source.parent.parent)
-    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+        texts |= of_role(source.parent.parent)
+    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in stale:
             print(f"{path.relative_to(ROOT)}: not what {SELF} writes; run it and commit the result.")
         return 1 if stale else 0
     for path in stale:
-        path.write_text(wanted[path], encoding="utf-8")
+        path.write_text(texts[path], encoding="utf-8")
     return 0
 
 
@@ -168,22 +168,22 @@ def entry_point(role: str, point: Mapping[str, Any]) -> dict[str, Any]:
             for name in TABLES[table]
             if name not in point.get("without", ())
         }
-    for name, own in point.get("options", {}).items():
-        options[name] = {**options.get(name, {}), **own}
+    for name, settings in point.get("options", {}).items():
+        options[name] = {**options.get(name, {}), **settings}
     shown = {key: point[key] for key in ("short_description", "description")}
-    return {**shown, "author": [AUTHOR], "options": {name: option(own) for name, own in options.items()}}
+    return {**shown, "author": [AUTHOR], "options": {name: option(settings) for name, settings in options.items()}}
 
 
-def option(own: Mapping[str, Any]) -> dict[str, Any]:
+def option(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return one option of a specification, with what it takes from the inventory's keys."""
-    taken: dict[str, Any] = {}
-    if "as" in own:
-        taken = of_key(key_of(own["as"]))
-    if "default_of" in own:
-        taken["default"] = {name: key.default for name, key in TABLES[own["default_of"]].items()}
-    if own.get("required"):
-        taken.pop("default", None)
-    merged = {**taken, **{key: value for key, value in own.items() if key not in ("as", "default_of")}}
+    base: dict[str, Any] = {}
+    if "as" in settings:
+        base = of_key(key_of(settings["as"]))
+    if "default_of" in settings:
+        base["default"] = {name: key.default for name, key in TABLES[settings["default_of"]].items()}
+    if settings.get("required"):
+        base.pop("default", None)
+    merged = {**base, **{key: value for key, value in settings.items() if key not in ("as", "default_of")}}
     order = ["description", "type", "elements", "required", "choices", "default", "options"]
     return {key: merged[key] for key in order if key in merged}
 
@@ -224,12 +224,16 @@ def page(text: str, options: Mapping[str, Any] | None = None) -> str:
     return BLOCK.sub(written, text)
 
 
-def variables_table(keys: Keys, what: str = "variable") -> list[str]:
+def variables_table(keys: Keys, title: str = "variable") -> list[str]:
     """Return a table of what an inventory may hold."""
-    rows = [f"| {what} | type | default | meaning |", "|---|---|---|---|"]
+    rows = [f"| {title} | type | default | meaning |", "|---|---|---|---|"]
     for name, key in keys.items():
-        own = key.page.replace("inventory.md#", "#")
-        see = f", see [{'below' if own.startswith('#') else own.partition('#')[0]}]({own})" if own else ""
+        page_link = key.page.replace("inventory.md#", "#")
+        see = (
+            f", see [{'below' if page_link.startswith('#') else page_link.partition('#')[0]}]({page_link})"
+            if page_link
+            else ""
+        )
         default = "required" if key.required else shown(key.default)
         wide = key.least is None or key.most is None or key.most >= WIDE
         span = "" if wide else f" ({key.least:g} to {key.most:g})"
@@ -261,8 +265,8 @@ def code(default: Any) -> str:
     """Return a value as code, as YAML has it on one line."""
     if isinstance(default, str):
         return f"`{default}`" if default else '`""`'
-    whole = isinstance(default, float) and default.is_integer()
-    return f"`{json.dumps(int(default) if whole else default, ensure_ascii=False)}`"
+    is_whole = isinstance(default, float) and default.is_integer()
+    return f"`{json.dumps(int(default) if is_whole else default, ensure_ascii=False)}`"
 
 
 def as_markdown(description: str | list[str]) -> str:

@@ -91,16 +91,16 @@ def parse_log(text: str) -> dict[str, Any]:
 
     text: what the engine printed. A start that vLLM refused for want of memory has them, too.
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, pattern in LINES.items():
         values = pattern.findall(text)
-        found[name] = float(values[-1].rstrip(".")) if values else None
-    found["runner"] = 2 if V2_RUNNER.search(text) else 1 if V1_RUNNER.search(text) else None
-    return found
+        figures[name] = float(values[-1].rstrip(".")) if values else None
+    figures["runner"] = 2 if V2_RUNNER.search(text) else 1 if V1_RUNNER.search(text) else None
+    return figures
 
 
 def make_row(
-    launch: Mapping[str, Any], text: str, machine: Mapping[str, Any], told: Mapping[str, Any], used: int | None
+    launch: Mapping[str, Any], text: str, machine: Mapping[str, Any], engine: Mapping[str, Any], used: int | None
 ) -> dict[str, Any]:
     """Return the row of a launch; raises Problem where its log does not say enough.
 
@@ -110,7 +110,7 @@ def make_row(
     figures = parse_log(text)
     if figures["weights"] is None or figures["kv_cache"] is None:
         raise Problem(f"{launch['name']}: {reason_of(text)}")
-    total = told.get("total") or machine["total"]
+    total = engine.get("total") or machine["total"]
     sizes = {
         name: None if figures[name] is None else int(figures[name] * GIB) for name in LINES if name != "graphs_gib"
     }
@@ -127,7 +127,7 @@ def make_row(
         "requested": math.ceil(total * launch["arguments"]["gpu-memory-utilization"]),
         **sizes,
         "graphs_gib": figures["graphs_gib"],
-        "num_blocks": told.get("num_blocks"),
+        "num_blocks": engine.get("num_blocks"),
         "used": used,
     }
 
@@ -135,14 +135,14 @@ def make_row(
 def reason_of(text: str) -> str:
     """Return the last exception of a log, for a person."""
     errors = re.findall(r"^.*?\b([A-Za-z_.]*(?:Error|Exception): .+)$", text, re.MULTILINE)
-    own = [error for error in errors if "Engine core initialization failed" not in error]
-    return f"it did not come to its KV cache: {(own or errors or ['no reason in its log'])[-1][:300]}"
+    own_errors = [error for error in errors if "Engine core initialization failed" not in error]
+    return f"it did not come to its KV cache: {(own_errors or errors or ['no reason in its log'])[-1][:300]}"
 
 
 def launches(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return every launch to measure: C(name), C(model), C(arguments) by vLLM's long names. name: of the model."""
     further = dict(read_argument(text) for text in options.arg)
-    found = []
+    launch_list = []
     for batch, sequences, length in itertools.product(options.batch, options.sequences, options.length):
         arguments = {
             "gpu-memory-utilization": options.utilization,
@@ -153,8 +153,8 @@ def launches(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             **further,
         }
         label = f"{name} {batch}/{sequences} {length}" + (" eager" if options.eager else "")
-        found.append({"name": label, "model": name, "arguments": arguments})
-    return found
+        launch_list.append({"name": label, "model": name, "arguments": arguments})
+    return launch_list
 
 
 def read_argument(text: str) -> tuple[str, Any]:
@@ -168,8 +168,8 @@ def read_argument(text: str) -> tuple[str, Any]:
 
 def command(folder: str, arguments: Mapping[str, Any]) -> list[str]:
     """Return the command that starts an engine. folder: with its config.json."""
-    given = {key.replace("-", "_"): value for key, value in arguments.items()}
-    engine = {"model": folder, "load_format": "dummy", "skip_tokenizer_init": True, **given}
+    engine_arguments = {key.replace("-", "_"): value for key, value in arguments.items()}
+    engine = {"model": folder, "load_format": "dummy", "skip_tokenizer_init": True, **engine_arguments}
     return [sys.executable, "-u", "-c", ENGINE, json.dumps(engine)]
 
 
@@ -211,12 +211,12 @@ def machine_of() -> dict[str, Any]:
     line = next((line for line in ran.stdout.splitlines() if line.startswith("TOTAL-LAUNCH ")), "")
     if not line:
         raise Problem(f"vLLM and a GPU are needed here: {(ran.stderr.strip().splitlines() or ['no reason'])[-1]}")
-    told = json.loads(line.partition(" ")[2])
-    published = PUBLISHED.fullmatch(told["vllm"])
+    engine = json.loads(line.partition(" ")[2])
+    published = PUBLISHED.fullmatch(engine["vllm"])
     if not published:
-        raise Problem(f"vLLM {told['vllm']} is not a published version, a row of it could not be compared")
+        raise Problem(f"vLLM {engine['vllm']} is not a published version, a row of it could not be compared")
     gpu, driver = (query("name,driver_version") or ["", ""])[:2]
-    return {"vllm": published.group(1), "gpu": gpu, "driver": driver or None, "total": told["total"]}
+    return {"vllm": published.group(1), "gpu": gpu, "driver": driver or None, "total": engine["total"]}
 
 
 def query(fields: str) -> list[str]:
@@ -232,8 +232,8 @@ def query(fields: str) -> list[str]:
 
 def used_bytes() -> int | None:
     """Return the GPU memory in use; None where it is not known, as on GPUs that share the host's."""
-    found = query("memory.used")
-    return int(found[0]) << 20 if found and found[0].isdigit() else None
+    answer = query("memory.used")
+    return int(answer[0]) << 20 if answer and answer[0].isdigit() else None
 
 
 def environment() -> dict[str, str]:
@@ -249,7 +249,7 @@ def run(argv: Sequence[str], timeout: float) -> tuple[str, dict[str, Any], int |
     """
     before, used = used_bytes(), None
     lines: list[str] = []
-    told: dict[str, Any] = {}
+    engine: dict[str, Any] = {}
     process = subprocess.Popen(
         argv,
         env=environment(),
@@ -265,7 +265,7 @@ def run(argv: Sequence[str], timeout: float) -> tuple[str, dict[str, Any], int |
     try:
         for line in process.stdout or ():
             if line.startswith(READY):
-                told, after = json.loads(line[len(READY) :]), used_bytes()
+                engine, after = json.loads(line[len(READY) :]), used_bytes()
                 used = None if before is None or after is None else max(0, after - before)
                 if process.stdin is not None:
                     process.stdin.close()
@@ -276,7 +276,7 @@ def run(argv: Sequence[str], timeout: float) -> tuple[str, dict[str, Any], int |
         end(process)
         process.wait()
     wait_until_freed(before)
-    return "".join(lines), told, used
+    return "".join(lines), engine, used
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -326,12 +326,12 @@ def main(argv: Sequence[str]) -> int:
             Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
             if quant:
                 Path(folder, "hf_quant_config.json").write_text(json.dumps(quant), encoding="utf-8")
-            asked = launches(name, options)
+            launch_list = launches(name, options)
             if options.print:
-                for launch in asked:
+                for launch in launch_list:
                     print(" ".join(command(folder, launch["arguments"])[-1:]))
                 return 0
-            rows, failed = measure(asked, folder, machine_of(), options)
+            rows, failed = measure(launch_list, folder, machine_of(), options)
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 1
@@ -345,7 +345,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(
-    asked: Sequence[Mapping[str, Any]], folder: str, machine: Mapping[str, Any], options: argparse.Namespace
+    launch_list: Sequence[Mapping[str, Any]], folder: str, machine: Mapping[str, Any], options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], int]:
     """Measure launches, one after the other.
 
@@ -353,14 +353,14 @@ def measure(
     Returns rows, and how many launches have none.
     """
     rows, failed = [], 0
-    for launch in asked:
-        text, told, used = run(command(folder, launch["arguments"]), options.timeout)
+    for launch in launch_list:
+        text, engine, used = run(command(folder, launch["arguments"]), options.timeout)
         if options.logs:
             options.logs.mkdir(parents=True, exist_ok=True)
             label = re.sub(r"[^A-Za-z0-9.-]+", "-", launch["name"])
             Path(options.logs, f"{label}.log").write_text(text, encoding="utf-8")
         try:
-            rows.append(make_row(launch, text, machine, told, used))
+            rows.append(make_row(launch, text, machine, engine, used))
             print(f"{launch['name']}: {rows[-1]['kv_cache'] / GIB:.2f} GiB of KV cache")
         except Problem as problem:
             failed += 1

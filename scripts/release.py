@@ -66,8 +66,8 @@ def bump(how: str, root: Path = ROOT) -> str:
     if not fragments(root):
         raise ValueError("changelogs/fragments is empty: nothing to release")
     galaxy = root / "galaxy.yml"
-    text, found = re.subn(r"(?m)^version: .*$", f"version: {version}", galaxy.read_text(encoding="utf-8"))
-    if found != 1:
+    text, count = re.subn(r"(?m)^version: .*$", f"version: {version}", galaxy.read_text(encoding="utf-8"))
+    if count != 1:
         raise ValueError("galaxy.yml has no line 'version: '")
     galaxy.write_text(text, encoding="utf-8")
     built = root / "execution-environment.yml"
@@ -92,24 +92,24 @@ def changelog(root: Path = ROOT) -> dict[str, Any]:
 def problems(tag: str, root: Path = ROOT) -> list[str]:
     """Return what keeps the tree from being released. tag: the tag that it is to have; empty where it has none yet."""
     version = current(root)
-    found = []
+    messages = []
     if not VERSION.fullmatch(version):
-        found.append(f"galaxy.yml: '{version}' is no semantic version")
+        messages.append(f"galaxy.yml: '{version}' is no semantic version")
     if tag and tag != f"v{version}":
-        found.append(f"the tag is '{tag}', and galaxy.yml has {version}: it would have to be v{version}")
+        messages.append(f"the tag is '{tag}', and galaxy.yml has {version}: it would have to be v{version}")
     if version not in changelog(root):
-        found.append(f"changelogs/changelog.yaml has no release {version}: run scripts/release.py bump")
-    if left := fragments(root):
-        found.append(f"changelogs/fragments has {len(left)} that no release has: {', '.join(left[:5])}")
-    return found
+        messages.append(f"changelogs/changelog.yaml has no release {version}: run scripts/release.py bump")
+    if remaining := fragments(root):
+        messages.append(f"changelogs/fragments has {len(remaining)} that no release has: {', '.join(remaining[:5])}")
+    return messages
 
 
 def notes(root: Path = ROOT) -> str:
     """Return the changelog's section of the tree's version."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     heading = re.escape(f"v{current(root)}").replace(r"\.", r"\\?\.")
-    found = re.search(rf"(?ms)^## {heading}\n(.*?)(?=^<a id=\"v\d+-\d+-\d+\"></a>$|\Z)", text)
-    return found.group(1).strip() + "\n" if found else ""
+    match = re.search(rf"(?ms)^## {heading}\n(.*?)(?=^<a id=\"v\d+-\d+-\d+\"></a>$|\Z)", text)
+    return match.group(1).strip() + "\n" if match else ""
 
 
 def build(folder: Path, root: Path = ROOT) -> list[Path]:
@@ -204,30 +204,32 @@ def shipped(tarball: Path) -> list[dict[str, Any]]:
 
 def brought(root: Path) -> list[dict[str, Any]]:
     """Return what roles bring to hosts unless an inventory names something else: images, releases and Python packages."""
-    found: dict[str, dict[str, Any]] = {}
+    components: dict[str, dict[str, Any]] = {}
 
     def add(kind: str, name: str, version: str, purl: str, **more: Any) -> None:
         part = {"type": kind, "bom-ref": purl, "name": name, "version": version, "scope": "optional", "purl": purl}
-        found.setdefault(purl, {**part, **more})
+        components.setdefault(purl, {**part, **more})
 
-    for each in COMPONENTS:
-        if each.image:
-            purl = f"pkg:oci/{each.image.rpartition('/')[2]}?repository_url={each.image}&tag={each.version}"
-            add("container", each.image, each.version, purl)
-        elif each.release:
-            hashes = GPU_EXPORTER_SHA256 if each == GPU_EXPORTER else {}
+    for component in COMPONENTS:
+        if component.image:
+            purl = (
+                f"pkg:oci/{component.image.rpartition('/')[2]}?repository_url={component.image}&tag={component.version}"
+            )
+            add("container", component.image, component.version, purl)
+        elif component.release:
+            hashes = GPU_EXPORTER_SHA256 if component == GPU_EXPORTER else {}
             add(
                 "application",
-                each.name,
-                each.version,
-                f"pkg:github/{each.release}@v{each.version}",
+                component.name,
+                component.version,
+                f"pkg:github/{component.release}@v{component.version}",
                 hashes=[{"alg": "SHA-256", "content": content} for content in hashes.values()],
             )
     for pattern in PACKAGE_LISTS:
         for path in sorted(root.glob(pattern)):
             for name, version in PIN.findall(path.read_text(encoding="utf-8")):
                 add("library", name, version, f"pkg:pypi/{name.lower().replace('_', '-')}@{version}")
-    return list(found.values())
+    return list(components.values())
 
 
 def main(argv: list[str]) -> int:
@@ -246,9 +248,9 @@ def main(argv: list[str]) -> int:
             print(f"release: {error}", file=sys.stderr)
             return 1
     elif options.verb == "check":
-        found = problems(options.tag)
-        print("\n".join(found) or f"{current()} can be released")
-        return int(bool(found))
+        messages = problems(options.tag)
+        print("\n".join(messages) or f"{current()} can be released")
+        return int(bool(messages))
     elif options.verb == "notes":
         print(notes(), end="")
     else:

@@ -168,10 +168,10 @@ def failures(results: list[Result]) -> list[str]:
 
 def reasons(output: str) -> list[str]:
     """What a failed check said of why, in a few lines."""
-    said = tests_named(output)
-    said = said or [line for line in output.splitlines() if FATAL.search(line)][-2:]
-    said = said or output.rstrip().splitlines()[-3:]
-    return [f"   | {line[:FAILURE_WIDTH]}" for line in said[:FAILURE_LINES]]
+    lines = tests_named(output)
+    lines = lines or [line for line in output.splitlines() if FATAL.search(line)][-2:]
+    lines = lines or output.rstrip().splitlines()[-3:]
+    return [f"   | {line[:FAILURE_WIDTH]}" for line in lines[:FAILURE_LINES]]
 
 
 def count_tests(result: Result) -> None:
@@ -205,14 +205,14 @@ def simple(label: str, *argv: str) -> Check:
 
 def inventories(thorough: bool = True) -> list[Path]:
     """The example inventories that people copy; unless thorough, a few of them."""
-    found = sorted(path for path in ROOT.glob("inventories/*") if path.is_dir())
-    return [path for path in found if thorough or path.name in EXAMPLES_OF_EACH_CHANGE]
+    folders = sorted(path for path in ROOT.glob("inventories/*") if path.is_dir())
+    return [path for path in folders if thorough or path.name in EXAMPLES_OF_EACH_CHANGE]
 
 
 def playbooks() -> list[Path]:
     """Every playbook, the one at the root included."""
-    found = sorted(path for path in ROOT.glob("playbooks/*.yml") if not path.name.endswith(".meta.yml"))
-    return [ROOT / "site.yml", *found]
+    paths = sorted(path for path in ROOT.glob("playbooks/*.yml") if not path.name.endswith(".meta.yml"))
+    return [ROOT / "site.yml", *paths]
 
 
 # --- lint -----------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def lint(thorough: bool) -> list[Result]:
         ANSIBLE_COLLECTIONS_PATH=str(ROOT / "collections"),
         ANSIBLE_ROLES_PATH=str(ROOT / "roles"),
     )
-    with scenarios.quick_ansible(settings, CACHE / "quick-lint", own=False) as quick:
+    with scenarios.quick_ansible(settings, CACHE / "quick-lint", own_settings=False) as quick:
         ansible_lint.env["PATH"] = f"{quick}{os.pathsep}{ansible_lint.env['PATH']}"
         return together(
             [
@@ -270,13 +270,13 @@ def lint(thorough: bool) -> list[Result]:
 
 def shell_files() -> list[str]:
     """Scripts for a shell, but for templates, and what tests read of others."""
-    found = []
+    names = []
     for name in tracked_files():
         if not name.endswith(".j2") and "/fixtures/" not in name and (ROOT / name).is_file():
             with (ROOT / name).open("rb") as stream:
                 if re.match(rb"#!.*\b(ba|da)?sh\b", stream.readline(200)):
-                    found.append(name)
-    return found
+                    names.append(name)
+    return names
 
 
 def workflow_scripts(folder: Path) -> list[str]:
@@ -286,18 +286,18 @@ def workflow_scripts(folder: Path) -> list[str]:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    found = []
+    paths = []
     for name in tracked_files(".github/workflows"):
-        for job, what in yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))["jobs"].items():
-            for number, step in enumerate(what.get("steps", ())):
+        for job, settings in yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))["jobs"].items():
+            for number, step in enumerate(settings.get("steps", ())):
                 if "run" in step:
                     path = folder / f"{Path(name).stem}-{job}-{number}.sh"
                     # Variables of the step come from outside, and expressions are filled in before a shell reads it.
-                    known = "".join(f"export {key}=\n" for key in step.get("env", {}))
+                    exports = "".join(f"export {key}=\n" for key in step.get("env", {}))
                     text = re.sub(r"\$\{\{.*?\}\}", "expression", step["run"])
-                    path.write_text(f"#!/bin/bash\n{known}{text}\n", encoding="utf-8")
-                    found.append(str(path))
-    return found
+                    path.write_text(f"#!/bin/bash\n{exports}{text}\n", encoding="utf-8")
+                    paths.append(str(path))
+    return paths
 
 
 def yaml_files() -> list[str]:
@@ -337,8 +337,8 @@ def unit(thorough: bool, *options: str) -> list[Result]:
     """
     # More than there are cores: the tests of the supervisors mostly wait. Who has none left takes some of the others'.
     spread = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")
-    wanted = options if thorough or options else ("-m", "not nightly")
-    paths = (*wanted, *TESTS)
+    selection = options if thorough or options else ("-m", "not nightly")
+    paths = (*selection, *TESTS)
     check = simple("pytest", "pytest", *spread, *paths)
     if thorough:
         check.env["HOSTILE_CASES"] = HOSTILE_CASES
@@ -421,7 +421,11 @@ def copy_collection(target: Path, paths: list[str]) -> Path:
     """A copy of our files at a real .../ansible_collections/dgxspark/vllm with git, as ansible-test wants it."""
     tree = target / COLLECTION
     # Scripts of others that tests read are no scripts of ours.
-    for name in [each for each in tracked_files(*paths) if not ("/fixtures/" in each and each.endswith(".sh"))]:
+    for name in [
+        file_name
+        for file_name in tracked_files(*paths)
+        if not ("/fixtures/" in file_name and file_name.endswith(".sh"))
+    ]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
     git("init", "--quiet", root=tree)
@@ -450,21 +454,24 @@ def sanity(thorough: bool) -> list[Result]:
             tree = copy_collection(Path(temporary) / core, paths)
             minor = next(venv.glob("lib/python*")).name.removeprefix("python")
             ansible_test = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no"]
-            left = [] if thorough else [word for test in NIGHTLY_SANITY for word in ("--skip-test", test)]
-            commands = [[*ansible_test, "--python", minor, *left]]
+            skipped = [] if thorough else [word for test in NIGHTLY_SANITY for word in ("--skip-test", test)]
+            commands = [[*ansible_test, "--python", minor, *skipped]]
             checks.append(Check(f"ansible-test sanity, core {core} on Python {minor}", commands, tree, env))
             if not newest:
                 newest = core
-                at_hand = [each for each in HOST_PYTHONS if each != minor and find_python(each)]
+                at_hand = [python for python in HOST_PYTHONS if python != minor and find_python(python)]
                 left_out += [
-                    f"host Python {each}: not on this machine" for each in HOST_PYTHONS if each not in (minor, *at_hand)
+                    f"host Python {python}: not on this machine"
+                    for python in HOST_PYTHONS
+                    if python not in (minor, *at_hand)
                 ]
-                wanted = at_hand if thorough else at_hand[:1]
+                checked_pythons = at_hand if thorough else at_hand[:1]
                 imports = [
-                    [*ansible_test, "--python", each, "--test", "compile", "--test", "import"] for each in wanted
+                    [*ansible_test, "--python", python, "--test", "compile", "--test", "import"]
+                    for python in checked_pythons
                 ]
                 beside = copy_collection(Path(temporary) / "hosts", SANITY_PATHS)
-                label = f"compile and import on Python {', '.join(wanted)}"
+                label = f"compile and import on Python {', '.join(checked_pythons)}"
                 checks.append(Check(label, imports, beside, ansible_test_env("hosts", venv)))
             syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
             examples = inventories(thorough)
@@ -485,23 +492,23 @@ def sanity(thorough: bool) -> list[Result]:
     return results
 
 
-def core(thorough: bool, wanted: str = "", minor: str = "") -> list[Result]:
+def core(thorough: bool, version: str = "", minor: str = "") -> list[Result]:
     """One ansible-core on one Python, as a row of CI's matrix has them: unit tests that do not wait, sanity and syntax.
 
-    :param wanted: a key of CORES; the newest when left out
+    :param version: a key of CORES; the newest when left out
     :param minor: the controller's Python; the first of the core's when left out
     """
-    wanted = wanted or next(iter(CORES))
-    release, pythons = CORES[wanted]
+    version = version or next(iter(CORES))
+    release, pythons = CORES[version]
     minor = minor or pythons[0]
-    label = f"ansible-core {wanted} on Python {minor}"
+    label = f"ansible-core {version} on Python {minor}"
     python = find_python(minor)
     if python is None or minor not in pythons:
         why = (
             f"it runs on Python {', '.join(pythons)}" if minor not in pythons else "that Python is not on this machine"
         )
         return [finish(Result(label, False, 0.0, why))]
-    venv = CACHE / f"dev-{wanted}-{minor}"
+    venv = CACHE / f"dev-{version}-{minor}"
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
     # All tools are those of the lock; this core takes the place of the one that it has. Of one that is not out yet, the candidate.
     override = venv / "override.txt"
@@ -527,7 +534,7 @@ def core(thorough: bool, wanted: str = "", minor: str = "") -> list[Result]:
     env["PATH"] = f"{venv / 'bin'}{os.pathsep}{env['PATH']}"
     pytest = [str(venv / "bin" / "python"), "-m", "pytest", "-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
     results = [execute(Check(f"pytest, {label}", [[*pytest, "-m", "not slow", "tests/unit", "tests/repo"]], env=env))]
-    test_env = ansible_test_env(f"{wanted}-{minor}", venv)
+    test_env = ansible_test_env(f"{version}-{minor}", venv)
     syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
     with tempfile.TemporaryDirectory(prefix="core-") as temporary:
         tree = copy_collection(Path(temporary), [*SANITY_PATHS, UNIT_TESTS])
@@ -867,13 +874,15 @@ def programs(thorough: bool) -> list[Result]:
     When thorough, also the tests that are marked C(nightly), Open WebUI, and the pages of plan and status in a browser.
     """
     python = environment("gateway", ROOT / "tests" / "sim" / "gateway" / "requirements.txt")
-    wanted = [] if thorough else ["-m", "not nightly"]
-    load = Check("LiteLLM under load", [["pytest", *wanted, "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python)))
+    selection = [] if thorough else ["-m", "not nightly"]
+    load = Check(
+        "LiteLLM under load", [["pytest", *selection, "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python))
+    )
     checks = [load]
     events = environment("eda", ROOT / "tests" / "eda" / "requirements.txt")
     if shutil.which("java"):
         env = tool_env(EDA_PYTHON=str(events))
-        checks.append(Check("ansible-rulebook and ansible-navigator", [["pytest", *wanted, "tests/eda"]], env=env))
+        checks.append(Check("ansible-rulebook and ansible-navigator", [["pytest", *selection, "tests/eda"]], env=env))
     else:
         print("   left out: ansible-rulebook, which needs a Java of this machine")
     if thorough:
@@ -923,7 +932,7 @@ def main() -> int:
     watch = Stopwatch()
     rows: list[tuple[str, str, float, int, int]] = []
     failed: list[str] = []
-    said: list[str] = []
+    reasons_of_failures: list[str] = []
 
     def stage(name: str) -> tuple[list[Result], float]:
         stage_watch = Stopwatch()
@@ -940,7 +949,7 @@ def main() -> int:
         for name, (results, seconds) in zip(names, ended, strict=True):
             good = all(result.ok for result in results)
             failed += [] if good else [name]
-            said += failures(results)
+            reasons_of_failures += failures(results)
             passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
             rows.append((name, "ok" if good else "FAILED", seconds, passed, not_passed))
 
@@ -949,7 +958,9 @@ def main() -> int:
         figures = "" if state == "not run" else f"{duration(seconds):>13}   {passed} passed, {not_passed} failed"
         print(f"   {state:<8} {name:<10} {figures}".rstrip())
     print(f"   {'FAILED in ' + ' and '.join(failed) if failed else 'All good'} after {watch}.")
-    print("\n".join([*said, f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed"]))
+    print(
+        "\n".join([*reasons_of_failures, f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed"])
+    )
     return 1 if failed else 0
 
 
