@@ -27,7 +27,7 @@ TREES = CACHE / "docs-site" / "doctrees"
 COLLECTION = "dgxspark.vllm"
 LARGEST = 1024 * 1024
 """Bytes of the largest page, its pictures apart: what a phone shows without a wait."""
-# What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
+# Links of pages to code of the repository, which the site does not contain, become paths.
 LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 SECTIONS = (
     (
@@ -235,7 +235,7 @@ def ansible_page(place: Path) -> str:
 
 
 def main() -> int:
-    """Build the site and say where it is."""
+    """Build the site and print its path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=HTML)
     parser.add_argument("--check", action="store_true", help="write no page")

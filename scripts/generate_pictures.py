@@ -4,8 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the pictures of README and docs/ as SVG: what the collection itself prints and draws, of plans that it makes here.
 
-Run with PYTHONPATH=collections; --check only compares. What hosts would say (a status) is made up here; all that is worked out from it
-and how it looks is not.
+Run with PYTHONPATH=collections; --check only compares. The answers of hosts are invented here; their
+evaluation and display are real.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def runs(lines: Iterable[str]) -> Iterator[tuple[int, int, str, str]]:
 def terminal(title: str, text: str) -> str:
     """Return a text with colours as a picture of a terminal.
 
-    :param title: above it, and for who cannot see it
-    :param text: as it is printed, SGR sequences included
+    :param title: above the picture, and its alternative text
+    :param text: printed text with SGR sequences
     """
     lines = [piece for line in text.splitlines() for piece in wrapped(line)]
     width, height = LEFT * 2 + COLUMNS * CELL, TOP + LINE * len(lines) + 6
@@ -117,7 +117,7 @@ def terminal(title: str, text: str) -> str:
 
 
 def wrapped(line: str) -> Iterator[str]:
-    """Yield a line cut as a terminal of COLUMNS cuts it, at a space where there is one."""
+    """Yield the parts of a line in a terminal of COLUMNS, cut at spaces if possible."""
     while len(re.sub(r"\x1b\[[\d;]*m", "", line)) > COLUMNS:
         cut = line.rfind(" ", 1, COLUMNS)
         yield line[:cut]

@@ -11,7 +11,7 @@ C(arguments of import) or C(variables).
 
 C(variables.yml) is written as a role's argument specification, with three words more. C(as: spark_gateway.port) takes type, default,
 choices and meaning from a key of the inventory. C(keys_of: spark_exporters) does so for each key that is not listed in C(without).
-C(default_of: spark_monitoring.thresholds) is a mapping of the defaults of a table. What is written beside them holds.
+C(default_of: spark_monitoring.thresholds) is a mapping of the defaults of a table. Further keys next to these words override them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ AUTHOR = "dgxspark.vllm contributors"
 
 
 def below(table: Keys, prefix: str = "") -> dict[str, Key]:
-    """Return the keys below those of a table by their whole names: C(model.repo), and C(files[].path) of a list."""
+    """Return the keys of a table and the keys below them by full names: C(model.repo), and C(files[].path) of a list."""
     keys_below = {}
     for name, key in table.items():
         place = f"{prefix}{name}{'[]' if key.listed == (list,) else ''}."
@@ -111,14 +111,14 @@ BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
 
 
 class Dumper(yaml.SafeDumper):
-    """Lists are indented below their key, as yamllint and Ansible's own examples have it; those of single words are on one line."""
+    """Indents lists below their key, as yamllint requires; lists of single words are on one line."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent each level, lists too."""
         super().increase_indent(flow, False)
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
-        """Return a list, on one line where it has single words."""
+        """Return a list, on one line if it has single words."""
         words = all(isinstance(entry, str) and re.fullmatch(r"[\w.-]+", entry) for entry in sequence)
         return super().represent_sequence(tag, sequence, words)
 
@@ -175,7 +175,7 @@ def entry_point(role: str, point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one option of a specification, with what it takes from the inventory's keys."""
+    """Return one option of a specification, with the properties of its inventory key."""
     base: dict[str, Any] = {}
     if "as" in settings:
         base = of_key(key_of(settings["as"]))
@@ -225,7 +225,7 @@ def page(text: str, options: Mapping[str, Any] | None = None) -> str:
 
 
 def variables_table(keys: Keys, title: str = "variable") -> list[str]:
-    """Return a table of what an inventory may hold."""
+    """Return a table of the keys of an inventory."""
     rows = [f"| {title} | type | default | meaning |", "|---|---|---|---|"]
     for name, key in keys.items():
         page_link = key.page.replace("inventory.md#", "#")
@@ -257,7 +257,7 @@ def options_table(options: Mapping[str, Any]) -> list[str]:
 
 
 def shown(default: Any) -> str:
-    """Return a default for a table of the inventory: nothing where it is empty."""
+    """Return a default for a table of the inventory, empty for an empty one."""
     return "" if default is None or default in ("", [], {}) else code(default)
 
 

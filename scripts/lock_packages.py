@@ -28,7 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_ve
 
 
 class List(NamedTuple):
-    """A list: where it is kept, what it is made from, and the Pythons that it is for."""
+    """A list of packages: its file, its requirements, and its Python versions."""
 
     path: Path
     requirements: tuple[str, ...]
@@ -90,7 +90,7 @@ def entries(
 ) -> list[tuple[str, list[str]]]:
     """Return each requirement with the sums of its wheels; those for other systems are left out.
 
-    sources: take the sum of the source archive where there is no wheel; what builds it is not checked then. Else that ends the program.
+    sources: without a wheel, take the sum of the source archive, whose build requirements are not checked; else the program ends.
     """
     lines, lacking = [], []
     for package in packages:

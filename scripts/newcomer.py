@@ -4,8 +4,8 @@
 newcomer.py [LOG]   prints every command and what it printed, and keeps it in a file; 0 when each one ended and printed as its page says
 
 A home, a virtual environment and a copy of the clone are made in a temporary folder; packages come from the configured index. Commands that
-contact hosts, which are not here, are only read by Ansible (C(--syntax-check)), those of the tutorials are left out; what is typed in their
-place is printed. The scenarios `quickstart` and `tutorials` type them in such a home too, and have simulated Sparks.
+contact hosts are only checked by Ansible (C(--syntax-check)), and skipped in the tutorials; the replaced commands are printed. The
+scenarios `quickstart` and `tutorials` also type them in such a home, with simulated Sparks.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TUTORIALS = "docs/tutorials.md"
 
 
 def installing() -> list[Typed]:
-    """Return the commands by which README installs the collection."""
+    """Return README's commands that install the collection."""
     typed = commands(*README)
     last = next(position for position, command in enumerate(typed) if "collection install" in command.text)
     return typed[: last + 1]
 
 
 def script() -> list[Typed]:
-    """Return README's commands, what the quick start has beside them, and those of the tutorials that need no host."""
+    """Return README's commands, further ones of the quick start, and commands of the tutorials that need no host."""
     first = commands(*README)
     lines_of_readme = {command.plain for command in first}
     typed = [*first, *(command for command in commands(*QUICK_START) if command.plain not in lines_of_readme)]
@@ -83,7 +83,7 @@ def terminal(place: Path, log: Path) -> Terminal:
 
 
 def installed(place: Path, log: Path) -> Terminal:
-    """Return such a terminal beside simulated Sparks, once it has typed what installs the collection.
+    """Return such a terminal with simulated Sparks, after typing the commands that install the collection.
 
     :param place: a folder to make anew
     :param log: as for C(terminal), begun anew

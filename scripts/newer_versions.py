@@ -36,7 +36,7 @@ NUMBERS = re.compile(r"\d+(?:\.\d+)+", re.ASCII)
 
 
 class Row(NamedTuple):
-    """What is known of a component: the newest like ours, empty where ours is; or why nobody said."""
+    """The answer about a component: the newest version like ours, empty if ours is the newest; or the error."""
 
     name: str
     ours: str
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 def key(version: str) -> tuple[str, tuple[int, ...], str] | None:
-    """Return what stands before the numbers of a version, they themselves, and what stands behind; None where there are none."""
+    """Return prefix, numbers and suffix of a version; None without numbers."""
     match = NUMBERS.search(version)
     return match and (
         version[: match.start()],
@@ -105,8 +105,8 @@ def tags(image: str) -> list[str]:
 
 
 def packages(name: str) -> list[str]:
-    """Return the versions of a package that pip's index has. Raises ValueError with what pip says where it has none."""
-    # Whatever Python it wants: it runs in an image or an environment of its own.
+    """Return the versions of a package in pip's index. Raises ValueError with pip's message if the package is missing."""
+    # For any Python: the package runs in an image or a separate environment.
     argv = [
         sys.executable,
         "-m",
@@ -152,7 +152,7 @@ def ask(component: Component) -> Row:
 
 
 def watched() -> list[Component]:
-    """Return what is asked for: components of hosts, and vLLM as far as the catalogue knows it."""
+    """Return the checked programs: components of hosts, and the newest vLLM of the catalogue."""
     return [*COMPONENTS, Component("vLLM in the catalogue", str(catalogue.versions()[-1]), package="vllm")]
 
 

@@ -5,8 +5,8 @@
 """Make a release; docs/releasing.md has the order.
 
 release.py bump major|minor|patch|X.Y.Z   writes the version into galaxy.yml and execution-environment.yml, and the changelog from its fragments
-release.py check [vX.Y.Z]                 says what is missing before this tree is released, under this tag
-release.py notes                          prints what the changelog says of this version
+release.py check [vX.Y.Z]                 lists the problems that prevent a release of this tree under this tag
+release.py notes                          prints the changelog of this version
 release.py build FOLDER                   writes tarball, SBOM (CycloneDX) and SHA256SUMS
 """
 
@@ -48,7 +48,7 @@ def current(root: Path = ROOT) -> str:
 
 
 def bumped(version: str, how: str) -> str:
-    """Return the version that follows. how: a part's name, or the version itself. Raises ValueError for one that is none, or not later."""
+    """Return the next version. how: the name of a part, or a version. Raises ValueError for an invalid or older version."""
     old = [int(part) for part in version.split(".")]
     if how in PARTS:
         place = PARTS.index(how)
@@ -90,7 +90,7 @@ def changelog(root: Path = ROOT) -> dict[str, Any]:
 
 
 def problems(tag: str, root: Path = ROOT) -> list[str]:
-    """Return what keeps the tree from being released. tag: the tag that it is to have; empty where it has none yet."""
+    """Return the problems that prevent a release. tag: of the release; empty without one."""
     version = current(root)
     messages = []
     if not VERSION.fullmatch(version):
@@ -117,7 +117,7 @@ def build(folder: Path, root: Path = ROOT) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     version = current(root)
     with tempfile.TemporaryDirectory(prefix="release-") as temporary:
-        # Of what git tracks alone: no leftover is shipped, and no file goes while ansible-galaxy looks at it.
+        # Only tracked files: no leftover is shipped, and no file disappears while ansible-galaxy reads it.
         for name in tracked_files(root=root):
             (Path(temporary) / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, Path(temporary) / name, follow_symlinks=False)
@@ -233,7 +233,7 @@ def brought(root: Path) -> list[dict[str, Any]]:
 
 
 def main(argv: list[str]) -> int:
-    """Do what is asked for; 0 when it is done, 1 when the tree cannot be released."""
+    """Run a command; returns 0 on success, 1 if the tree cannot be released."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("bump").add_argument("how", help="major, minor, patch or a version")
