@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Check a file of measured launches, show each beside its plan, and add it to those that the overheads are held against.
+"""Check a file of measured launches, print each with its plan, and add it to the measurements that the overheads are compared with.
 
 Run with PYTHONPATH=collections. Such files come from export_measurements.yml and from scripts/measure_gpu.py; docs/memory.md describes
 them. A file with a mistake is refused, with all of them. A launch that contradicts the ranges is added all the same: the tests fail
@@ -37,7 +37,7 @@ def dump(content: Mapping[str, Any]) -> str:
 
 
 def beside_plan(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Return a line about a launch: what was measured and planned, and in what the two contradict each other."""
+    """Return a line about a launch: measured and planned figures, and their contradictions."""
     wrong = measurement_rows.contradiction(content, row)
     text = f"{row['launch']}, vLLM {row['vllm']}, {row['gpu']}: {row['kv_cache'] / GIB:.2f} GiB of KV cache"
     if wrong:
@@ -47,20 +47,20 @@ def beside_plan(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> Any:
-    """Return the content of a file, of its configs what says nothing of who sent it. Raises InputError with all that is wrong."""
+    """Return the content of a file, with configs reduced to anonymous keys. Raises InputError with all problems."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise InputError([f"{path}: is larger than {MOST_BYTES >> 20} MiB"])
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError([f"{path}: cannot be read as JSON: {error}"]) from error
-    if isinstance(content, dict):  # a config.json as it was published has more than the plan reads
+    if isinstance(content, dict):  # a published config.json has more keys than the plan reads
         for part in CONFIGS:
             if isinstance(content.get(part), Mapping):
                 content[part] = {name: measurement_rows.public_fields(config) for name, config in content[part].items()}
     wrong = measurement_rows.problems(content)
     if wrong:
-        raise InputError([f"{path}: {each}" for each in wrong])
+        raise InputError([f"{path}: {problem}" for problem in wrong])
     return content
 
 

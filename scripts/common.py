@@ -1,4 +1,4 @@
-"""What the runners share: where things are, the environment for the tools, and running commands."""
+"""Paths, environments of tools and commands for the other scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPARKSIM = ROOT / "tests" / "sim" / "sparksim"
 
 
 def tool_env(**extra: str) -> dict[str, str]:
-    """The caller's environment with our tools first on PATH and a UTF-8 locale, which Ansible insists on."""
+    """Return the caller's environment with our tools first on PATH and a UTF-8 locale, which Ansible requires."""
     env = dict(os.environ)
     # A user's own Ansible or Molecule settings would make the same command mean something else on two machines.
     for name in [
@@ -38,9 +38,9 @@ def tool_env(**extra: str) -> dict[str, str]:
 
 
 def environment(name: str, listed: Path) -> Path:
-    """Return the Python of an environment in the cache with exactly the packages of a list; it is made when there is none.
+    """Return the Python of a cached environment with exactly the packages of a list; a missing one is created.
 
-    The lists are made for Python 3.11 and 3.12.
+    The lists are for Python 3.11 and 3.12.
     """
     place = CACHE / f"{name}-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
     python = place / "bin" / "python"
@@ -70,7 +70,7 @@ def environment(name: str, listed: Path) -> Path:
 def git(*words: str, root: Path = ROOT) -> str:
     """Run git in a tree of ours and return what it prints; no hook and no program of its configuration runs.
 
-    The variables by which a hook of git, such as pre-commit, names another repository are left out.
+    Variables with which a hook of git, such as pre-commit, names another repository are removed.
     """
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
@@ -80,19 +80,19 @@ def git(*words: str, root: Path = ROOT) -> str:
 
 
 def tracked_files(*paths: str, root: Path = ROOT) -> list[str]:
-    """Files of a clone that git tracks or would track below the paths, as they are on disk now."""
+    """Return the files below the paths that git tracks or would track, if they exist on disk."""
     listing = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths, root=root)
     return sorted({name for name in listing.split("\0") if name and (root / name).exists()})
 
 
 def find_python(*minors: str) -> str | None:
     """Path of the first of these Pythons that can make virtual environments."""
-    found = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
-    return found.stdout.strip() or None
+    done = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
+    return done.stdout.strip() or None
 
 
 def pip_settings() -> str:
-    """What pip is configured with here, by whatever file or variable, as one pip.conf."""
+    """Return pip's configuration from all files and variables as one pip.conf."""
     listing = subprocess.run(
         [BIN / "python", "-m", "pip", "config", "list"], text=True, capture_output=True, env=tool_env(), check=True
     )

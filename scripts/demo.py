@@ -84,7 +84,7 @@ def colored() -> bool:
 def list_real_first(
     answers: dict[str, demo_summary.Answer], plan: dict[str, Any], real: set[str]
 ) -> dict[str, demo_summary.Answer]:
-    """The same answers, those of real engines first."""
+    """Return the answers with real engines first."""
     order = {f"{host}/{s['name']}": s["image"]["ref"] not in real for host, s in demo_summary.services(plan)}
     return dict(sorted(answers.items(), key=lambda item: order[item[0]]))
 
@@ -107,14 +107,14 @@ def ssh_command(address: str) -> list[str]:
 
 
 def is_real(address: str, service: dict[str, Any]) -> bool:
-    """Whether the image that a service runs is a real engine; the stand-ins carry a label that says what they are."""
+    """Tell whether the image of a service is a real engine; stand-ins have a label."""
     inspect = f"sudo docker image inspect --format '{{{{json .Config.Labels}}}}' {shlex.quote(service['image']['ref'])}"
-    found = subprocess.run([*ssh_command(address), inspect], cwd=ROOT, capture_output=True, text=True, check=False)
-    return found.returncode == 0 and (json.loads(found.stdout) or {}).get("dgxspark.simulated") == "false"
+    done = subprocess.run([*ssh_command(address), inspect], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and (json.loads(done.stdout) or {}).get("dgxspark.simulated") == "false"
 
 
 def what_is_real(real_engine: bool) -> str:
-    """Say plainly what is played."""
+    """Print which parts are simulated."""
     engine = (
         "a real vLLM on the CPU with a scripted 2 MB model, and stand-ins for the rest"
         if real_engine
@@ -156,7 +156,7 @@ def down() -> int:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the demo, or stop it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["up", "down"])
     try:

@@ -40,7 +40,7 @@ def table(rows: list[list[str]]) -> str:
 
 
 def served(plan: Plan, real_images: set[str]) -> str:
-    """What is served where, and by which kind of engine."""
+    """Return the served models with their hosts and kinds of engine."""
     rows = [["node", "service", "URL", "model", "engine"]]
     for host, service in services(plan):
         engine = "real vLLM on the CPU" if service["image"]["ref"] in real_images else "stand-in"

@@ -27,7 +27,7 @@ TREES = CACHE / "docs-site" / "doctrees"
 COLLECTION = "dgxspark.vllm"
 LARGEST = 1024 * 1024
 """Bytes of the largest page, its pictures apart: what a phone shows without a wait."""
-# What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
+# Links of pages to code of the repository, which the site does not contain, become paths.
 LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 SECTIONS = (
     (
@@ -118,12 +118,12 @@ def pages() -> list[str]:
     ]
 
 
-def without_code_links(text: str, page: str, there: set[str]) -> str:
+def without_code_links(text: str, page: str, site_files: set[str]) -> str:
     """Return a page with links to files that are no part of the site as their text; a link to nothing is left, and fails the build."""
 
     def written(match: re.Match[str]) -> str:
         target = (ROOT / page).parent.joinpath(match["path"]).resolve()
-        inside = target.is_relative_to(ROOT) and target.relative_to(ROOT).as_posix() in there
+        inside = target.is_relative_to(ROOT) and target.relative_to(ROOT).as_posix() in site_files
         return match[0] if inside or not target.exists() else match["text"]
 
     return LINK.sub(written, text)
@@ -133,12 +133,12 @@ def write_pages() -> None:
     """Put the pages, their pictures and the menu into the source folder."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     names = pages()
-    there = {*names, *tracked_files("docs/images/*")}
-    for name in there:
+    site_files = {*names, *tracked_files("docs/images/*")}
+    for name in site_files:
         (SOURCE / name).parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):
             text = (ROOT / name).read_text(encoding="utf-8")
-            (SOURCE / name).write_text(without_code_links(text, name, there), encoding="utf-8")
+            (SOURCE / name).write_text(without_code_links(text, name, site_files), encoding="utf-8")
         else:
             shutil.copyfile(ROOT / name, SOURCE / name)
     (SOURCE / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
@@ -150,8 +150,8 @@ def write_pages() -> None:
 def menu(names: Sequence[str]) -> Iterator[str]:
     """Return the lines of the first page: the README, and the menu of all pages."""
     listed = [f"docs/{stem}.md" for _title, stems in SECTIONS for stem in stems]
-    rest = [name for name in names if name.startswith("docs/") and name not in listed]
-    sections = [*SECTIONS, ("More", tuple(Path(name).stem for name in rest))] if rest else list(SECTIONS)
+    unlisted = [name for name in names if name.startswith("docs/") and name not in listed]
+    sections = [*SECTIONS, ("More", tuple(Path(name).stem for name in unlisted))] if unlisted else list(SECTIONS)
     yield from (
         "# dgxspark.vllm",
         "",
@@ -235,7 +235,7 @@ def ansible_page(place: Path) -> str:
 
 
 def main() -> int:
-    """Build the site and say where it is."""
+    """Build the site and print its path."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=HTML)
     parser.add_argument("--check", action="store_true", help="write no page")
@@ -260,10 +260,10 @@ def main() -> int:
     if code or options.check:
         return code
     mend(folder)
-    found = list(folder.rglob("*.html"))
+    html_files = list(folder.rglob("*.html"))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    print(f"{len(found)} pages, {size / 2**20:.1f} MiB: {folder / 'index.html'}")
-    if large := [path for path in found if path.stat().st_size > LARGEST]:
+    print(f"{len(html_files)} pages, {size / 2**20:.1f} MiB: {folder / 'index.html'}")
+    if large := [path for path in html_files if path.stat().st_size > LARGEST]:
         print("\n".join(f"{path}: more than {LARGEST / 2**20:.1f} MiB" for path in large))
     return int(bool(large))
 

@@ -10,8 +10,8 @@
 
 A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts; --index-url
 names another index, --packages a folder of archives or of unpacked sources named after their versions. Each version's
-own parser is then asked by catalogue_probe.py. What is new, gone or different is printed in words. A version whose
-sources are not laid out as expected, or that knows suspiciously little of anything, is an error and nothing is written.
+parser is then read by catalogue_probe.py. New, removed and changed names are printed. A version whose sources have an
+unexpected layout, or whose tables are suspiciously small, is an error and nothing is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import tarfile
 import textwrap
 import venv
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,7 +45,7 @@ PROBE = ROOT / "scripts" / "catalogue_probe.py"
 WORK = CACHE / "catalogue"
 OLDEST = "0.10.1.1"
 
-# What the probe needs for real; the rest of what vLLM imports is stood in for.
+# Packages that the probe needs; stand-ins replace all others.
 PROBE_NEEDS = ("pydantic==2.14.3", "msgspec", "packaging", "PyYAML", "regex", "typing_extensions")
 
 # Packages whose versions decide what can be loaded or run.
@@ -117,10 +117,10 @@ TITLES = {
     "requirements": "requirements",
     "traits": "traits of the parser",
 }
-LOST = 0.7  # a version with less than this part of what its predecessor knew was not understood
+LOST = 0.7  # share of its predecessor's names below which a version was not understood
 
-# What is known of one version: table -> name -> what is said of it, as (sign, text) pairs: ":" the kind, ">" the
-# default, and tokens with their own signs.
+# One version: table -> name -> details as (sign, text) pairs: ":" the kind, ">" the default, and tokens that contain
+# their sign.
 Snapshot = dict[str, dict[str, frozenset[tuple[str, str]]]]
 
 
@@ -137,7 +137,7 @@ def order(text: str) -> tuple[int, ...]:
 
 
 class Index:
-    """The package index that pip is configured for. pip has no command that fetches a source archive as it is."""
+    """The package index that pip is configured for. pip has no command that only downloads a source archive."""
 
     def __init__(self, url: str | None) -> None:
         arguments = ["versions", "vllm", *(["--index-url", url] if url else [])]
@@ -146,7 +146,7 @@ class Index:
             from pip._internal.models.target_python import TargetPython
 
             command = IndexCommand("index", "")
-            options, _rest = command.parse_args(arguments)
+            options, _arguments = command.parse_args(arguments)
             with command.main_context():
                 self._session = command._build_session(options)
                 finder = command._build_package_finder(
@@ -169,7 +169,7 @@ class Index:
         return links
 
     def versions(self) -> list[str]:
-        """Return what is published and belongs into the catalogue, oldest first."""
+        """Return the published versions for the catalogue, oldest first."""
         return sorted((text for text in self._links if order(text) >= order(OLDEST)), key=order)
 
     def fetch(self, text: str, target: Path) -> None:
@@ -214,7 +214,7 @@ def unpack(name: str, content: bytes, target: Path) -> None:
 
 
 def is_source(inside: str) -> bool:
-    """Tell whether a file of an archive is one that the probe may import; none can lead out of the folder."""
+    """Tell whether the probe may import a file of an archive; its path cannot leave the folder."""
     return inside.startswith("vllm/") and inside.endswith(".py") and ".." not in inside.split("/")
 
 
@@ -244,11 +244,11 @@ def probe_python() -> Path:
     """Return a Python with the few packages that the probe needs."""
     home = WORK / "env"
     stamp = home / "needs"
-    wanted = "\n".join((sys.version, *PROBE_NEEDS))
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+    needs = "\n".join((sys.version, *PROBE_NEEDS))
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != needs:
         venv.create(home, clear=True, with_pip=True)
         subprocess.run([home / "bin" / "python", "-m", "pip", "install", "-q", *PROBE_NEEDS], check=True)
-        stamp.write_text(wanted, encoding="utf-8")
+        stamp.write_text(needs, encoding="utf-8")
     return home / "bin" / "python"
 
 
@@ -260,40 +260,54 @@ def probe(text: str, tree: Path) -> dict[str, Any]:
     )
     if done.returncode:
         raise Failed(f"vLLM {text} could not be read:\n{done.stderr.strip()[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
-def snapshot(found: Mapping[str, Any]) -> Snapshot:
-    """Bring what the probe says into tables."""
+def snapshot(answer: Mapping[str, Any]) -> Snapshot:
+    """Return the answer of the probe as tables."""
     tables: Snapshot = {name: {} for name in FEWEST}
-    for option in found["options"]:
-        said = {(":", option["kind"]), (">", json.dumps(option["default"], sort_keys=True, separators=(",", ":")))}
-        said |= {("", alias) for alias in option["aliases"]}
-        said |= {("", f"={word}") for word in option["choices"]}
-        said |= {("", f"~{word}") for word in option["suggested"]}
-        said |= {("", "!deprecated")} if option["deprecated"] else set()
-        tables["options"][option["name"]] = frozenset(said)
-    for table, names in found["tables"].items():
+    for option in answer["options"]:
+        tables["options"][option["name"]] = details_of_option(option)
+    for table, names in answer["tables"].items():
         for name in names:
             head, _equals, choices = name.partition("=")
             kind = ""
             if table in ("environment", "http_paths"):
                 head, _colon, kind = head.rpartition(":") if table == "http_paths" else head.partition(":")
-            said = {("", f"={word}") for word in choices.split(",") if word}
-            tables[table][head] = frozenset(said | ({(":", kind)} if kind else set()))
-    for name in found["traits"]:
+            details = {("", f"={word}") for word in choices.split(",") if word}
+            tables[table][head] = frozenset(details | ({(":", kind)} if kind else set()))
+    for name in answer["traits"]:
         tables["traits"][name] = frozenset()
-    wanted = {pin.replace("_", "-").lower(): pin for pin in PINS}
-    for line in found["requires"]:
-        match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
-        if match and match.group(1).replace("_", "-").lower() in wanted:
-            bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
-            name = wanted[match.group(1).replace("_", "-").lower()]
-            tables["requirements"][name] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
-    tables["requirements"]["python"] = frozenset({(">", found["python"])})
+    tables["requirements"].update(requirements_of(answer["requires"]))
+    tables["requirements"]["python"] = frozenset({(">", answer["python"])})
     refer_to_tables(tables)
     return tables
+
+
+def details_of_option(option: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    """Return kind, default, spellings, choices and remarks of an option."""
+    default = json.dumps(option["default"], sort_keys=True, separators=(",", ":"))
+    texts = [
+        *option["aliases"],
+        *(f"={word}" for word in option["choices"]),
+        *(f"~{word}" for word in option["suggested"]),
+        *(["!deprecated"] if option["deprecated"] else []),
+    ]
+    return frozenset({(":", option["kind"]), (">", default), *(("", text) for text in texts)})
+
+
+def requirements_of(lines: Iterable[str]) -> dict[str, frozenset[tuple[str, str]]]:
+    """Return the bounds of the packages in C(PINS)."""
+    pins = {pin.replace("_", "-").lower(): pin for pin in PINS}
+    requirements = {}
+    for line in lines:
+        match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
+        name = pins.get(match.group(1).replace("_", "-").lower()) if match else None
+        if match and name:
+            bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
+            requirements[name] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
+    return requirements
 
 
 def refer_to_tables(tables: Snapshot) -> None:
@@ -304,36 +318,45 @@ def refer_to_tables(tables: Snapshot) -> None:
         if name.endswith(("_backends", "_methods", "_dtypes")) and len(tables[name]) > 4
     }
     for table in ("options", "json_keys"):
-        for name, said in tables[table].items():
+        for name, details in tables[table].items():
             for sign in "=~":
-                words = frozenset(text[1:] for kind, text in said if not kind and text[0] == sign)
+                words = frozenset(text[1:] for kind, text in details if not kind and text[0] == sign)
                 if words in lists:
-                    said = frozenset(one for one in said if one[0] or one[1][0] != sign) | {
+                    details = frozenset(detail for detail in details if detail[0] or detail[1][0] != sign) | {
                         ("", f"{sign}@{lists[words]}")
                     }
-            tables[table][name] = said
+            tables[table][name] = details
 
 
-def check(text: str, found: Mapping[str, Any], tables: Snapshot, before: Snapshot | None) -> None:
+def check(text: str, answer: Mapping[str, Any], tables: Snapshot, before: Snapshot | None) -> None:
     """Refuse a version that was not understood."""
-    problems = []
-    for table, fewest in FEWEST.items():
-        count, last = len(tables[table]), len((before or {}).get(table, {}))
-        if count < fewest or (last > 10 and count < LOST * last):
-            problems.append(f"{count} {TITLES[table]}, expected at least {max(fewest, int(LOST * last))}")
-    for option in found["options"]:
-        expected = negatives(option, "enable-disable-pairs" in found["traits"])
+    problems = [*lost_names(tables, before or {})]
+    for option in answer["options"]:
+        expected = negatives(option, "enable-disable-pairs" in answer["traits"])
         if set(option["negatives"]) != expected:
             problems.append(f"--{option['name']} is negated by {option['negatives']}, expected {sorted(expected)}")
         if re.search(r"\d$|\*\*", option["kind"]):
             problems.append(f"--{option['name']} takes values as no option before: {option['kind']}")
-    for names in tables.values():
-        for name, said in names.items():
-            for _sign, word in said:
-                if "\n" in word or (not _sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
-                    problems.append(f"{name}: {word!r} cannot be written down")
+    problems += unwritable_names(tables)
     if problems:
         raise Failed(f"vLLM {text} is not understood:\n  " + "\n  ".join(problems))
+
+
+def lost_names(tables: Snapshot, before: Snapshot) -> Iterator[str]:
+    """Yield the tables with fewer names than expected, or than the version before had."""
+    for table, fewest in FEWEST.items():
+        count, last = len(tables[table]), len(before.get(table, {}))
+        if count < fewest or (last > 10 and count < LOST * last):
+            yield f"{count} {TITLES[table]}, expected at least {max(fewest, int(LOST * last))}"
+
+
+def unwritable_names(tables: Snapshot) -> Iterator[str]:
+    """Yield the names whose details contain separators of the catalogue's lines."""
+    for names in tables.values():
+        for name, details in names.items():
+            for sign, word in details:
+                if "\n" in word or (not sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
+                    yield f"{name}: {word!r} cannot be written down"
 
 
 def negatives(option: Mapping[str, Any], pairs: bool) -> set[str]:
@@ -341,23 +364,23 @@ def negatives(option: Mapping[str, Any], pairs: bool) -> set[str]:
     if option["kind"] != "switch":
         return set()
     long = [f"--{option['name']}", *(alias for alias in option["aliases"] if alias.startswith("--"))]
-    found = {f"--no-{one[2:]}" for one in long}
-    for one in long if pairs else ():
-        verb, _dash, rest = one[2:].partition("-")
+    spellings = {f"--no-{spelling[2:]}" for spelling in long}
+    for spelling in long if pairs else ():
+        verb, _dash, noun = spelling[2:].partition("-")
         if verb in ("enable", "disable"):
-            found.add(f"--{'disable' if verb == 'enable' else 'enable'}-{rest}")
-    return found
+            spellings.add(f"--{'disable' if verb == 'enable' else 'enable'}-{noun}")
+    return spellings
 
 
 # --- all versions -------------------------------------------------------------------------------------------------
 
 
 def written(data: ModuleType = catalogue_data) -> dict[str, Snapshot]:
-    """Return what the catalogue says now, version by version."""
-    found: dict[str, Snapshot] = {}
+    """Return the present catalogue, version by version."""
+    snapshots: dict[str, Snapshot] = {}
     for number, text in enumerate(data.VERSIONS.split()):
         bit = 1 << number
-        found[text] = {
+        snapshots[text] = {
             table: {
                 name: frozenset(
                     {(":", value) for value, span in item.kinds if span.bits & bit}
@@ -369,7 +392,7 @@ def written(data: ModuleType = catalogue_data) -> dict[str, Snapshot]:
             }
             for table in data.TABLES
         }
-    return found
+    return snapshots
 
 
 WIDTH = 140
@@ -379,11 +402,11 @@ WIDTH = 140
 def render(snapshots: Mapping[str, Snapshot]) -> str:
     """Return the text of catalogue_data.py."""
     texts = sorted(snapshots, key=order)
-    known = "".join(f"{line}\n" for line in textwrap.wrap(" ".join(texts), WIDTH))
-    parts = [HEADER, 'VERSIONS = """\\\n', known, '"""\n', TABLES_COMMENT, "TABLES = {\n"]
+    versions = "".join(f"{line}\n" for line in textwrap.wrap(" ".join(texts), WIDTH))
+    parts = [HEADER, 'VERSIONS = """\\\n', versions, '"""\n', TABLES_COMMENT, "TABLES = {\n"]
     for table in FEWEST:
         parts.append(f'    # {TITLES[table]}\n    "{table}": r"""\n')
-        names = sorted({name for one in snapshots.values() for name in one[table]})
+        names = sorted({name for version_snapshot in snapshots.values() for name in version_snapshot[table]})
         alike: dict[str, list[str]] = {}
         detailed = []
         for name in names:
@@ -398,35 +421,39 @@ def render(snapshots: Mapping[str, Snapshot]) -> str:
 
 
 def side_by_side(alike: Mapping[str, list[str]], indent: str) -> list[str]:
-    """Return lines of words that have the same behind them. alike: what is behind them to words."""
+    """Return lines of words with the same ending. alike: ending to words."""
     return [
-        f"{indent}{line}{rest.rstrip()}\n"
-        for rest, words in alike.items()
-        for line in textwrap.wrap(" ".join(words), WIDTH - len(rest), break_long_words=False, break_on_hyphens=False)
+        f"{indent}{line}{ending.rstrip()}\n"
+        for ending, words in alike.items()
+        for line in textwrap.wrap(" ".join(words), WIDTH - len(ending), break_long_words=False, break_on_hyphens=False)
     ]
 
 
-def render_item(said: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
+def render_item(by_version: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
     """Yield the lines of one name, the first without the name."""
-    having = [one is not None for one in said]
+    having = [details is not None for details in by_version]
     span = render_span(having, texts)
     heads = {}
     lines = []
     for sign in ":>":
-        values = sorted({text for one in said if one for kind, text in one if kind == sign})
-        per = {value: [one is not None and (sign, value) in one for one in said] for value in values}
-        if len(values) == 1 and per[values[0]] == having:
-            heads[sign] = values[0]
+        per = versions_with(sign, by_version)
+        if list(per.values()) == [having]:
+            heads[sign] = next(iter(per))
         else:
-            by_age = sorted(values, key=lambda value: per[value].index(True))
+            by_age = sorted(per, key=lambda value: per[value].index(True))
             lines += [f" {sign}|{render_span(per[value], texts)}|{value}\n" for value in by_age]
     alike: dict[str, list[str]] = {}
-    for token in sorted({text for one in said if one for kind, text in one if not kind}):
-        mine = [one is not None and ("", token) in one for one in said]
-        alike.setdefault("" if mine == having else f"|{render_span(mine, texts)}", []).append(token)
+    for token, versions in versions_with("", by_version).items():
+        alike.setdefault("" if versions == having else f"|{render_span(versions, texts)}", []).append(token)
     lines += side_by_side(alike, " ")
     yield f"|{span}|{heads.get(':', '')}|{heads.get('>', '')}".rstrip("|") + "\n"
     yield from lines
+
+
+def versions_with(sign: str, by_version: list[frozenset[tuple[str, str]] | None]) -> dict[str, list[bool]]:
+    """Return the details with a sign, sorted, and for each of them the versions that have it."""
+    values = sorted({text for details in by_version for kind, text in details or () if kind == sign})
+    return {value: [(sign, value) in (details or ()) for details in by_version] for value in values}
 
 
 def render_span(having: list[bool], texts: list[str]) -> str:
@@ -483,7 +510,7 @@ TABLES_COMMENT = """
 
 
 def differences(before: Snapshot, after: Snapshot) -> list[str]:
-    """Say in words what one version has that another has not."""
+    """Return the differences between two versions in words."""
     lines = []
     for table, title in TITLES.items():
         old, new = spelled_out(before, table), spelled_out(after, table)
@@ -494,7 +521,9 @@ def differences(before: Snapshot, after: Snapshot) -> list[str]:
         for name in sorted(old.keys() & new.keys()):
             changes = [change(sign, old[name], new[name]) for sign in (":", ">", "")]
             if any(changes):
-                lines.append(f"{title}, changed: {prefix}{name}: {'; '.join(one for one in changes if one)}")
+                lines.append(
+                    f"{title}, changed: {prefix}{name}: {'; '.join(text_of_change for text_of_change in changes if text_of_change)}"
+                )
     return lines
 
 
@@ -502,20 +531,20 @@ def spelled_out(tables: Snapshot, table: str) -> dict[str, frozenset[tuple[str, 
     """Return a table with the references to other tables written out."""
     return {
         name: frozenset(
-            one
-            for sign, text in said
-            for one in (
+            detail
+            for sign, text in details
+            for detail in (
                 [("", f"{text[0]}{word}") for word in tables[text[2:]]]
                 if not sign and text[1:2] == "@"
                 else [(sign, text)]
             )
         )
-        for name, said in tables.get(table, {}).items()
+        for name, details in tables.get(table, {}).items()
     }
 
 
 def change(sign: str, old: frozenset[tuple[str, str]], new: frozenset[tuple[str, str]]) -> str:
-    """Say what changed about one name."""
+    """Return the change of one name in words."""
     gone = sorted(text for kind, text in old - new if kind == sign)
     come = sorted(text for kind, text in new - old if kind == sign)
     if not gone and not come:
@@ -596,22 +625,22 @@ REQUIREMENT_COLUMNS = ("python", "torch", "transformers", "ray", "flashinfer-pyt
 # --- the command --------------------------------------------------------------------------------------------------
 
 
-def read(texts: list[str], known: dict[str, Snapshot], index: Index | None, packages: Path | None) -> None:
-    """Read versions into C(known) and say what each brings."""
+def read(texts: list[str], snapshots: dict[str, Snapshot], index: Index | None, packages: Path | None) -> None:
+    """Read versions into C(snapshots) and print the differences of each."""
     for text in texts:
         watch = Stopwatch()
-        found = probe(text, sources(text, index, packages))
-        tables = snapshot(found)
-        older = [one for one in sorted(known, key=order) if order(one) < order(text)]
-        before = known[older[-1]] if older else None
-        check(text, found, tables, before)
-        again = text in known
-        lines = differences(known[text] if again else before or {}, tables) if again or before else []
+        answer = probe(text, sources(text, index, packages))
+        tables = snapshot(answer)
+        older = [other for other in sorted(snapshots, key=order) if order(other) < order(text)]
+        before = snapshots[older[-1]] if older else None
+        check(text, answer, tables, before)
+        is_known = text in snapshots
+        lines = differences(snapshots[text] if is_known else before or {}, tables) if is_known or before else []
         print(
-            f"== vLLM {text} against {'what was known of it' if again else older[-1] if older else 'nothing'} ({watch})"
+            f"== vLLM {text} against {'what was known of it' if is_known else older[-1] if older else 'nothing'} ({watch})"
         )
         print("\n".join(f"   {line}" for line in lines) or "   no difference", flush=True)
-        known[text] = tables
+        snapshots[text] = tables
 
 
 def main() -> int:
@@ -622,35 +651,35 @@ def main() -> int:
     parser.add_argument("--packages", type=Path, help="folder of archives or sources, instead of an index")
     parser.add_argument("--index-url", help="package index, instead of the one that pip is configured for")
     parser.add_argument("--page", action="store_true", help="only write the page again")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        known = {} if given.all else written()
-        if not given.page:
-            index = None if given.packages else Index(given.index_url)
-            published = index.versions() if index else sorted(versions_in(given.packages), key=order)
-            wanted = given.version or [text for text in published if given.all or text not in known]
-            if not wanted:
+        snapshots = {} if options.all else written()
+        if not options.page:
+            index = None if options.packages else Index(options.index_url)
+            published = index.versions() if index else sorted(versions_in(options.packages), key=order)
+            texts = options.version or [text for text in published if options.all or text not in snapshots]
+            if not texts:
                 print(f"Nothing new: the newest version published is {published[-1]}.")
-            read(sorted(wanted, key=order), known, index, given.packages)
-            text = render(known)
+            read(sorted(texts, key=order), snapshots, index, options.packages)
+            text = render(snapshots)
             if not DATA.is_file() or DATA.read_text(encoding="utf-8") != text:
                 DATA.write_text(text, encoding="utf-8")
-                print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(known)} versions.")
+                print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(snapshots)} versions.")
     except Failed as error:
         print(f"generate_catalogue: {error}", file=sys.stderr)
         return 1
-    PAGE.write_text(page(known), encoding="utf-8")
+    PAGE.write_text(page(snapshots), encoding="utf-8")
     return 0
 
 
 def versions_in(packages: Path) -> list[str]:
     """Return the versions that a folder of packages holds."""
-    found = set()
+    versions = set()
     for path in packages.iterdir():
         match = re.fullmatch(r"(?:vllm-)?(\d+(?:\.\d+)+?)(?:\.tar\.gz|-.*\.whl)?", path.name)
         if match and order(match.group(1)) >= order(OLDEST):
-            found.add(match.group(1))
-    return sorted(found, key=order)
+            versions.add(match.group(1))
+    return sorted(versions, key=order)
 
 
 if __name__ == "__main__":

@@ -48,17 +48,17 @@ SPLITS = {
 KINDS = ("weights", "kv_cache", "plain")
 
 
-def ways(known: dict[str, Any]) -> Iterator[tuple[str, str | None, int]]:
+def ways(recipes: dict[str, Any]) -> Iterator[tuple[str, str | None, int]]:
     """Every recipe and variant for three Sparks and more, with their number."""
-    for name, recipe in sorted(known.items()):
+    for name, recipe in sorted(recipes.items()):
         for variant, body in ((None, {}), *(recipe.get("variants") or {}).items()):
             count = int(body.get("nodes") or recipe.get("nodes") or 1)
             if count >= LEAST:
                 yield name, variant, count
 
 
-def planned(known: dict[str, Any], name: str, variant: str | None, count: int, topology: str) -> dict[str, Any]:
-    """Return what is planned for the head of a cluster that serves this alone."""
+def planned(recipes: dict[str, Any], name: str, variant: str | None, count: int, topology: str) -> dict[str, Any]:
+    """Return the plan of the head node of a cluster that serves only this recipe."""
     hosts = [f"spark-{number}" for number in range(1, count + 1)]
     service = {"name": "model", "recipe": name, "port": 8000, **({"variant": variant} if variant else {})}
     variables = {"spark_cluster": {"name": "all", "services": [service]}, "spark_total_gib": TOTAL_GIB}
@@ -67,24 +67,28 @@ def planned(known: dict[str, Any], name: str, variant: str | None, count: int, t
         host: {"vars": variables, "address": f"192.0.2.{number}", "images": {}, "fabric": cabled}
         for number, host in enumerate(hosts, 1)
     }
-    plan = engine.make_plan(inventory, known, lambda path: "0" * 64, groups={"all": hosts})
-    found: dict[str, Any] = plan["hosts"][hosts[0]]
-    return found
+    plan = engine.make_plan(inventory, recipes, lambda path: "0" * 64, groups={"all": hosts})
+    head: dict[str, Any] = plan["hosts"][hosts[0]]
+    return head
 
 
-def said(host: dict[str, Any]) -> str:
-    """Whether the plan holds on a network, and what is said of it."""
+def verdict(host: dict[str, Any]) -> str:
+    """Return whether a plan fits a network, with the rules of its errors."""
     wrong = [
-        found["rule"] for found in host["findings"] if found["severity"] == "error" and found["rule"] != "lock.moving"
+        finding["rule"]
+        for finding in host["findings"]
+        if finding["severity"] == "error" and finding["rule"] != "lock.moving"
     ]
     if wrong:
         return f"no: `{'`, `'.join(sorted(set(wrong)))}`"
-    return "yes, not reported" if any(found["rule"] == "cluster.unreported" for found in host["findings"]) else "yes"
+    return (
+        "yes, not reported" if any(finding["rule"] == "cluster.unreported" for finding in host["findings"]) else "yes"
+    )
 
 
-def row(known: dict[str, Any], name: str, variant: str | None, count: int) -> list[str]:
+def row(recipes: dict[str, Any], name: str, variant: str | None, count: int) -> list[str]:
     """A line of the table."""
-    ring, switch = (planned(known, name, variant, count, topology) for topology in ("ring", "switch"))
+    ring, switch = (planned(recipes, name, variant, count, topology) for topology in ("ring", "switch"))
     (service,) = ring["services"]
     args, memory = service["args"], service["memory"]
     split = [f"{short} {args[option]}" for option, short in SPLITS.items() if int(args.get(option) or 1) > 1]
@@ -101,16 +105,16 @@ def row(known: dict[str, Any], name: str, variant: str | None, count: int) -> li
         f"{held['kv_cache']:.1f} GiB" if held["weights"] else "",
         f"{memory['gpu_memory_utilization']:.2f}",
         f"{args['max-num-seqs']} x {args['max-model-len']}",
-        said(ring),
-        said(switch),
+        verdict(ring),
+        verdict(switch),
     ]
 
 
 def table() -> str:
     """The whole table."""
     texts = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
-    known = {recipe["name"]: recipe for recipe in texts}
-    rows = [row(known, *way) for way in ways(known)]
+    recipes = {recipe["name"]: recipe for recipe in texts}
+    rows = [row(recipes, *way) for way in ways(recipes)]
     head, *lines = ("| " + " | ".join(cells) + " |" for cells in (HEADS, *rows))
     return "\n".join([head, "|---" * len(HEADS) + "|", *lines])
 

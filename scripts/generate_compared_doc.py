@@ -24,8 +24,8 @@ BLOCK = re.compile(r"(?<=^<!-- computed: compared -->\n\n)(?:\|.*\n)+", re.MULTI
 
 def main() -> int:
     """Write the page; returns the exit code."""
-    new, found = BLOCK.subn(f"{compared()}\n", PAGE.read_text(encoding="utf-8"))
-    if not found:
+    new, count = BLOCK.subn(f"{compared()}\n", PAGE.read_text(encoding="utf-8"))
+    if not count:
         print(f"{PAGE.name} has no table below <!-- computed: compared -->.")
         return 1
     PAGE.write_text(new, encoding="utf-8")

@@ -2,11 +2,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of findings in docs/ from the register. Run with PYTHONPATH=collections; --check only compares.
+"""Write the tables of findings in docs/ from docs/findings.yml; --check only compares.
 
-A table stands below a line C(<!-- findings: scripts/generate_findings_doc.py -->) and has the findings whose page is that
-heading. C(<!-- findings: scripts/generate_findings_doc.py, also lock.* host.nft -->) adds those of other pages, by shell
-patterns.
+A line C(<!-- findings: scripts/generate_findings_doc.py -->) is followed by the table of the findings whose page is the heading
+above it. C(<!-- findings: scripts/generate_findings_doc.py, also lock.* host.nft -->) adds findings of other pages by shell patterns.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register_texts import ENTRIES, Entry
+from registered_findings import ENTRIES, Entry
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 # A single # may also be a comment in a block of shell or YAML; no table stands right below a page's title.
@@ -41,7 +40,7 @@ def main() -> int:
         if "--check" not in sys.argv[1:]:
             path.write_text(new, encoding="utf-8")
     for place in sorted({entry.page for entry in ENTRIES.values()} - listed):
-        print(f"docs/{place}: the register lists findings there, and below no such heading is a mark for their table.")
+        print(f"docs/{place}: findings.yml lists findings there, but no such heading has a mark for their table.")
         return 1
     if stale and "--check" in sys.argv[1:]:
         print(f"{', '.join(stale)}: not what scripts/generate_findings_doc.py writes; run it and commit the result.")
@@ -50,7 +49,7 @@ def main() -> int:
 
 
 def page(name: str, text: str) -> tuple[str, set[str]]:
-    """Return a page of docs/ with its tables as the register has them, and the places (C(NAME#anchor)) that have one."""
+    """Return a page of docs/ with new tables, and the places (C(NAME#anchor)) of all its tables."""
     places = set()
 
     def written(match: re.Match[str]) -> str:
@@ -66,9 +65,9 @@ def page(name: str, text: str) -> tuple[str, set[str]]:
 
 def table(place: str, also: Iterable[str]) -> list[str]:
     """Return the table of one place, with the findings of other pages that match C(also)."""
-    own = [entry for entry in ENTRIES.values() if entry.page == place]
-    others = [entry for pattern in also for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
-    return [*HEAD, *map(row, [*own, *others])]
+    entries = [entry for entry in ENTRIES.values() if entry.page == place]
+    further = [entry for pattern in also for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
+    return [*HEAD, *map(row, [*entries, *further])]
 
 
 def row(entry: Entry) -> str:

@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS, Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.host_log_signs import Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.known_failures import ROWS, SEVERITY
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "known_failures.md"
 INTRODUCTION = """\
 # Known failures
 
-<!-- Written by scripts/generate_known_failures_doc.py from _vllm/known_failures.py and _proof/log_signs.py. -->
+<!-- Written by scripts/generate_known_failures_doc.py from _vllm/known_failures.py, _proof/log_signs.py and _proof/host_log_signs.py. -->
 
 What `explain.yml`, `site.yml`, `doctor.yml`, `status.yml` and support bundles can say about the log of a vLLM engine that failed, whether this
 collection started it or not:

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/memory_measured.md: launches on a GPU beside their plans.
+"""Write the tables of docs/memory_measured.md: launches on a GPU with their plans.
 
 Run with PYTHONPATH=collections; --check only compares. A table stands below a line C(<!-- measured: NAME -->).
 """

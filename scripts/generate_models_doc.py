@@ -20,8 +20,8 @@ RECIPES = ROOT / "playbooks" / "recipes"
 
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
-    known = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
-    text = models_page(model_rows({recipe["name"]: recipe for recipe in known}))
+    recipes = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RECIPES.glob("*.yml"))]
+    text = models_page(model_rows({recipe["name"]: recipe for recipe in recipes}))
     if "--check" in sys.argv[1:]:
         if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
             print(f"{PAGE.name} is not what scripts/generate_models_doc.py writes; run it and commit the result.")

@@ -71,7 +71,7 @@ def tables() -> dict[str, list[str]]:
 def page(text: str) -> str:
     """Return the page with its generated parts replaced.
 
-    :param text: the page as it is; SystemExit if a mark of a generated part is missing
+    :param text: the present page; SystemExit if a mark of a generated part is missing
     """
     for name, lines in tables().items():
         begin, end = f"<!-- {name}: written by scripts/generate_monitoring_doc.py -->", f"<!-- /{name} -->"

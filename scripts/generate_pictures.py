@@ -4,8 +4,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the pictures of README and docs/ as SVG: what the collection itself prints and draws, of plans that it makes here.
 
-Run with PYTHONPATH=collections; --check only compares. What hosts would say (a status) is made up here; all that is worked out from it
-and how it looks is not.
+Run with PYTHONPATH=collections; --check only compares. The answers of hosts are invented here; their
+evaluation and display are real.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status, status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts, picture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
@@ -90,8 +89,8 @@ def runs(lines: Iterable[str]) -> Iterator[tuple[int, int, str, str]]:
 def terminal(title: str, text: str) -> str:
     """Return a text with colours as a picture of a terminal.
 
-    :param title: above it, and for who cannot see it
-    :param text: as it is printed, SGR sequences included
+    :param title: above the picture, and its alternative text
+    :param text: printed text with SGR sequences
     """
     lines = [piece for line in text.splitlines() for piece in wrapped(line)]
     width, height = LEFT * 2 + COLUMNS * CELL, TOP + LINE * len(lines) + 6
@@ -109,8 +108,8 @@ def terminal(title: str, text: str) -> str:
     for number, column, part, colour in runs(lines):
         words = part.strip()
         if words:
-            left = LEFT + CELL * (column + len(part) - len(part.lstrip()))
-            place = f'x="{left:.1f}" y="{TOP + LINE * number + 13:.1f}"'
+            x = LEFT + CELL * (column + len(part) - len(part.lstrip()))
+            place = f'x="{x:.1f}" y="{TOP + LINE * number + 13:.1f}"'
             length = f'textLength="{CELL * len(words):.1f}" lengthAdjust="spacingAndGlyphs"'
             # Spaces side by side are one to SVG.
             drawn.append(f'<text {place} {length} fill="{colour}">{escape(words).replace(" ", chr(0xA0))}</text>')
@@ -118,7 +117,7 @@ def terminal(title: str, text: str) -> str:
 
 
 def wrapped(line: str) -> Iterator[str]:
-    """Yield a line cut as a terminal of COLUMNS cuts it, at a space where there is one."""
+    """Yield the parts of a line in a terminal of COLUMNS, cut at spaces if possible."""
     while len(re.sub(r"\x1b\[[\d;]*m", "", line)) > COLUMNS:
         cut = line.rfind(" ", 1, COLUMNS)
         yield line[:cut]
@@ -128,34 +127,34 @@ def wrapped(line: str) -> Iterator[str]:
 
 def plan_and_status() -> str:
     """The terminal of README: a plan with an error, shortened, and the status of the same Sparks."""
-    found = planned(TOO_LONG)
-    findings = [each for each in found["findings"] if each["severity"] == "error"]
-    said = picture.plan_text(found, findings, COLUMNS - 1, True, "my-sparks/.spark/plan.html", notes=False)
-    status = fleet_status.text(reported(found), "groups")
+    plan = planned(TOO_LONG)
+    findings = [finding for finding in plan["findings"] if finding["severity"] == "error"]
+    text = picture.plan_text(plan, findings, COLUMNS - 1, True, "my-sparks/.spark/plan.html", notes=False)
+    status = fleet_status.text(reported(plan), "groups")
     prompt = "\x1b[32m$\x1b[0m "
     return terminal(
         "plan.yml and status.yml",
-        f"{prompt}ansible-playbook -i my-sparks dgxspark.vllm.plan\n{said}\n\n"
+        f"{prompt}ansible-playbook -i my-sparks dgxspark.vllm.plan\n{text}\n\n"
         f"{prompt}ansible-playbook -i my-sparks dgxspark.vllm.status\n{status}\n",
     )
 
 
 def reported(plan: Mapping[str, Any]) -> fleet_status.Status:
     """Return the status of hosts with such a plan, one of whose services is down."""
-    said = {
-        "spark-1": asked({"heavy": (95.0, 3, 0.09)}, "fast", 14.2),
-        "spark-2": asked({"qwen36": (66.0, 6, 0.18)}, "", 48.9),
+    answers = {
+        "spark-1": answers_of({"heavy": (95.0, 3, 0.09)}, "fast", 14.2),
+        "spark-2": answers_of({"qwen36": (66.0, 6, 0.18)}, "", 48.9),
     }
-    rows: list[tables.Row] = []
-    for host, answer in said.items():
+    rows: list[status_rows.Row] = []
+    for host, answer in answers.items():
         services = (answer.get("answers") or {}).get("services") or {}
-        rows += tables.status_rows(host, plan["hosts"][host], services.get("host"), services.get("services"))
-    hosts = {host: fleet_status.judge_host(answer, "services") for host, answer in said.items()}
+        rows += status_rows.status_rows(host, plan["hosts"][host], services.get("host"), services.get("services"))
+    hosts = {host: fleet_status.judge_host(answer, "services") for host, answer in answers.items()}
     return fleet_status.report(rows, hosts, "2026-11-24T08:00:00+00:00")
 
 
-def asked(well: Mapping[str, tuple[float, int, float]], down: str, available: float) -> dict[str, Any]:
-    """Return what a host said.
+def answers_of(well: Mapping[str, tuple[float, int, float]], down: str, available: float) -> dict[str, Any]:
+    """Return the answers of a host.
 
     :param well: GiB, running requests and use of the KV cache by service
     :param down: a service whose unit has failed, if one has
@@ -195,11 +194,13 @@ class Part(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Take in a part."""
-        given = {name: value or "" for name, value in attrs}
-        if tag == "span" or given.get("class") == "over-mark":
-            share = re.search(r"width:([\d.]+)%", given["style"])
+        attributes = {name: value or "" for name, value in attrs}
+        if tag == "span" or attributes.get("class") == "over-mark":
+            share = re.search(r"width:([\d.]+)%", attributes["style"])
             assert share is not None
-            self.parts.append({"class": given["class"], "share": share[1], "title": given["title"], "text": ""})
+            self.parts.append(
+                {"class": attributes["class"], "share": share[1], "title": attributes["title"], "text": ""}
+            )
 
     def handle_data(self, data: str) -> None:
         """Take in its text."""
@@ -213,8 +214,8 @@ STYLES = {"weights": 1.0, "kv_cache": 0.45, "host": 0.6, "overhead": 0.25, "plai
 
 def memory_map() -> str:
     """The memory of two Sparks, as plan.html shows it."""
-    found = planned(TOO_LONG.replace("32768", "16384"))
-    names = list(found["hosts"])
+    plan = planned(TOO_LONG.replace("32768", "16384"))
+    names = list(plan["hosts"])
     width, bar, room = 900, 34, 92
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 40} {room * len(names) + 44}" role="img" '
@@ -223,23 +224,23 @@ def memory_map() -> str:
         f'<rect width="{width + 40}" height="{room * len(names) + 44}" rx="8" fill="#ffffff"/>',
     ]
     for number, name in enumerate(names):
-        body, top = found["hosts"][name], 20 + room * number
+        body, top = plan["hosts"][name], 20 + room * number
         reader = Part()
         reader.feed(page_parts.memory_bar(body))
         drawn.append(
             f'<text x="20" y="{top + 14}" font-size="15" fill="#1b2330"><tspan font-weight="600">{escape(name)}</tspan> '
             f"{escape(body['verdict'])}, {escape(picture.room_text(body))} of {body['total_gib']:.1f} GiB</text>"
         )
-        left = 20.0
+        x = 20.0
         for part in reader.parts:
             share = width * float(part["share"]) / 100
-            drawn += list(bar_part(part, left, top + 24, share, bar))
-            left += share
+            drawn += list(bar_part(part, x, top + 24, share, bar))
+            x += share
     drawn += list(key_of_kinds(room * len(names) + 26))
     return "\n".join([*drawn, "</svg>", ""])
 
 
-def bar_part(part: Mapping[str, str], left: float, top: float, share: float, bar: float) -> Iterator[str]:
+def bar_part(part: Mapping[str, str], x: float, top: float, share: float, bar: float) -> Iterator[str]:
     """Yield a part of a bar: its colour, tooltip and text."""
     *hues, kind = part["class"].split()
     hue = hues[0] if hues else ""
@@ -247,25 +248,25 @@ def bar_part(part: Mapping[str, str], left: float, top: float, share: float, bar
     colour = page_parts.HUES[index] if hue else {"system": "#9aa4b2"}.get(kind, "#eef1f5")
     share_of_colour = STYLES.get(kind, 1.0) if hue else 1.0
     yield (
-        f'<rect x="{left:.1f}" y="{top}" width="{share:.1f}" height="{bar}" fill="{colour}" fill-opacity="{share_of_colour}" '
+        f'<rect x="{x:.1f}" y="{top}" width="{share:.1f}" height="{bar}" fill="{colour}" fill-opacity="{share_of_colour}" '
         f'stroke="#ffffff"><title>{escape(part["title"])}</title></rect>'
     )
     if part["text"]:
         ink = page_parts.ON_HUES[index] if hue and kind == "weights" else "#10141a"
         yield (
-            f'<text x="{left + share / 2:.1f}" y="{top + bar / 2 + 5}" text-anchor="middle" font-size="13" fill="{ink}">'
+            f'<text x="{x + share / 2:.1f}" y="{top + bar / 2 + 5}" text-anchor="middle" font-size="13" fill="{ink}">'
             f"{escape(part['text'])}</text>"
         )
 
 
 def key_of_kinds(top: float) -> Iterator[str]:
     """Yield what the shades mean."""
-    left = 20
+    x = 20
     for kind, words in picture.KINDS.items():
         colour = page_parts.HUES[0] if kind in STYLES else {"system": "#9aa4b2"}.get(kind, "#eef1f5")
-        yield f'<rect x="{left}" y="{top - 11}" width="22" height="12" fill="{colour}" fill-opacity="{STYLES.get(kind, 1.0)}" stroke="#d9dee6"/>'
-        yield f'<text x="{left + 28}" y="{top}" font-size="13" fill="#46505f">{escape(words)}</text>'
-        left += 120
+        yield f'<rect x="{x}" y="{top - 11}" width="22" height="12" fill="{colour}" fill-opacity="{STYLES.get(kind, 1.0)}" stroke="#d9dee6"/>'
+        yield f'<text x="{x + 28}" y="{top}" font-size="13" fill="#46505f">{escape(words)}</text>'
+        x += 120
 
 
 PICTURES = {

@@ -11,7 +11,7 @@ C(arguments of import) or C(variables).
 
 C(variables.yml) is written as a role's argument specification, with three words more. C(as: spark_gateway.port) takes type, default,
 choices and meaning from a key of the inventory. C(keys_of: spark_exporters) does so for each key that is not listed in C(without).
-C(default_of: spark_monitoring.thresholds) is a mapping of the defaults of a table. What is written beside them holds.
+C(default_of: spark_monitoring.thresholds) is a mapping of the defaults of a table. Further keys next to these words override them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ AUTHOR = "dgxspark.vllm contributors"
 
 
 def below(table: Keys, prefix: str = "") -> dict[str, Key]:
-    """Return the keys below those of a table by their whole names: C(model.repo), and C(files[].path) of a list."""
-    found = {}
+    """Return the keys of a table and the keys below them by full names: C(model.repo), and C(files[].path) of a list."""
+    keys_below = {}
     for name, key in table.items():
         place = f"{prefix}{name}{'[]' if key.listed == (list,) else ''}."
-        for inner, of in key.of.items() if isinstance(key.of, Mapping) else ():
-            found[f"{place}{inner}"] = of
-            found.update(below({inner: of}, place))
-    return found
+        for inner, inner_key in key.of.items() if isinstance(key.of, Mapping) else ():
+            keys_below[f"{place}{inner}"] = inner_key
+            keys_below.update(below({inner: inner_key}, place))
+    return keys_below
 
 
 TABLES: dict[str, Keys] = {
@@ -111,30 +111,30 @@ BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
 
 
 class Dumper(yaml.SafeDumper):
-    """Lists are indented below their key, as yamllint and Ansible's own examples have it; those of single words are on one line."""
+    """Indents lists below their key, as yamllint requires; lists of single words are on one line."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent each level, lists too."""
         super().increase_indent(flow, False)
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
-        """Return a list, on one line where it has single words."""
+        """Return a list, on one line if it has single words."""
         words = all(isinstance(entry, str) and re.fullmatch(r"[\w.-]+", entry) for entry in sequence)
         return super().represent_sequence(tag, sequence, words)
 
 
 def main() -> int:
     """Write the files, or compare them; returns the exit code."""
-    wanted = {path: page(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
+    texts = {path: page(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
     for source in sorted(ROLES.glob("*/meta/variables.yml")):
-        wanted |= of_role(source.parent.parent)
-    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+        texts |= of_role(source.parent.parent)
+    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         for path in stale:
             print(f"{path.relative_to(ROOT)}: not what {SELF} writes; run it and commit the result.")
         return 1 if stale else 0
     for path in stale:
-        path.write_text(wanted[path], encoding="utf-8")
+        path.write_text(texts[path], encoding="utf-8")
     return 0
 
 
@@ -168,22 +168,22 @@ def entry_point(role: str, point: Mapping[str, Any]) -> dict[str, Any]:
             for name in TABLES[table]
             if name not in point.get("without", ())
         }
-    for name, own in point.get("options", {}).items():
-        options[name] = {**options.get(name, {}), **own}
+    for name, settings in point.get("options", {}).items():
+        options[name] = {**options.get(name, {}), **settings}
     shown = {key: point[key] for key in ("short_description", "description")}
-    return {**shown, "author": [AUTHOR], "options": {name: option(own) for name, own in options.items()}}
+    return {**shown, "author": [AUTHOR], "options": {name: option(settings) for name, settings in options.items()}}
 
 
-def option(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one option of a specification, with what it takes from the inventory's keys."""
-    taken: dict[str, Any] = {}
-    if "as" in own:
-        taken = of_key(key_of(own["as"]))
-    if "default_of" in own:
-        taken["default"] = {name: key.default for name, key in TABLES[own["default_of"]].items()}
-    if own.get("required"):
-        taken.pop("default", None)
-    merged = {**taken, **{key: value for key, value in own.items() if key not in ("as", "default_of")}}
+def option(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one option of a specification, with the properties of its inventory key."""
+    base: dict[str, Any] = {}
+    if "as" in settings:
+        base = of_key(key_of(settings["as"]))
+    if "default_of" in settings:
+        base["default"] = {name: key.default for name, key in TABLES[settings["default_of"]].items()}
+    if settings.get("required"):
+        base.pop("default", None)
+    merged = {**base, **{key: value for key, value in settings.items() if key not in ("as", "default_of")}}
     order = ["description", "type", "elements", "required", "choices", "default", "options"]
     return {key: merged[key] for key in order if key in merged}
 
@@ -224,12 +224,16 @@ def page(text: str, options: Mapping[str, Any] | None = None) -> str:
     return BLOCK.sub(written, text)
 
 
-def variables_table(keys: Keys, what: str = "variable") -> list[str]:
-    """Return a table of what an inventory may hold."""
-    rows = [f"| {what} | type | default | meaning |", "|---|---|---|---|"]
+def variables_table(keys: Keys, title: str = "variable") -> list[str]:
+    """Return a table of the keys of an inventory."""
+    rows = [f"| {title} | type | default | meaning |", "|---|---|---|---|"]
     for name, key in keys.items():
-        own = key.page.replace("inventory.md#", "#")
-        see = f", see [{'below' if own.startswith('#') else own.partition('#')[0]}]({own})" if own else ""
+        page_link = key.page.replace("inventory.md#", "#")
+        see = (
+            f", see [{'below' if page_link.startswith('#') else page_link.partition('#')[0]}]({page_link})"
+            if page_link
+            else ""
+        )
         default = "required" if key.required else shown(key.default)
         wide = key.least is None or key.most is None or key.most >= WIDE
         span = "" if wide else f" ({key.least:g} to {key.most:g})"
@@ -253,7 +257,7 @@ def options_table(options: Mapping[str, Any]) -> list[str]:
 
 
 def shown(default: Any) -> str:
-    """Return a default for a table of the inventory: nothing where it is empty."""
+    """Return a default for a table of the inventory, empty for an empty one."""
     return "" if default is None or default in ("", [], {}) else code(default)
 
 
@@ -261,8 +265,8 @@ def code(default: Any) -> str:
     """Return a value as code, as YAML has it on one line."""
     if isinstance(default, str):
         return f"`{default}`" if default else '`""`'
-    whole = isinstance(default, float) and default.is_integer()
-    return f"`{json.dumps(int(default) if whole else default, ensure_ascii=False)}`"
+    is_whole = isinstance(default, float) and default.is_integer()
+    return f"`{json.dumps(int(default) if is_whole else default, ensure_ascii=False)}`"
 
 
 def as_markdown(description: str | list[str]) -> str:

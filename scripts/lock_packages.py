@@ -28,10 +28,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_ve
 
 
 class List(NamedTuple):
-    """A list: where it is kept, what it is made from, and the Pythons that it is for."""
+    """A list of packages: its file, its requirements, and its Python versions."""
 
     path: Path
-    wanted: tuple[str, ...]
+    requirements: tuple[str, ...]
     pythons: tuple[str, ...]
     about: str
 
@@ -64,21 +64,21 @@ def fits(wheel: str, pythons: tuple[str, ...]) -> bool:
     )
 
     def for_python(tag: str) -> bool:
-        found = re.fullmatch(r"(cp|py)(\d)(\d*)", tag)
-        if not found or found[2] != "3":
+        match = re.fullmatch(r"(cp|py)(\d)(\d*)", tag)
+        if not match or match[2] != "3":
             return False
-        if found[1] == "py" or "abi3" in abis:  # that one and later ones
-            return not found[3] or int(found[3]) <= max(minors)
-        return found[3] != "" and int(found[3]) in minors and not any(abi.endswith("t") for abi in abis)
+        if match[1] == "py" or "abi3" in abis:  # that one and later ones
+            return not match[3] or int(match[3]) <= max(minors)
+        return match[3] != "" and int(match[3]) in minors and not any(abi.endswith("t") for abi in abis)
 
     return on_linux and any(for_python(tag) for tag in tags)
 
 
-def resolve(wanted: list[str], python: str, universal: bool) -> list[dict[str, Any]]:
+def resolve(requirements: list[str], python: str, universal: bool) -> list[dict[str, Any]]:
     """Return the packages of C(pylock.toml) that uv makes of requirements."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "wanted.in"), Path(folder, "pylock.toml")
-        source.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        source.write_text("\n".join(requirements) + "\n", encoding="utf-8")
         argv = [str(BIN / "uv"), "pip", "compile", "--quiet", "--universal", "--python-version", python]
         argv += [] if universal else ["--no-deps"]
         subprocess.run([*argv, "--format", "pylock.toml", "--output-file", str(target), str(source)], check=True)
@@ -90,9 +90,9 @@ def entries(
 ) -> list[tuple[str, list[str]]]:
     """Return each requirement with the sums of its wheels; those for other systems are left out.
 
-    sources: take the sum of the source archive where there is no wheel; what builds it is not checked then. Else that ends the program.
+    sources: without a wheel, take the sum of the source archive, whose build requirements are not checked; else the program ends.
     """
-    found, lacking = [], []
+    lines, lacking = [], []
     for package in packages:
         marker = re.sub(
             rf"^python_full_version >= '{re.escape(pythons[0])}'(?: and )?", "", str(package.get("marker") or "")
@@ -111,10 +111,10 @@ def entries(
             print(f"{package['name']}: no wheel; this is the sum of its source archive", file=sys.stderr)
         if not sums:
             lacking.append(f"{package['name']} {package['version']}")
-        found.append((f"{package['name']}=={package['version']}{f' ; {marker}' if marker else ''}", sums))
+        lines.append((f"{package['name']}=={package['version']}{f' ; {marker}' if marker else ''}", sums))
     if lacking:
         raise SystemExit(f"no wheel for Linux and Python {', '.join(pythons)}: {', '.join(lacking)}")
-    return found
+    return lines
 
 
 def versions(path: Path) -> list[str]:
@@ -133,16 +133,16 @@ def main() -> int:
         return 2
     for name in [name for name in names if name in LISTS]:
         chosen = LISTS[name]
-        packages = resolve([*chosen.wanted, *versions(chosen.path)], chosen.pythons[0], universal=True)
+        packages = resolve([*chosen.requirements, *versions(chosen.path)], chosen.pythons[0], universal=True)
         lines = [f"# {chosen.about}", f"# Written by scripts/lock_packages.py {name}."]
         for requirement, sums in entries(packages, chosen.pythons):
-            lines += [" \\\n".join([requirement, *(f"    --hash=sha256:{each}" for each in sums)])]
+            lines += [" \\\n".join([requirement, *(f"    --hash=sha256:{checksum}" for checksum in sums)])]
         chosen.path.parent.mkdir(exist_ok=True)
         chosen.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    wanted = [name for name in names if name not in LISTS]
-    if wanted:
-        for requirement, sums in entries(resolve(wanted, IMAGES[0], universal=False), IMAGES, sources=True):
-            print(" ".join([requirement, *(f"--hash=sha256:{each}" for each in sums)]))
+    unknown_names = [name for name in names if name not in LISTS]
+    if unknown_names:
+        for requirement, sums in entries(resolve(unknown_names, IMAGES[0], universal=False), IMAGES, sources=True):
+            print(" ".join([requirement, *(f"--hash=sha256:{checksum}" for checksum in sums)]))
     return 0
 
 

@@ -2,11 +2,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure what vLLM takes on this machine's NVIDIA GPU, and write rows for scripts/add_measurements.py.
+"""Measure the memory of vLLM on this machine's NVIDIA GPU, and write rows for scripts/add_measurements.py.
 
-It needs nothing but Python and the vLLM that is here; copy it to where that is. Weights are random numbers of the right shape (load
-format dummy), so nothing is downloaded: a config.json says what the model is, and so does a recipe of this collection. Every combination
-of the sizes that are given is started once, one after the other, and ended; nothing is served. GPU memory that others use is theirs: run
+It only needs Python and an installed vLLM; copy it to such a machine. Weights are random numbers of the right shape (load format
+dummy), so nothing is downloaded: a config.json or a recipe of this collection describes the model. Every combination of the given
+sizes is started once, one after the other, and ended; nothing is served. GPU memory that others use is theirs: run
 it where nothing else does.
 
     python3 measure_gpu.py --recipe qwen3-4b-instruct-2507.yml --batch 2048,8192 --sequences 16,256 --out rows.json
@@ -36,8 +36,8 @@ GIB = 1 << 30
 FREED_SECONDS = 60
 READY = "MEASURED-LAUNCH "
 
-# Runs in a process of its own: an engine, what it says of itself, and an end once the parent has looked at the GPU. The class LLM
-# would ask a pooling model for its tokenizer, which is not there.
+# Runs in a separate process: start an engine, print its properties, and end after the parent has measured the GPU. The class LLM
+# would ask a pooling model for its tokenizer, which is missing.
 ENGINE = f"""
 import json, sys
 from vllm import EngineArgs, LLMEngine
@@ -63,13 +63,13 @@ ENVIRONMENT = {
 }
 
 _NUMBER = r"(-?[\d.]+)"
-# Figures of the start-up lines, GiB; of vLLM 0.26, and as far as they are known of 0.16 to 0.33.
+# Figures of the start-up lines of vLLM 0.26, and as far as known of 0.16 to 0.33, GiB.
 LINES = {
     "weights": re.compile(rf"Model loading took {_NUMBER} GiB (?:memory )?and"),
     "kv_cache": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
-    # 0.33 prints weights and what is outside of torch as one.
+    # 0.33 prints weights and memory outside of torch as one figure.
     "torch_peak": re.compile(
         rf"Actual usage is \S+ GiB for (?:weight|consumed memory \([^)]*\)), {_NUMBER} GiB for peak activation"
     ),
@@ -87,30 +87,30 @@ class Problem(Exception):
 
 
 def parse_log(text: str) -> dict[str, Any]:
-    """Return the figures of a start: GiB by name, None for what was not printed, and the model runner.
+    """Return the figures of a start: GiB by name, None for missing ones, and the model runner.
 
     text: what the engine printed. A start that vLLM refused for want of memory has them, too.
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, pattern in LINES.items():
         values = pattern.findall(text)
-        found[name] = float(values[-1].rstrip(".")) if values else None
-    found["runner"] = 2 if V2_RUNNER.search(text) else 1 if V1_RUNNER.search(text) else None
-    return found
+        figures[name] = float(values[-1].rstrip(".")) if values else None
+    figures["runner"] = 2 if V2_RUNNER.search(text) else 1 if V1_RUNNER.search(text) else None
+    return figures
 
 
 def make_row(
-    launch: Mapping[str, Any], text: str, machine: Mapping[str, Any], told: Mapping[str, Any], used: int | None
+    launch: Mapping[str, Any], text: str, machine: Mapping[str, Any], engine: Mapping[str, Any], used: int | None
 ) -> dict[str, Any]:
     """Return the row of a launch; raises Problem where its log does not say enough.
 
-    launch: C(name), C(model) and C(arguments). text: its log. machine: C(vllm), C(gpu), C(driver), C(total). told: what the engine says of
-    itself, empty where it was refused. used: GPU memory in use because of it, bytes, None where that is not known.
+    launch: C(name), C(model) and C(arguments). text: its log. machine: C(vllm), C(gpu), C(driver), C(total). engine: its printed
+    properties, empty for a refused launch. used: GPU memory of the launch, bytes, None if unknown.
     """
     figures = parse_log(text)
     if figures["weights"] is None or figures["kv_cache"] is None:
         raise Problem(f"{launch['name']}: {reason_of(text)}")
-    total = told.get("total") or machine["total"]
+    total = engine.get("total") or machine["total"]
     sizes = {
         name: None if figures[name] is None else int(figures[name] * GIB) for name in LINES if name != "graphs_gib"
     }
@@ -127,7 +127,7 @@ def make_row(
         "requested": math.ceil(total * launch["arguments"]["gpu-memory-utilization"]),
         **sizes,
         "graphs_gib": figures["graphs_gib"],
-        "num_blocks": told.get("num_blocks"),
+        "num_blocks": engine.get("num_blocks"),
         "used": used,
     }
 
@@ -135,14 +135,14 @@ def make_row(
 def reason_of(text: str) -> str:
     """Return the last exception of a log, for a person."""
     errors = re.findall(r"^.*?\b([A-Za-z_.]*(?:Error|Exception): .+)$", text, re.MULTILINE)
-    own = [error for error in errors if "Engine core initialization failed" not in error]
-    return f"it did not come to its KV cache: {(own or errors or ['no reason in its log'])[-1][:300]}"
+    own_errors = [error for error in errors if "Engine core initialization failed" not in error]
+    return f"it did not come to its KV cache: {(own_errors or errors or ['no reason in its log'])[-1][:300]}"
 
 
 def launches(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return every launch to measure: C(name), C(model), C(arguments) by vLLM's long names. name: of the model."""
     further = dict(read_argument(text) for text in options.arg)
-    found = []
+    launch_list = []
     for batch, sequences, length in itertools.product(options.batch, options.sequences, options.length):
         arguments = {
             "gpu-memory-utilization": options.utilization,
@@ -153,12 +153,12 @@ def launches(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             **further,
         }
         label = f"{name} {batch}/{sequences} {length}" + (" eager" if options.eager else "")
-        found.append({"name": label, "model": name, "arguments": arguments})
-    return found
+        launch_list.append({"name": label, "model": name, "arguments": arguments})
+    return launch_list
 
 
 def read_argument(text: str) -> tuple[str, Any]:
-    """Return an argument of the engine as it was given, NAME=VALUE, the value as JSON where it is JSON."""
+    """Return an argument NAME=VALUE of the engine, with the value parsed as JSON if possible."""
     name, equals, value = text.partition("=")
     try:
         return name.lstrip("-"), json.loads(value) if equals else True
@@ -168,8 +168,8 @@ def read_argument(text: str) -> tuple[str, Any]:
 
 def command(folder: str, arguments: Mapping[str, Any]) -> list[str]:
     """Return the command that starts an engine. folder: with its config.json."""
-    given = {key.replace("-", "_"): value for key, value in arguments.items()}
-    engine = {"model": folder, "load_format": "dummy", "skip_tokenizer_init": True, **given}
+    engine_arguments = {key.replace("-", "_"): value for key, value in arguments.items()}
+    engine = {"model": folder, "load_format": "dummy", "skip_tokenizer_init": True, **engine_arguments}
     return [sys.executable, "-u", "-c", ENGINE, json.dumps(engine)]
 
 
@@ -206,21 +206,21 @@ def read_model(options: argparse.Namespace) -> tuple[str, dict[str, Any], dict[s
 
 
 def machine_of() -> dict[str, Any]:
-    """Return what this machine is: C(vllm), C(gpu), C(driver), C(total) bytes. Raises Problem."""
+    """Return the properties of this machine: C(vllm), C(gpu), C(driver), C(total) bytes. Raises Problem."""
     ran = subprocess.run([sys.executable, "-c", TOTAL], capture_output=True, text=True, env=environment(), check=False)
     line = next((line for line in ran.stdout.splitlines() if line.startswith("TOTAL-LAUNCH ")), "")
     if not line:
         raise Problem(f"vLLM and a GPU are needed here: {(ran.stderr.strip().splitlines() or ['no reason'])[-1]}")
-    told = json.loads(line.partition(" ")[2])
-    published = PUBLISHED.fullmatch(told["vllm"])
+    engine = json.loads(line.partition(" ")[2])
+    published = PUBLISHED.fullmatch(engine["vllm"])
     if not published:
-        raise Problem(f"vLLM {told['vllm']} is not a published version, a row of it could not be compared")
+        raise Problem(f"vLLM {engine['vllm']} is not a published version, a row of it could not be compared")
     gpu, driver = (query("name,driver_version") or ["", ""])[:2]
-    return {"vllm": published.group(1), "gpu": gpu, "driver": driver or None, "total": told["total"]}
+    return {"vllm": published.group(1), "gpu": gpu, "driver": driver or None, "total": engine["total"]}
 
 
 def query(fields: str) -> list[str]:
-    """Return what nvidia-smi says of the first GPU; none where it does not answer."""
+    """Return nvidia-smi's answer for the first GPU; empty without an answer."""
     command_line = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
         ran = subprocess.run(command_line, capture_output=True, text=True, timeout=30, check=False)
@@ -231,25 +231,24 @@ def query(fields: str) -> list[str]:
 
 
 def used_bytes() -> int | None:
-    """Return the GPU memory in use; None where it is not known, as on GPUs that share the host's."""
-    found = query("memory.used")
-    return int(found[0]) << 20 if found and found[0].isdigit() else None
+    """Return the used GPU memory; None if unknown, as on GPUs that share the host's memory."""
+    answer = query("memory.used")
+    return int(answer[0]) << 20 if answer and answer[0].isdigit() else None
 
 
 def environment() -> dict[str, str]:
-    """Return what an engine is given beside the variables that are set."""
+    """Return the environment of an engine: the present variables with additions."""
     return {**os.environ, **ENVIRONMENT}
 
 
 def run(argv: Sequence[str], timeout: float) -> tuple[str, dict[str, Any], int | None]:
     """Start an engine and end it.
 
-    argv: its command. timeout: seconds. Returns its log, what it said of itself (empty where it did not get there), and the GPU memory
-    that it took.
+    argv: its command. timeout: seconds. Returns its log, its printed properties (empty if it failed earlier), and its GPU memory.
     """
     before, used = used_bytes(), None
     lines: list[str] = []
-    told: dict[str, Any] = {}
+    engine: dict[str, Any] = {}
     process = subprocess.Popen(
         argv,
         env=environment(),
@@ -265,7 +264,7 @@ def run(argv: Sequence[str], timeout: float) -> tuple[str, dict[str, Any], int |
     try:
         for line in process.stdout or ():
             if line.startswith(READY):
-                told, after = json.loads(line[len(READY) :]), used_bytes()
+                engine, after = json.loads(line[len(READY) :]), used_bytes()
                 used = None if before is None or after is None else max(0, after - before)
                 if process.stdin is not None:
                     process.stdin.close()
@@ -276,7 +275,7 @@ def run(argv: Sequence[str], timeout: float) -> tuple[str, dict[str, Any], int |
         end(process)
         process.wait()
     wait_until_freed(before)
-    return "".join(lines), told, used
+    return "".join(lines), engine, used
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -286,7 +285,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def wait_until_freed(before: int | None) -> None:
-    """Wait until the GPU is as free as it was, so that the next launch is measured alone."""
+    """Wait until the GPU has as much free memory as before, so that the next launch is measured alone."""
     deadline = time.monotonic() + FREED_SECONDS
     while before is not None and time.monotonic() < deadline and (used_bytes() or 0) > before + (GIB >> 2):
         time.sleep(1)
@@ -326,12 +325,12 @@ def main(argv: Sequence[str]) -> int:
             Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
             if quant:
                 Path(folder, "hf_quant_config.json").write_text(json.dumps(quant), encoding="utf-8")
-            asked = launches(name, options)
+            launch_list = launches(name, options)
             if options.print:
-                for launch in asked:
+                for launch in launch_list:
                     print(" ".join(command(folder, launch["arguments"])[-1:]))
                 return 0
-            rows, failed = measure(asked, folder, machine_of(), options)
+            rows, failed = measure(launch_list, folder, machine_of(), options)
     except Problem as problem:
         print(problem, file=sys.stderr)
         return 1
@@ -345,22 +344,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(
-    asked: Sequence[Mapping[str, Any]], folder: str, machine: Mapping[str, Any], options: argparse.Namespace
+    launch_list: Sequence[Mapping[str, Any]], folder: str, machine: Mapping[str, Any], options: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], int]:
     """Measure launches, one after the other.
 
     asked: of C(launches). folder: with the config.json. machine: of C(machine_of). options: of the command line.
-    Returns rows, and how many launches have none.
+    Returns rows, and the number of launches without a row.
     """
     rows, failed = [], 0
-    for launch in asked:
-        text, told, used = run(command(folder, launch["arguments"]), options.timeout)
+    for launch in launch_list:
+        text, engine, used = run(command(folder, launch["arguments"]), options.timeout)
         if options.logs:
             options.logs.mkdir(parents=True, exist_ok=True)
             label = re.sub(r"[^A-Za-z0-9.-]+", "-", launch["name"])
             Path(options.logs, f"{label}.log").write_text(text, encoding="utf-8")
         try:
-            rows.append(make_row(launch, text, machine, told, used))
+            rows.append(make_row(launch, text, machine, engine, used))
             print(f"{launch['name']}: {rows[-1]['kv_cache'] / GIB:.2f} GiB of KV cache")
         except Problem as problem:
             failed += 1

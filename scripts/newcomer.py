@@ -4,8 +4,8 @@
 newcomer.py [LOG]   prints every command and what it printed, and keeps it in a file; 0 when each one ended and printed as its page says
 
 A home, a virtual environment and a copy of the clone are made in a temporary folder; packages come from the configured index. Commands that
-contact hosts, which are not here, are only read by Ansible (C(--syntax-check)), those of the tutorials are left out; what is typed in their
-place is printed. The scenarios `quickstart` and `tutorials` type them in such a home too, and have simulated Sparks.
+contact hosts are only checked by Ansible (C(--syntax-check)), and skipped in the tutorials; the replaced commands are printed. The
+scenarios `quickstart` and `tutorials` also type them in such a home, with simulated Sparks.
 """
 
 from __future__ import annotations
@@ -31,24 +31,27 @@ TUTORIALS = "docs/tutorials.md"
 
 
 def installing() -> list[Typed]:
-    """Return the commands by which README installs the collection."""
+    """Return README's commands that install the collection."""
     typed = commands(*README)
-    last = next(position for position, each in enumerate(typed) if "collection install" in each.text)
+    last = next(position for position, command in enumerate(typed) if "collection install" in command.text)
     return typed[: last + 1]
 
 
 def script() -> list[Typed]:
-    """Return README's commands, what the quick start has beside them, and those of the tutorials that need no host."""
+    """Return README's commands, further ones of the quick start, and commands of the tutorials that need no host."""
     first = commands(*README)
-    known = {each.plain for each in first}
-    typed = [*first, *(each for each in commands(*QUICK_START) if each.plain not in known)]
-    read = [Typed(f"{each.plain} --syntax-check") if CONTACTS_HOSTS.search(each.text) else each for each in typed]
-    return [*read, *(each for each in commands(TUTORIALS) if not contacts_hosts(each))]
+    lines_of_readme = {command.plain for command in first}
+    typed = [*first, *(command for command in commands(*QUICK_START) if command.plain not in lines_of_readme)]
+    read = [
+        Typed(f"{command.plain} --syntax-check") if CONTACTS_HOSTS.search(command.text) else command
+        for command in typed
+    ]
+    return [*read, *(command for command in commands(TUTORIALS) if not contacts_hosts(command))]
 
 
-def contacts_hosts(each: Typed) -> bool:
+def contacts_hosts(command: Typed) -> bool:
     """Tell whether a command of a page is one for hosts."""
-    return each.text.startswith("ssh ") or bool(CONTACTS_HOSTS.search(each.text))
+    return command.text.startswith("ssh ") or bool(CONTACTS_HOSTS.search(command.text))
 
 
 def terminal(place: Path, log: Path) -> Terminal:
@@ -69,18 +72,18 @@ def terminal(place: Path, log: Path) -> Terminal:
     settings = home / ".config" / "pip" / "pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text(pip_settings(), encoding="utf-8")
-    kept = {
+    kept_variables = {
         key: value
         for key, value in tool_env().items()
         if not key.startswith(("ANSIBLE_", "PYTHON", "PIP_", "VIRTUAL_ENV"))
     }
     path = os.pathsep.join([str(programs), "/usr/local/bin", "/usr/bin", "/bin"])
-    variables = {**kept, "HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8"}
+    variables = {**kept_variables, "HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8"}
     return Terminal(clone, variables, place / "state", log, hidden=(str(place),))
 
 
 def installed(place: Path, log: Path) -> Terminal:
-    """Return such a terminal beside simulated Sparks, once it has typed what installs the collection.
+    """Return such a terminal with simulated Sparks, after typing the commands that install the collection.
 
     :param place: a folder to make anew
     :param log: as for C(terminal), begun anew
@@ -90,9 +93,9 @@ def installed(place: Path, log: Path) -> Terminal:
     log.unlink(missing_ok=True)
     typed = terminal(place, log)
     typed.note("# Two simulated Sparks: times, sizes and speeds are none of a Spark.")
-    for each in installing():
-        code, said = typed.type(each.text)
-        assert code == 0, said
+    for command in installing():
+        code, output = typed.type(command.text)
+        assert code == 0, output
     return typed
 
 
@@ -103,7 +106,7 @@ def main(argv: list[str]) -> int:
         log.unlink(missing_ok=True)
         typed = terminal(Path(temporary), log)
         home = typed.variables["HOME"]
-        problems = (each.problem(*typed.type(each.text), home) for each in script())
+        problems = (command.problem(*typed.type(command.text), home) for command in script())
         problem = next(filter(None, problems), "")
         print(log.read_text(encoding="utf-8"))
         print(problem, end="")

@@ -36,7 +36,7 @@ NUMBERS = re.compile(r"\d+(?:\.\d+)+", re.ASCII)
 
 
 class Row(NamedTuple):
-    """What is known of a component: the newest like ours, empty where ours is; or why nobody said."""
+    """The answer about a component: the newest version like ours, empty if ours is the newest; or the error."""
 
     name: str
     ours: str
@@ -45,62 +45,68 @@ class Row(NamedTuple):
 
 
 def key(version: str) -> tuple[str, tuple[int, ...], str] | None:
-    """Return what stands before the numbers of a version, they themselves, and what stands behind; None where there are none."""
-    found = NUMBERS.search(version)
-    return found and (
-        version[: found.start()],
-        tuple(int(part) for part in found.group().split(".")),
-        version[found.end() :],
+    """Return prefix, numbers and suffix of a version; None without numbers."""
+    match = NUMBERS.search(version)
+    return match and (
+        version[: match.start()],
+        tuple(int(part) for part in match.group().split(".")),
+        version[match.end() :],
     )
 
 
-def newest(ours: str, others: Iterable[str]) -> str:
+def newest(ours: str, versions: Iterable[str]) -> str:
     """Return the newest of the versions that are written like ours, empty where none is newer."""
-    own = key(ours)
-    if own is None:
+    own_key = key(ours)
+    if own_key is None:
         return ""
     alike = [
-        (found[1], other) for other in others if (found := key(other)) and (found[0], found[2]) == (own[0], own[2])
+        (candidate[1], other)
+        for other in versions
+        if (candidate := key(other)) and (candidate[0], candidate[2]) == (own_key[0], own_key[2])
     ]
     # A year in place of a number (2024.1.0) is another scheme, and more parts are builds.
-    alike = [each for each in alike if len(each[0]) == len(own[1]) and (each[0][0] < 1000) == (own[1][0] < 1000)]
-    best = max(alike, default=(own[1], ours))
-    return best[1] if best[0] > own[1] else ""
+    alike = [
+        candidate_key
+        for candidate_key in alike
+        if len(candidate_key[0]) == len(own_key[1]) and (candidate_key[0][0] < 1000) == (own_key[1][0] < 1000)
+    ]
+    best = max(alike, default=(own_key[1], ours))
+    return best[1] if best[0] > own_key[1] else ""
 
 
 def get(url: str, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
     """Return body and headers of an answer, its URL as C(url) among them. Raises OSError."""
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SECONDS) as answer:
-        said = {name.lower(): value for name, value in answer.headers.items()}
-        return answer.read(MOST_BYTES), {**said, "url": answer.url}
+        headers_lower = {name.lower(): value for name, value in answer.headers.items()}
+        return answer.read(MOST_BYTES), {**headers_lower, "url": answer.url}
 
 
 def tags(image: str) -> list[str]:
     """Return the tags that a registry has of an image. Raises OSError and ValueError."""
     url = re.sub(r"/manifests/[^/]+$", "/tags/list?n=1000", upstream.manifest_url(f"{image}:any"))
     headers: dict[str, str] = {}
-    found: list[str] = []
+    names: list[str] = []
     for _page in range(MOST_PAGES):
         try:
-            body, said = get(url, headers)
+            body, answer_headers = get(url, headers)
         except urllib.error.HTTPError as error:
-            asked = upstream.token_url(error.headers.get("WWW-Authenticate", ""), f"{image}:any")
-            if error.code != 401 or not asked or headers:
+            token_url = upstream.token_url(error.headers.get("WWW-Authenticate", ""), f"{image}:any")
+            if error.code != 401 or not token_url or headers:
                 raise
-            token = json.loads(get(asked, {})[0])
+            token = json.loads(get(token_url, {})[0])
             headers = {"Authorization": f"Bearer {token.get('token') or token.get('access_token')}"}
-            body, said = get(url, headers)
-        found += json.loads(body).get("tags") or []
-        following = re.match(r'<([^>]+)>; *rel="?next', said.get("link", ""))
+            body, answer_headers = get(url, headers)
+        names += json.loads(body).get("tags") or []
+        following = re.match(r'<([^>]+)>; *rel="?next', answer_headers.get("link", ""))
         if not following:
             break
         url = urljoin(url, following.group(1))
-    return found
+    return names
 
 
 def packages(name: str) -> list[str]:
-    """Return the versions of a package that pip's index has. Raises ValueError with what pip says where it has none."""
-    # Whatever Python it wants: it runs in an image or an environment of its own.
+    """Return the versions of a package in pip's index. Raises ValueError with pip's message if the package is missing."""
+    # For any Python: the package runs in an image or a separate environment.
     argv = [
         sys.executable,
         "-m",
@@ -120,8 +126,8 @@ def packages(name: str) -> list[str]:
 
 def releases(repository: str) -> list[str]:
     """Return the latest release of a repository, without its v. Raises OSError."""
-    _body, said = get(f"https://github.com/{repository}/releases/latest", {})
-    return [said["url"].rpartition("/")[2].removeprefix("v")]
+    _body, answer_headers = get(f"https://github.com/{repository}/releases/latest", {})
+    return [answer_headers["url"].rpartition("/")[2].removeprefix("v")]
 
 
 def ask(component: Component) -> Row:
@@ -136,17 +142,17 @@ def ask(component: Component) -> Row:
         if not name:
             continue
         try:
-            others = source(name)
+            versions = source(name)
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             unknown = unknown or " ".join(str(error).split()) or type(error).__name__
             continue
         plain = ours if source is tags else ours.removeprefix("v")
-        return Row(component.name, ours, newest(plain, others))
+        return Row(component.name, ours, newest(plain, versions))
     return Row(component.name, ours, unknown=unknown)
 
 
 def watched() -> list[Component]:
-    """Return what is asked for: components of hosts, and vLLM as far as the catalogue knows it."""
+    """Return the checked programs: components of hosts, and the newest vLLM of the catalogue."""
     return [*COMPONENTS, Component("vLLM in the catalogue", str(catalogue.versions()[-1]), package="vllm")]
 
 

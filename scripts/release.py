@@ -5,8 +5,8 @@
 """Make a release; docs/releasing.md has the order.
 
 release.py bump major|minor|patch|X.Y.Z   writes the version into galaxy.yml and execution-environment.yml, and the changelog from its fragments
-release.py check [vX.Y.Z]                 says what is missing before this tree is released, under this tag
-release.py notes                          prints what the changelog says of this version
+release.py check [vX.Y.Z]                 lists the problems that prevent a release of this tree under this tag
+release.py notes                          prints the changelog of this version
 release.py build FOLDER                   writes tarball, SBOM (CycloneDX) and SHA256SUMS
 """
 
@@ -48,7 +48,7 @@ def current(root: Path = ROOT) -> str:
 
 
 def bumped(version: str, how: str) -> str:
-    """Return the version that follows. how: a part's name, or the version itself. Raises ValueError for one that is none, or not later."""
+    """Return the next version. how: the name of a part, or a version. Raises ValueError for an invalid or older version."""
     old = [int(part) for part in version.split(".")]
     if how in PARTS:
         place = PARTS.index(how)
@@ -66,8 +66,8 @@ def bump(how: str, root: Path = ROOT) -> str:
     if not fragments(root):
         raise ValueError("changelogs/fragments is empty: nothing to release")
     galaxy = root / "galaxy.yml"
-    text, found = re.subn(r"(?m)^version: .*$", f"version: {version}", galaxy.read_text(encoding="utf-8"))
-    if found != 1:
+    text, count = re.subn(r"(?m)^version: .*$", f"version: {version}", galaxy.read_text(encoding="utf-8"))
+    if count != 1:
         raise ValueError("galaxy.yml has no line 'version: '")
     galaxy.write_text(text, encoding="utf-8")
     built = root / "execution-environment.yml"
@@ -90,26 +90,26 @@ def changelog(root: Path = ROOT) -> dict[str, Any]:
 
 
 def problems(tag: str, root: Path = ROOT) -> list[str]:
-    """Return what keeps the tree from being released. tag: the tag that it is to have; empty where it has none yet."""
+    """Return the problems that prevent a release. tag: of the release; empty without one."""
     version = current(root)
-    found = []
+    messages = []
     if not VERSION.fullmatch(version):
-        found.append(f"galaxy.yml: '{version}' is no semantic version")
+        messages.append(f"galaxy.yml: '{version}' is no semantic version")
     if tag and tag != f"v{version}":
-        found.append(f"the tag is '{tag}', and galaxy.yml has {version}: it would have to be v{version}")
+        messages.append(f"the tag is '{tag}', and galaxy.yml has {version}: it would have to be v{version}")
     if version not in changelog(root):
-        found.append(f"changelogs/changelog.yaml has no release {version}: run scripts/release.py bump")
-    if left := fragments(root):
-        found.append(f"changelogs/fragments has {len(left)} that no release has: {', '.join(left[:5])}")
-    return found
+        messages.append(f"changelogs/changelog.yaml has no release {version}: run scripts/release.py bump")
+    if remaining := fragments(root):
+        messages.append(f"changelogs/fragments has {len(remaining)} that no release has: {', '.join(remaining[:5])}")
+    return messages
 
 
 def notes(root: Path = ROOT) -> str:
     """Return the changelog's section of the tree's version."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     heading = re.escape(f"v{current(root)}").replace(r"\.", r"\\?\.")
-    found = re.search(rf"(?ms)^## {heading}\n(.*?)(?=^<a id=\"v\d+-\d+-\d+\"></a>$|\Z)", text)
-    return found.group(1).strip() + "\n" if found else ""
+    match = re.search(rf"(?ms)^## {heading}\n(.*?)(?=^<a id=\"v\d+-\d+-\d+\"></a>$|\Z)", text)
+    return match.group(1).strip() + "\n" if match else ""
 
 
 def build(folder: Path, root: Path = ROOT) -> list[Path]:
@@ -117,7 +117,7 @@ def build(folder: Path, root: Path = ROOT) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     version = current(root)
     with tempfile.TemporaryDirectory(prefix="release-") as temporary:
-        # Of what git tracks alone: no leftover is shipped, and no file goes while ansible-galaxy looks at it.
+        # Only tracked files: no leftover is shipped, and no file disappears while ansible-galaxy reads it.
         for name in tracked_files(root=root):
             (Path(temporary) / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, Path(temporary) / name, follow_symlinks=False)
@@ -204,34 +204,36 @@ def shipped(tarball: Path) -> list[dict[str, Any]]:
 
 def brought(root: Path) -> list[dict[str, Any]]:
     """Return what roles bring to hosts unless an inventory names something else: images, releases and Python packages."""
-    found: dict[str, dict[str, Any]] = {}
+    components: dict[str, dict[str, Any]] = {}
 
     def add(kind: str, name: str, version: str, purl: str, **more: Any) -> None:
         part = {"type": kind, "bom-ref": purl, "name": name, "version": version, "scope": "optional", "purl": purl}
-        found.setdefault(purl, {**part, **more})
+        components.setdefault(purl, {**part, **more})
 
-    for each in COMPONENTS:
-        if each.image:
-            purl = f"pkg:oci/{each.image.rpartition('/')[2]}?repository_url={each.image}&tag={each.version}"
-            add("container", each.image, each.version, purl)
-        elif each.release:
-            hashes = GPU_EXPORTER_SHA256 if each == GPU_EXPORTER else {}
+    for component in COMPONENTS:
+        if component.image:
+            purl = (
+                f"pkg:oci/{component.image.rpartition('/')[2]}?repository_url={component.image}&tag={component.version}"
+            )
+            add("container", component.image, component.version, purl)
+        elif component.release:
+            hashes = GPU_EXPORTER_SHA256 if component == GPU_EXPORTER else {}
             add(
                 "application",
-                each.name,
-                each.version,
-                f"pkg:github/{each.release}@v{each.version}",
+                component.name,
+                component.version,
+                f"pkg:github/{component.release}@v{component.version}",
                 hashes=[{"alg": "SHA-256", "content": content} for content in hashes.values()],
             )
     for pattern in PACKAGE_LISTS:
         for path in sorted(root.glob(pattern)):
             for name, version in PIN.findall(path.read_text(encoding="utf-8")):
                 add("library", name, version, f"pkg:pypi/{name.lower().replace('_', '-')}@{version}")
-    return list(found.values())
+    return list(components.values())
 
 
 def main(argv: list[str]) -> int:
-    """Do what is asked for; 0 when it is done, 1 when the tree cannot be released."""
+    """Run a command; returns 0 on success, 1 if the tree cannot be released."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("bump").add_argument("how", help="major, minor, patch or a version")
@@ -246,9 +248,9 @@ def main(argv: list[str]) -> int:
             print(f"release: {error}", file=sys.stderr)
             return 1
     elif options.verb == "check":
-        found = problems(options.tag)
-        print("\n".join(found) or f"{current()} can be released")
-        return int(bool(found))
+        messages = problems(options.tag)
+        print("\n".join(messages) or f"{current()} can be released")
+        return int(bool(messages))
     elif options.verb == "notes":
         print(notes(), end="")
     else:

@@ -32,7 +32,7 @@ NIGHTLY_STEPS = {
     "pair_mp": ("check", "idempotence"),
     "roles": ("check", "idempotence"),
 }
-# The folder of an inventory with what a scenario has at night alone, and the tag of such plays of its preparation.
+# The folder of an inventory for nightly runs of a scenario, and the tag of nightly plays of its preparation.
 NIGHTLY = "nightly"
 
 
@@ -72,7 +72,7 @@ def merge(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment(name: str) -> dict[str, str]:
-    """What the commands of a scenario have in their environment beside what its lane has."""
+    """Return the environment of a scenario's commands, in addition to its lane's."""
     settings: dict[str, str] = config(name)["ansible"]["env"]
     # Everything but the settings of a clone would depend on the folder that a command runs in.
     return {
@@ -90,32 +90,36 @@ def steps(name: str) -> list[Step]:
     settings, folder = config(name), MOLECULE / name
     words = settings["ansible"]["executor"]["args"]["ansible_playbook"]
     play = ["ansible-playbook", *(word for word in words if Path(word).parent.name != NIGHTLY)]
-    verifier = settings["verifier"]["options"]
-    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
-    verify = ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
-    # What a run changes is shown line by line in check mode alone: for each file that is one more question to the host.
+    # Only check mode prints differences line by line: each file costs one more question to the host.
     checked, play = play, [word for word in play if word != "--diff"]
     commands = {
         "check": [*checked, "--check", "converge.yml"],
         "converge": [*play, "converge.yml"],
         "idempotence": [*play, "converge.yml"],
-        "verify": verify,
+        "verify": verify_command(settings, folder),
         **{step: [*play, f"{step}.yml"] for step in ("prepare", "cleanup") if (folder / f"{step}.yml").exists()},
     }
-    if any(NIGHTLY in each.get("tags", ()) for each in plays(folder / "prepare.yml")):
+    if any(NIGHTLY in play_of_prepare.get("tags", ()) for play_of_prepare in plays(folder / "prepare.yml")):
         commands["prepare"] = [*play, "--skip-tags", NIGHTLY, "prepare.yml"]
-    wanted = [step for step in settings["scenario"]["test_sequence"] if step not in NIGHTLY_STEPS.get(name, ())]
-    return [Step(step, commands[step]) for step in wanted if step in commands]
+    step_names = [step for step in settings["scenario"]["test_sequence"] if step not in NIGHTLY_STEPS.get(name, ())]
+    return [Step(step, commands[step]) for step in step_names if step in commands]
+
+
+def verify_command(settings: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the command that runs the tests of a scenario."""
+    verifier = settings["verifier"]["options"]
+    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
+    return ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
 
 
 def plays(path: Path) -> list[dict[str, Any]]:
-    """The plays of a playbook, none of one that is not there."""
+    """Return the plays of a playbook, empty for a missing one."""
     return list(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 # --- a quick ansible-playbook -----------------------------------------------------------------------------------------
 
-# It asks the server to be the program, and ends when that ends. What has settings of its own starts the program itself, unless any will do.
+# It asks the server to run the program, and ends with it. Commands with other settings start the program themselves, unless any do.
 CLIENT = """#!{python} -IS
 import _socket
 import marshal
@@ -138,12 +142,12 @@ os._exit(code[0] if code else 137)
 
 
 @contextmanager
-def quick_ansible(env: Mapping[str, str], folder: Path, own: bool = True) -> Iterator[Path]:
+def quick_ansible(env: Mapping[str, str], folder: Path, own_settings: bool = True) -> Iterator[Path]:
     """Yield a folder for the front of PATH, whose ansible-playbook need not import Ansible first.
 
     :param env: the environment of the commands
     :param folder: where to make it
-    :param own: whether commands with other settings of Ansible or Python than these are to have them, and so start the program itself
+    :param own_settings: whether commands keep other settings of Ansible or Python; they start the program themselves
     """
     settings = {name: value for name, value in env.items() if is_setting(name)}
     server = Server("playbooks", {**settings, "PATH": env["PATH"], "HOME": env.get("HOME", str(Path.home()))})
@@ -152,7 +156,7 @@ def quick_ansible(env: Mapping[str, str], folder: Path, own: bool = True) -> Ite
         client = folder / "ansible-playbook"
         words = {
             "python": sys.executable,
-            "own": own,
+            "own": own_settings,
             "prefixes": SETTINGS,
             "settings": settings,
             "path": server.path,

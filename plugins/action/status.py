@@ -14,8 +14,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables, untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, fleet_status, status_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    answers,
+    fleet_status,
+    status_page,
+    status_rows,
+)
 from ansible_collections.dgxspark.vllm.plugins.modules.status import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
@@ -36,7 +41,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        rows: list[tables.Row] = []
+        rows: list[status_rows.Row] = []
         hosts: dict[str, fleet_status.HostState] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
             asked = joined(variables["hostvars"][host].get(args["asked_from"]) or {}, args["answer"])
@@ -91,10 +96,10 @@ def joined(asked: dict[str, Any], name: str) -> dict[str, Any]:
 
 def look(
     host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str
-) -> tuple[list[tables.Row], dict[str, fleet_status.HostState]]:
+) -> tuple[list[status_rows.Row], dict[str, fleet_status.HostState]]:
     """Return the rows of a host's services, and the host as it was judged."""
     said = (asked.get("answers") or {}).get(answer) or {}
-    rows = tables.status_rows(host, planned, said.get("host"), said.get("services"))
+    rows = status_rows.status_rows(host, planned, said.get("host"), said.get("services"))
     return rows, {host: fleet_status.judge_host(asked, answer)}
 
 

@@ -39,7 +39,7 @@ def check(given: Mapping[str, Any], playbook: str = "") -> list[str]:
             why = (
                 ""
                 if value is None or _is_template(value)
-                else schema.wrong(known[name], schema.meant(known[name], value))
+                else schema.wrong(known[name], schema.from_command_line(known[name], value))
             )
             if why:
                 found.add(f"'{name}' {why}")

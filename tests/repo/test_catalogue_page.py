@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import catalogue_probe
+import catalogue_sources
 import generate_catalogue as generator
 import pytest
 
@@ -141,6 +141,6 @@ def test_which_classes_take_adapters_is_read_from_the_sources(tmp_path: Path) ->
         **{"A": ("plain", "Plain"), "B": ("child", "Child"), "C": ("bare", "Bare"), "D": ("off", "Off")},
         "E": ("vllm.models.new", "New"),
     }
-    assert catalogue_probe.without_adapters(tmp_path / "vllm", registry) == ["C", "D"]
-    with pytest.raises(catalogue_probe.LayoutError, match="of F was not found"):
-        catalogue_probe.without_adapters(tmp_path / "vllm", {"F": ("gone", "Gone")})
+    assert catalogue_sources.without_adapters(tmp_path / "vllm", registry) == ["C", "D"]
+    with pytest.raises(catalogue_sources.LayoutError, match="of F was not found"):
+        catalogue_sources.without_adapters(tmp_path / "vllm", {"F": ("gone", "Gone")})

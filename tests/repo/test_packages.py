@@ -118,12 +118,6 @@ def test_modules_of_hosts_do_not_carry_what_only_a_plan_needs(module: str) -> No
     assert not [name for name in carried if name.endswith("/catalogue_data.py")]
 
 
-@pytest.mark.parametrize("module", tree.MODULES)
-def test_no_module_carries_the_register(module: str) -> None:
-    """It is for the pages alone."""
-    assert f"{ROOM}_common/register.py" not in sources(f"plugins/modules/{module}.py")
-
-
 @pytest.mark.parametrize("module", sorted(ENGINES))
 def test_what_carries_it_needs_it(module: str) -> None:
     assert f"{ROOM}_vllm/catalogue_data.py" in sources(f"plugins/modules/{module}.py")

@@ -19,6 +19,8 @@ import newcomer
 import pytest
 import scenarios
 import suite
+import suite_checks
+import suite_molecule
 import tutorial
 import yaml
 from common import ROOT, tool_env
@@ -120,8 +122,8 @@ def test_ask_survives_a_closed_port() -> None:
     ],
 )
 def test_counting(output: str, ok: bool, passed: int, failed: int) -> None:
-    result = suite.Result("x", ok, 0.0, output)
-    suite.count_tests(result)
+    result = suite_checks.Result("x", ok, 0.0, output)
+    suite_checks.count_tests(result)
     assert (result.passed, result.failed) == (passed, failed)
 
 
@@ -129,13 +131,13 @@ def test_failures_name_the_tests_or_the_last_failed_task() -> None:
     pytest_log = "...F\nE   assert 1 == 2\nFAILED tests/a.py::test_a - assert 1 == 2\n1 failed in 0.1s\n"
     fatal = [f"fatal: [spark-{number}]: FAILED! => {{}}" for number in (1, 2, 3)]
     results = [
-        suite.Result("fine", True, 0.0, "FAILED is what a passing check may print\n"),
-        suite.Result("unit", False, 0.0, pytest_log),
-        suite.Result("scenario lock", False, 0.0, "\n".join(["TASK [Start it]", *fatal, "PLAY RECAP"])),
-        suite.Result("mypy", False, 0.0, "1\n2\n3\n" + "4" * 1000),
-        suite.Result("scenario site", True, 0.0, "1 passed in 0.1s\n", first_output=pytest_log),
+        suite_checks.Result("fine", True, 0.0, "FAILED is what a passing check may print\n"),
+        suite_checks.Result("unit", False, 0.0, pytest_log),
+        suite_checks.Result("scenario lock", False, 0.0, "\n".join(["TASK [Start it]", *fatal, "PLAY RECAP"])),
+        suite_checks.Result("mypy", False, 0.0, "1\n2\n3\n" + "4" * 1000),
+        suite_checks.Result("scenario site", True, 0.0, "1 passed in 0.1s\n", first_output=pytest_log),
     ]
-    assert suite.failures(results) == [
+    assert suite_checks.failures(results) == [
         "   FAILED unit",
         "   | FAILED tests/a.py::test_a - assert 1 == 2",
         "   FAILED scenario lock",
@@ -143,7 +145,7 @@ def test_failures_name_the_tests_or_the_last_failed_task() -> None:
         "   FAILED mypy",
         "   | 2",
         "   | 3",
-        "   | " + "4" * suite.FAILURE_WIDTH,
+        "   | " + "4" * suite_checks.FAILURE_WIDTH,
         "   FAILED ONCE, then passed: scenario site",
         "   | FAILED tests/a.py::test_a - assert 1 == 2",
     ]
@@ -157,18 +159,18 @@ def test_the_few_unit_tests_that_fail_are_tried_once_more_alone(
 ) -> None:
     ran: list[list[str]] = []
 
-    def execute(check: suite.Check) -> suite.Result:
+    def execute(check: suite_checks.Check) -> suite_checks.Result:
         (argv,) = check.commands
         ran.append(argv)
         alone = "--last-failed" in argv
         bad = broken if alone else failed
         good = failed - broken if alone else 9 - failed
-        return suite.Result(check.label, bad == 0, 0.0, f"FAILED {bad}\n", passed=good, failed=bad)
+        return suite_checks.Result(check.label, bad == 0, 0.0, f"FAILED {bad}\n", passed=good, failed=bad)
 
     monkeypatch.setattr(suite, "execute", execute)
     (result,) = suite.unit(False, "-m", "not slow")
-    assert (result.ok, result.passed, result.failed) == (ok, passed, failed if failed > suite.FEW else broken)
-    assert bool(result.first_output) == (len(ran) == 2) == (0 < failed <= suite.FEW)
+    assert (result.ok, result.passed, result.failed) == (ok, passed, failed if failed > suite_checks.FEW else broken)
+    assert bool(result.first_output) == (len(ran) == 2) == (0 < failed <= suite_checks.FEW)
     assert all(argv[-5:] == ["-m", "not slow", "tests/unit", "tests/repo", "tests/monitoring"] for argv in ran)
 
 
@@ -179,16 +181,16 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
     nodes: list[tuple[str, ...]] = []
     left = list(codes)
 
-    def attempt(name: str, lane: str) -> suite.Result:
+    def attempt(name: str, lane: str) -> suite_checks.Result:
         code = left.pop(0)
-        return suite.Result(f"scenario {name}", code == 0, 0.0, f"FAILED attempt {len(left)}\n" if code else "")
+        return suite_checks.Result(f"scenario {name}", code == 0, 0.0, f"FAILED attempt {len(left)}\n" if code else "")
 
     def sparksim(*argv: str) -> int:
         nodes.append(argv[1:])
         return 0
 
-    monkeypatch.setattr(suite, "run", sparksim)
-    (result,) = suite.scenario_runs("test", ["lock"], attempt)
+    monkeypatch.setattr(suite_molecule, "run", sparksim)
+    (result,) = suite_molecule.scenario_runs("test", ["lock"], attempt)
     assert (result.ok, bool(result.first_output), left) == (ok, first, [])
     assert nodes == [(verb, "--set", "test") for verb in ("down", "up")] * len(codes)
 
@@ -199,37 +201,39 @@ def test_the_ring_that_fails_once_runs_again_on_new_nodes(
 ) -> None:
     left, booted = list(codes), []
 
-    def molecule(name: str, lane: str, seconds: float | None = None) -> suite.Result:
-        assert (name, lane) == (suite.RING, "ring") and seconds
-        return suite.Result(f"scenario {name}", left.pop(0) == 0, 0.0, f"attempt {len(left)}\n")
+    def molecule(name: str, lane: str, seconds: float | None = None) -> suite_checks.Result:
+        assert (name, lane) == (suite_molecule.RING, "ring") and seconds
+        return suite_checks.Result(f"scenario {name}", left.pop(0) == 0, 0.0, f"attempt {len(left)}\n")
 
     def sparksim(*argv: Any, **_options: Any) -> int:
         booted.append(argv[1])
         return 0
 
-    monkeypatch.setattr(suite, "molecule_run", molecule)
-    monkeypatch.setattr(suite, "run", sparksim)
-    result = suite.ring_run()
+    monkeypatch.setattr(suite_molecule, "molecule_run", molecule)
+    monkeypatch.setattr(suite_molecule, "run", sparksim)
+    result = suite_molecule.ring_run()
     assert (result.ok, left, bool(result.first_output)) == (ok, [], len(codes) > 1)
     assert booted == ["down", "up", "down"] * len(codes)
 
 
 def test_what_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     argv = ["sh", "-c", "echo begun; sleep 600 & wait"]
-    code, output = suite.shown(argv, "x", tmp_path, tool_env(), seconds=0.5)
+    code, output = suite_molecule.shown(argv, "x", tmp_path, tool_env(), seconds=0.5)
     assert code != 0 and output == "begun\nit was ended after 0.5 s\n"
-    assert suite.shown(["sh", "-c", "echo done"], "x", tmp_path, tool_env(), seconds=600) == (0, "done\n")
+    assert suite_molecule.shown(["sh", "-c", "echo done"], "x", tmp_path, tool_env(), seconds=600) == (0, "done\n")
 
 
 def test_a_scenario_without_nodes_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "run", lambda *argv: int(argv[1] == "up"))
-    (result,) = suite.scenario_runs("test", ["lock"], lambda name, lane: pytest.fail("it was tried"))
+    monkeypatch.setattr(suite_molecule, "run", lambda *argv: int(argv[1] == "up"))
+    (result,) = suite_molecule.scenario_runs("test", ["lock"], lambda name, lane: pytest.fail("it was tried"))
     assert not result.ok and "not up" in result.output
 
 
 def test_some_scenarios_run_at_night_alone() -> None:
-    each_change, night = set(suite.scenarios_of(False)), set(suite.scenarios_of(True))
-    assert night - each_change == set(suite.NIGHTLY) and night == set(scenarios.names()) - {suite.RING}
+    each_change, night = set(suite_molecule.scenarios_of(False)), set(suite_molecule.scenarios_of(True))
+    assert night - each_change == set(suite_molecule.NIGHTLY) and night == set(scenarios.names()) - {
+        suite_molecule.RING
+    }
 
 
 def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
@@ -261,7 +265,7 @@ def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
     assert left == [f"--inventory={ROOT}/molecule/rollout/nightly/inventory.yml"]
     for name, left_out in scenarios.NIGHTLY_STEPS.items():
         assert set(left_out) <= set(scenarios.config(name)["scenario"]["test_sequence"])
-    assert set(suite.SLOWEST) <= set(suite.scenarios_of(False))
+    assert set(suite_molecule.SLOWEST) <= set(suite_molecule.scenarios_of(False))
 
 
 @pytest.mark.parametrize(("changed", "holds"), [("changed=0 ", True), ("changed=3 ", False), ("changed=10 ", False)])

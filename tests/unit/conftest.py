@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What all unit tests share.
 
-Findings have the severities that the register gives them. Properties are tried with the same examples everywhere, however
+Findings have ids and severities of docs/findings.yml. Properties are tried with the same examples everywhere, however
 slow the machine; HYPOTHESIS_PROFILE=default tries new ones.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from registered_findings import REGISTER, is_registered
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register import REGISTER, known
 
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
@@ -24,7 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 @pytest.fixture(autouse=True, scope="session")
 def registered_findings() -> Iterator[None]:
-    """Let no finding be made with an id or a severity that is not in the register, and so on no page.
+    """Refuse findings whose id or severity is missing in docs/findings.yml, and so on the pages.
 
     Only tests are so strict: a run of somebody's should not end for it.
     """
@@ -32,9 +32,9 @@ def registered_findings() -> Iterator[None]:
 
     def checked(self: Finding) -> None:
         made(self)
-        assert known(self.rule), f"finding {self.rule!r} is not registered; add it to module_utils/_common/register.py"
+        assert is_registered(self.rule), f"finding {self.rule!r} is not registered; add it to docs/findings.yml"
         assert self.severity in REGISTER.get(self.rule, (self.severity,)), (
-            f"{self.rule} is {self.severity} here, and {', '.join(REGISTER[self.rule])} in module_utils/_common/register.py"
+            f"{self.rule} is {self.severity} here, and {', '.join(REGISTER[self.rule])} in docs/findings.yml"
         )
 
     with pytest.MonkeyPatch.context() as patch:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.endpoint import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,11 +53,11 @@ def test_playbooks_exist() -> None:
 
 
 def test_columns_and_stages_exist() -> None:
-    blank: dict[str, Any] = {each.name: None for each in fields(tables.Row)}
-    row = tables.Row(
+    blank: dict[str, Any] = {each.name: None for each in fields(status_rows.Row)}
+    row = status_rows.Row(
         **{**blank, "host": "h", "service": "s", "unit": "active", "fast_path": "ok", "decode_tokens_per_second": 1}
     )
-    head = re.split(r" {2,}", tables.status_text([row]).splitlines()[0])
+    head = re.split(r" {2,}", status_rows.status_text([row]).splitlines()[0])
     named = set(re.findall(r"column `([^`]+)`", PAGE))
     assert len(named) == 3
     assert sorted(named - set(head)) == []

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The versions of what is brought to hosts beside engines, in one place; ``scripts/newer_versions.py`` says what is newer.
+"""The versions of programs that hosts get in addition to engines; ``scripts/newer_versions.py`` lists newer ones.
 
-Images of engines are those of recipes; Prometheus, Alertmanager and node_exporter are packages of the hosts' distribution.
+Recipes name the images of engines; Prometheus, Alertmanager and node_exporter are packages of the hosts' distribution.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 
 class Component(NamedTuple):
-    """A program that hosts get: its name, its version, and where it comes from."""
+    """A program that hosts get: its name, version and source."""
 
     name: str
     version: str
     image: str = ""
-    """Repository of its image, the version is the tag; empty where it is no image."""
+    """Repository of its image, whose tag is the version; empty without an image."""
     package: str = ""
-    """Name of its Python package, by which its versions are known, too."""
+    """Name of its Python package, which also lists its versions."""
     release: str = ""
     """Repository of its releases."""
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The name of a run, by which hosts tell runs apart and say who is at work; for action plugins."""
+"""The name of a run, with which hosts distinguish runs and report the running one; for action plugins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import socket
 
 
 def run_name(task_id: str) -> str:
-    """Return the name of the run that a task belongs to: who, where, and a mark that no other run has.
+    """Return the name of the run that a task belongs to: user, machine, and a unique mark.
 
     task_id: Ansible's id of the task, C(NODE-NODE-RUN-RUN-NUMBER), of which all but the number is the same for a whole run.
     """

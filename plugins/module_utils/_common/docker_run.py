@@ -69,7 +69,7 @@ COMPOSE_SWITCHES = (
 
 @dataclass
 class DockerRun:
-    """One C(docker run): long option names with their values (C(None) for a switch), image, and what is behind it."""
+    """One C(docker run): long option names with their values (C(None) for a switch), image, and command."""
 
     options: list[tuple[str, str | None]] = field(default_factory=list)
     image: str = ""
@@ -80,34 +80,34 @@ class DockerRun:
         return [value for name, value in self.options if name in names and value is not None]
 
     def has(self, name: str) -> bool:
-        """Tell whether an option was given, at whatever value but false."""
-        return any(found == name and value != "false" for found, value in self.options)
+        """Tell whether an option is set to another value than false."""
+        return any(option == name and value != "false" for option, value in self.options)
 
     @property
     def env(self) -> dict[str, str | None]:
-        """Variables of C(--env); C(None) for one that is handed on from the caller's environment."""
-        found: dict[str, str | None] = {}
+        """Variables of C(--env); C(None) for a variable passed on from the caller's environment."""
+        variables: dict[str, str | None] = {}
         for item in self.values("--env"):
             name, equals, value = item.partition("=")
-            found[name] = value if equals else None
-        return found
+            variables[name] = value if equals else None
+        return variables
 
     @property
     def mounts(self) -> list[tuple[str, str]]:
         """Source and target of every volume and bind mount."""
-        found = []
+        mounts = []
         for item in self.values("--volume"):
-            source, colon, rest = item.partition(":")
-            found.append((source, rest.partition(":")[0]) if colon else ("", source))
+            source, colon, target = item.partition(":")
+            mounts.append((source, target.partition(":")[0]) if colon else ("", source))
         for item in self.values("--mount"):
             parts = dict(part.partition("=")[::2] for part in item.split(","))
             source = parts.get("source") or parts.get("src") or ""
-            found.append((source, parts.get("target") or parts.get("dst") or parts.get("destination") or ""))
-        return found
+            mounts.append((source, parts.get("target") or parts.get("dst") or parts.get("destination") or ""))
+        return mounts
 
 
 def read_options(words: Sequence[str]) -> tuple[DockerRun, list[str]]:
-    """Read the option words of C(docker run); returns what was read and the words from the image on."""
+    """Read the option words of C(docker run); returns the options and the words from the image on."""
     run = DockerRun()
     position = 0
     while position < len(words) and words[position].startswith("-") and words[position] != "-":
@@ -134,20 +134,20 @@ def read_options(words: Sequence[str]) -> tuple[DockerRun, list[str]]:
 
 
 def read_docker_run(words: Sequence[str]) -> DockerRun | None:
-    """Read a command with C(docker run) in it, as C(/usr/bin/docker run ...); C(None) if it has none."""
+    """Return the C(docker run) in a command such as C(/usr/bin/docker run ...); C(None) without one."""
     for index, word in enumerate(words):
         if word.rpartition("/")[2] in ("docker", "podman", "nerdctl"):
             behind = _behind_globals(words, index + 1)
             if words[behind : behind + 1] in (["run"], ["create"]):
-                run, rest = read_options(words[behind + 1 :])
-                if rest:
-                    run.image, run.command = rest[0], rest[1:]
+                run, words_behind = read_options(words[behind + 1 :])
+                if words_behind:
+                    run.image, run.command = words_behind[0], words_behind[1:]
                 return run
     return None
 
 
 def read_compose_run(words: Sequence[str]) -> tuple[str, DockerRun] | None:
-    """Read a C(docker compose run) or C(exec): the service, and its options with what is run; C(None) if there is none."""
+    """Return service and C(docker compose run) or C(exec) of a command, with options and program; C(None) without one."""
     for index, word in enumerate(words):
         name = word.rpartition("/")[2]
         start = (
@@ -158,22 +158,22 @@ def read_compose_run(words: Sequence[str]) -> tuple[str, DockerRun] | None:
         while start < len(words) and words[start].startswith("-"):
             start += 2 if words[start] in COMPOSE_GLOBALS else 1
         if words[start : start + 1] in (["run"], ["exec"]):
-            plain = [each for each in words[start + 1 :] if each not in COMPOSE_SWITCHES]
-            run, rest = read_options(plain)
-            if rest:
-                run.command = rest[1:]
-                return rest[0], run
+            plain = [option for option in words[start + 1 :] if option not in COMPOSE_SWITCHES]
+            run, words_behind = read_options(plain)
+            if words_behind:
+                run.command = words_behind[1:]
+                return words_behind[0], run
     return None
 
 
 def read_docker_exec(words: Sequence[str]) -> tuple[str, DockerRun, list[str]] | None:
-    """Read a C(docker exec): the container, its options, and what is run in it; C(None) if there is none."""
+    """Return container, options and program of the C(docker exec) in a command; C(None) without one."""
     for index, word in enumerate(words):
         if word.rpartition("/")[2] in ("docker", "podman", "nerdctl"):
             behind = _behind_globals(words, index + 1)
             if words[behind : behind + 1] == ["exec"]:
-                run, rest = read_options(words[behind + 1 :])
-                return (rest[0], run, rest[1:]) if rest else None
+                run, words_behind = read_options(words[behind + 1 :])
+                return (words_behind[0], run, words_behind[1:]) if words_behind else None
     return None
 
 
@@ -197,16 +197,16 @@ class Unit:
 
     def all(self, section: str, key: str) -> list[str]:
         """Return every value of a setting; an empty one clears those before it, as systemd does."""
-        found: list[str] = []
+        values: list[str] = []
         for name, value in self.sections.get(section, []):
             if name == key:
-                found = [*found, value] if value else []
-        return found
+                values = [*values, value] if value else []
+        return values
 
     def last(self, section: str, key: str) -> str | None:
         """Return the value of a setting that holds."""
-        found = self.all(section, key)
-        return found[-1] if found else None
+        values = self.all(section, key)
+        return values[-1] if values else None
 
     @property
     def run(self) -> DockerRun | None:
@@ -238,7 +238,7 @@ def is_unit(text: str) -> bool:
 
 
 def read_unit(text: str) -> Unit:
-    """Read a systemd unit; raises C(ValueError) for a line that is none of a unit's."""
+    """Read a systemd unit; raises C(ValueError) for a line that no unit can have."""
     unit = Unit()
     section: list[tuple[str, str]] | None = None
     for number, line in enumerate(_joined(text), start=1):

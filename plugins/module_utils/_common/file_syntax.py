@@ -34,7 +34,7 @@ class Verbatim(str):
 
 
 def check(text: str) -> str:
-    """Return a text that a unit can hold. Raises ValueError for one that systemd would skip."""
+    """Return a text that a unit can hold. Raises ValueError for a text that systemd would skip."""
     match = NO_TEXT.search(text)
     if match:
         raise ValueError(f"{text!r} holds U+{ord(match[0]):04X}, which no file of systemd can hold; leave it out")
@@ -72,7 +72,7 @@ def _check_program(word: str) -> None:
 
 
 def command_line(arguments: Sequence[Any]) -> str:
-    """Return the value of C(ExecStart=): an option starts a new line and keeps its values beside it.
+    """Return the value of C(ExecStart=): an option starts a new line, its values follow on the same line.
 
     Raises ValueError for an empty list, and for what C(quote) refuses.
     """
@@ -125,12 +125,7 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
         raise ValueError(f"{word!r}: write a value of a unit without quotes; it gets them where it needs them")
     value = values[int(numbers[0])]
     if isinstance(value, (list, tuple)):
-        prefix = literals[0]
-        if is_command and is_first and not prefix.strip(PREFIXES) and literals[1:] == [""]:
-            return prefix + command_line(value)
-        if literals != ["", ""]:
-            raise ValueError(f"{word!r}: a list of words needs spaces around it")
-        return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in value)
+        return _unit_list(word, literals, value, is_command, is_first)
     texts = [text_of(values[int(number)]) for number in numbers]
     if is_command and is_first and not literals[0].strip(PREFIXES):
         _check_program(texts[0])
@@ -144,6 +139,16 @@ def _unit_word(word: str, values: Sequence[Any], is_command: bool, is_first: boo
     return f'{prefix}"' + "".join(map("".join, zip(literals, [*map(escape, texts), ""]))) + '"'
 
 
+def _unit_list(word: str, literals: Sequence[str], items: Sequence[Any], is_command: bool, is_first: bool) -> str:
+    """Fill a word that stands for a list: a whole command line, or several words."""
+    prefix = literals[0]
+    if is_command and is_first and not prefix.strip(PREFIXES) and literals[1:] == [""]:
+        return prefix + command_line(items)
+    if literals != ["", ""]:
+        raise ValueError(f"{word!r}: a list of words needs spaces around it")
+    return " ".join(quote(text_of(item)) if is_command else paths(text_of(item)) for item in items)
+
+
 # --- the other syntaxes -------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +160,7 @@ def text_of(value: Any) -> str:
 
 
 def environment_value(value: Any) -> str:
-    """Return a value for C(docker run --env-file), which reads a line as it is: no quotes, no expansion.
+    """Return a value for C(docker run --env-file), which reads a line literally: no quotes, no expansion.
 
     Raises ValueError for a value with a line break.
     """
@@ -262,7 +267,7 @@ def fill(text: str, values: Sequence[Any], syntax: str) -> str:
     """Return a text with its marks replaced by values that are escaped for its syntax.
 
     :param text: a rendered template; C(MARK) stands for each value by its number
-    :param values: texts and numbers; lists of them where the syntax has words; C(Verbatim) is put in as it is
+    :param values: texts and numbers; lists of them if the syntax has words; C(Verbatim) is inserted unchanged
     :param syntax: a key of C(SYNTAXES)
     :returns: the text of the file
     :raises ValueError: for a value that the file cannot hold at its place

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings: what the engine says about a deployment, in one shape for every part of it."""
+"""Findings: statements about a deployment, in one structure for all packages."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SEVERITIES = ("error", "warning", "info")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a person should know before a start.
+    """A statement that a person should know before a start.
 
-    rule: stable id, for example C(SPK101) or C(memory.free_at_start); one of C(register.py), or of a rule about launches.
+    rule: stable id, for example C(SPK101) or C(memory.free_at_start); one of docs/findings.yml, or of a rule about launches.
     severity: C(error) fails or gives wrong output, C(warning) costs speed or is fragile, C(info) is the rest.
     service: name of the service that it is about, empty for the whole host.
-    message: what is wrong, where and why, in one or two sentences.
-    fix: what to change, with the value where it can be known.
-    vllm_error: the text that vLLM itself would print, where vLLM would refuse.
-    source: where the knowledge comes from.
-    basis: C(inventory), C(measured) or C(probed): what the statement rests on.
+    message: problem, place and reason, in one or two sentences.
+    fix: the change to make, with the value if it is known.
+    vllm_error: the error that vLLM itself would print.
+    source: of the knowledge, such as a package or a report.
+    basis: of the statement: C(inventory), C(measured) or C(probed).
     stage: how far vLLM would come before it prints that: C(arguments), C(device), C(load), C(profile), C(kv_cache), C(graphs).
     seconds: into the start at which it would print it, C(low), C(typical) and C(high); an estimate.
-    details: what few people want to read, in a line: shown by -v, in JSON and, folded, on the page of the plan.
+    details: a line for few readers: shown by -v, in JSON and, folded, on the page of the plan.
     consequence_of: the rule of the error that has the same cause and the fix for both; shown by -v, in JSON and, folded, on the page.
-    changes: what C(fix) says first, for machines: C({service, args}), where C(null) takes an argument out.
+    changes: the first advice of C(fix), for machines: C({service, args}); C(null) removes an argument.
     """
 
     rule: str
@@ -51,12 +51,12 @@ class Finding:
             raise ValueError(f"severity of {self.rule} is {self.severity!r}, expected one of {', '.join(SEVERITIES)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as a plain dict; what is empty is left out."""
+        """Return the finding as a plain dict without empty fields."""
         return {key: value for key, value in asdict(self).items() if value or key == "service"}
 
 
 def list_causes(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the errors among findings (plain dicts) that are no consequence of another one."""
+    """Return the errors among findings (plain dicts) that are not the consequence of another."""
     return [dict(item) for item in findings if item["severity"] == "error" and not item.get("consequence_of")]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JSON and texts of programs, servers and files, made harmless where they are read: bounded, finite, printable.
+"""Parse JSON and texts of programs, servers and files safely: bounded, finite, printable.
 
 Programs of hosts carry a copy, some of them as a part of a single file, so it imports nothing but the standard library.
 """
@@ -41,7 +41,7 @@ def parse_json(
     :param where: its origin, for the message: a file, a command, a URL
     :param most_bytes: longest text that is read, in bytes, or in characters of a str
     :param finite: refuse Infinity, NaN and numbers beyond a float, as C(1e999); configurations of models may have them
-    :param exact: leave texts as they are, for a caller that judges them
+    :param exact: keep texts unchanged, for a caller that checks them
     :returns: the value, nested at most C(MOST_DEPTH) deep
     :raises Untrusted: for any other text; the message has C(where) and the reason
     """
@@ -79,7 +79,11 @@ def check_depth(value: Any) -> None:
     """Raise C(Untrusted) for lists and mappings that are nested more than C(MOST_DEPTH) deep."""
     containers = [value] if isinstance(value, (dict, list)) else []
     for _level in range(MOST_DEPTH):
-        items = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
+        items = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
         containers = [item for item in items if isinstance(item, (dict, list))]
         if not containers:
             return
@@ -96,14 +100,14 @@ def steers(character: str) -> bool:
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
-# Most texts have none of them, and are left as they are at the cost of one search.
+# Most texts contain no such character and only cost one search.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
     """Return a text for a terminal or a log: characters that would steer it are spelled out; line ends and tabs stay."""
     return _STEERING.sub(
-        lambda found: repr(found[0])[1:-1] if ord(found[0]) < 0xD800 or ord(found[0]) > 0xDFFF else "\ufffd", text
+        lambda match: repr(match[0])[1:-1] if ord(match[0]) < 0xD800 or ord(match[0]) > 0xDFFF else "\ufffd", text
     )
 
 
@@ -117,13 +121,13 @@ def decode_text(raw: bytes) -> str:
 
 
 def received(value: Any, depth: int = 0) -> Any:
-    """Return the answer of a host with all texts in it printable; raises C(Untrusted) for one that has no end."""
+    """Return the answer of a host with printable texts; raises C(Untrusted) for an endless one."""
     if depth > MOST_DEPTH:
         raise Untrusted(f"the answer is nested more than {MOST_DEPTH} deep")
     if isinstance(value, str):
         return printable(value) if _STEERING.search(value) else value
     if isinstance(value, Mapping):
-        return {received(key, depth + 1): received(each, depth + 1) for key, each in value.items()}
+        return {received(key, depth + 1): received(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [received(each, depth + 1) for each in value]
+        return [received(item, depth + 1) for item in value]
     return value

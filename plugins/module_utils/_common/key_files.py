@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of the controller that hold one key each: whether what is in them can be a key. Reads them, and shows nothing of them."""
+"""Check files of the controller that hold one key each. No message shows content of a key."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import stat
 from pathlib import Path
 
 LEAST = 8
-"""Characters of a key; what is shorter is guessed within a day."""
+"""Characters of a key; a shorter one is guessed within a day."""
 LARGEST = 65536
-"""Bytes; a file that is larger is no key."""
+"""Bytes; larger files are no keys."""
 VAULT = b"$ANSIBLE_VAULT;"
 
 
 def wrong(path: Path, strict: bool) -> str:
-    """Say why a file cannot serve as a key; empty where it can, and where there is no such file.
+    """Return why a file cannot be a key; empty for a valid key and for a missing file.
 
-    strict: it is a key that clients send in a header, so it is one line of plain characters; else it may be any text.
+    strict: the key is sent in a header, so it must be one line of plain characters; otherwise any text is valid.
     """
     try:
         kind = path.stat().st_mode
@@ -30,6 +30,10 @@ def wrong(path: Path, strict: bool) -> str:
         return ""
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    return _wrong_content(content, strict)
+
+
+def _wrong_content(content: bytes, strict: bool) -> str:
     if content.startswith(VAULT):
         return ""  # read by Ansible, which knows the password
     if len(content) > LARGEST:
@@ -38,9 +42,10 @@ def wrong(path: Path, strict: bool) -> str:
         return "is empty" if not content else "holds only blanks and line breaks"
     if b"\0" in content:
         return "holds a NUL character"
-    if not strict:
-        return ""
-    key = content.removesuffix(b"\n")
+    return _wrong_key(content.removesuffix(b"\n")) if strict else ""
+
+
+def _wrong_key(key: bytes) -> str:
     if b"\n" in key.strip(b"\r\n"):
         return "has several lines"
     if any(byte < 32 or byte == 127 for byte in key):

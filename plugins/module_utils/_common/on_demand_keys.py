@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What C(on_demand) of a service says, an engine or a speech server: its keys, and what is wrong with them."""
+"""The keys of C(on_demand) of an engine or a speech server, and their checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .schema import NUMBER, Key
 from .validation import SERVICE_NAME, Problems
 
 PORT_STEP = 10_000
-"""How far the port of the server itself is from that of its clients, which is taken by the socket."""
+"""Distance between the port of the server and the port for clients, which the socket occupies."""
 
 KEYS: dict[str, Key] = {
     "idle_minutes": Key(
@@ -66,14 +66,14 @@ KEYS: dict[str, Key] = {
 """Keys of C(on_demand) of a service."""
 
 
-def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what a service says of its start on demand.
+def read(problems: Problems, service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a service's start on demand, and report wrong ones.
 
-    :param problems: what is wrong goes there
-    :param own: the service as it is written, of which C(on_demand), a mapping of C(KEYS), and C(port) are read
+    :param problems: receives the messages
+    :param service: of the inventory, with C(on_demand), a mapping of C(KEYS), and C(port)
     :returns: every key with its value
     """
-    values = schema.filled(problems, problems.mapping(own["on_demand"], "on_demand"), KEYS, "on_demand.")
+    values = schema.filled(problems, problems.mapping(service["on_demand"], "on_demand"), KEYS, "on_demand.")
     name = values["exclusive"]
     if name and not SERVICE_NAME.fullmatch(name):
         problems.add(
@@ -81,7 +81,7 @@ def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
         )
     if values["keep"] and not name:
         problems.add("'on_demand.keep' counts engines of a set. Name the set in on_demand.exclusive, or leave it out.")
-    port = own.get("port")
+    port = service.get("port")
     if values["engine_port"] is None and isinstance(port, int):
         values["engine_port"] = port + PORT_STEP if port + PORT_STEP <= 65535 else port - PORT_STEP
     elif values["engine_port"] == port:
@@ -90,7 +90,7 @@ def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seconds(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the program on the host goes by. values: of C(read)."""
+    """Return the settings of the program on the host. values: of C(read)."""
     minutes = {key: round(values[f"{key}_minutes"] * 60) for key in ("idle", "minimum", "hold", "retry")}
     return {
         **{f"{key}_seconds": value for key, value in minutes.items()},

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What may come in from outside at all: plain data that can be counted with, compared, written to a file and read back.
+"""Check data from outside: plain data that can be calculated with, compared, written to a file and read back.
 
-C(unfit) is for what people write, before anything looks at its meaning. C(misfits) compares what a program said with the form
-that it is meant to have. Whoever reads checked data needs no care of his own for numbers without end or texts that no file takes.
+C(unfit) checks inventories before anything interprets them. C(misfits) compares answers of programs with their expected form. Code
+that reads checked data does not have to handle infinite numbers or texts that no file can hold.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ NESTED = f"it is nested more than {DEEPEST} deep"
 MOST_PARTS = 100_000
 """Entries of all lists and mappings of a document together; the largest recipe has 2,000."""
 EVERYWHERE = ("*",)
-"""For C(endless) of C(unfit): numbers without end are allowed at any place."""
+"""For C(endless) of C(unfit): infinite numbers are allowed everywhere."""
 MOST_MESSAGES = 10
-"""For one value; a file that is broken as a whole is broken once."""
+"""For one value; a file that is broken everywhere gets no more messages."""
 
 
 T = TypeVar("T")
 
 
-def view(kind: type[T], found: Mapping[str, Any]) -> T:
-    """Return an object of a dataclass of what a mapping has of its fields. Raises TypeError where it lacks one that has no default."""
-    return kind(**{each.name: found[each.name] for each in fields(kind) if each.name in found})  # type: ignore[arg-type]  # it is a dataclass
+def view(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return an object of a dataclass from the entries of a mapping. Raises TypeError if a field without default is missing."""
+    return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})  # type: ignore[arg-type]  # it is a dataclass
 
 
 def endless(value: Any) -> str:
-    """Say why nothing can be done with lists and mappings in reasonable time: their depth, or their size with aliases of YAML; else nothing."""
-    parts, level = 0, [value]
+    """Return why lists and mappings take too long to process (depth, or size with aliases of YAML), else an empty text."""
+    count, level = 0, [value]
     for _depth in range(DEEPEST + 1):
         below = []
-        for each in level:
-            items = each.values() if isinstance(each, Mapping) else each if isinstance(each, (list, tuple)) else ()
-            parts += len(items)
-            if parts > MOST_PARTS:
+        for part in level:
+            items = part.values() if isinstance(part, Mapping) else part if isinstance(part, (list, tuple)) else ()
+            count += len(items)
+            if count > MOST_PARTS:
                 return f"it has more than {MOST_PARTS} entries, those that aliases repeat included"
             below += [item for item in items if isinstance(item, (Mapping, list, tuple))]
         if not below:
@@ -66,13 +66,13 @@ class InputError(ValueError):
 
 
 def kind(value: Any) -> str:
-    """Name a value's type as a person who writes YAML knows it."""
+    """Return the name of a value's type in words of YAML."""
     names = {dict: "a mapping", list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return "nothing" if value is None else next((n for t, n in names.items() if isinstance(value, t)), "that")
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: on one line, short, and such that any terminal and file takes it."""
+    """Return a value for a message: on one line, short, without characters that a terminal or file refuses."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
         return "a number of more than 19 digits"
     text = ascii(value) if not isinstance(value, str) or CONTROL.search(value) or _unfit_text(value) else repr(value)
@@ -80,10 +80,10 @@ def shown(value: Any) -> str:
 
 
 class Written:
-    """Plain data as the key of a cache: what is written alike is equal, and true is not 1."""
+    """Plain data as the key of a cache: equal if the text is equal, so true is not 1."""
 
     def __init__(self, content: Any) -> None:
-        """Take the data. Nobody may change it while it is a key. Raises ValueError and RecursionError where it cannot be written."""
+        """Take the data, which must not change while it is a key. Raises ValueError and RecursionError if it has no text."""
         self.content = content
         self.text = repr(content)
         self._hash = hash(self.text)
@@ -96,11 +96,11 @@ class Written:
 
 
 def unfit(value: Any, where: str, endless: Collection[str] = ()) -> list[str]:
-    """Return what of a value nothing can be done with, each with its place; an empty list where all is plain.
+    """Return the unusable parts of a value, each with its place; empty for plain data.
 
     :param value: anything that an inventory or an answer holds
     :param where: its name, for messages
-    :param endless: keys below which numbers without end are allowed, as in a model's config.json
+    :param endless: keys below which infinite numbers are allowed, as in a model's config.json
     :returns: messages
     """
     messages: list[str] = []
@@ -118,13 +118,9 @@ def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iter
     if isinstance(value, str):
         if why := _unfit_text(value):
             yield place, why
-    elif isinstance(value, int):
-        if abs(value) > LARGEST:
-            yield place, "is a number of more than 19 digits."
-    elif isinstance(value, float):
-        if endless is not EVERYWHERE and not abs(value) <= LARGEST:
-            finite = math.isfinite(value)
-            yield place, "is a number of more than 19 digits." if finite else f"is {value}, which is no number."
+    elif isinstance(value, (int, float)):
+        if why := _unfit_number(value, endless):
+            yield place, why
     elif depth == DEEPEST:
         yield place, f"has more than {DEEPEST} levels of lists and mappings."
     elif isinstance(value, Mapping):
@@ -145,12 +141,19 @@ def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iter
         )
 
 
+def _unfit_number(value: float, endless: Collection[str]) -> str:
+    if abs(value) <= LARGEST or (isinstance(value, float) and endless is EVERYWHERE):
+        return ""
+    is_finite = isinstance(value, int) or math.isfinite(value)
+    return "is a number of more than 19 digits." if is_finite else f"is {value}, which is no number."
+
+
 def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[str]:
     """Return the places of texts with a line break or a control character.
 
     :param value: plain data
     :param where: its name, for the places
-    :param free: keys below which they are allowed, because what is written there is quoted
+    :param free: keys below which they are allowed, because their values are quoted
     :returns: places
     """
     if isinstance(value, str):
@@ -170,26 +173,26 @@ def _unfit_text(text: str) -> str:
     if text.isascii():
         if "\x00" in text:
             return "holds U+0000, which ends a text for every program. Take it out."
-    elif found := NO_TEXT.search(text):
-        return f"holds U+{ord(found[0]):04X}, which is no character, so nothing can be started with it. Take it out."
+    elif match := NO_TEXT.search(text):
+        return f"holds U+{ord(match[0]):04X}, which is no character, so nothing can be started with it. Take it out."
     if len(text) > LONGEST_TEXT // 4 and len(text.encode()) > LONGEST_TEXT:
         return f"is longer than {LONGEST_TEXT} bytes, which no line of a unit or of an env file may be; put it into a file."
     return ""
 
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-"""What ends a line or steers a terminal, in one program or another."""
-# Halves of a surrogate pair, and what Unicode says is no character; systemd skips a line with one of them.
+"""Characters that end a line or control a terminal in some program."""
+# Halves of surrogate pairs, and noncharacters of Unicode; systemd skips a line that contains one.
 NO_TEXT = re.compile("[\x00\ud800-\udfff\ufdd0-\ufdef" + "".join(f"{chr(n + 0xFFFE)}{chr(n + 0xFFFF)}" for n in range(0, 0x110000, 0x10000)) + "]")  # fmt: skip
 HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 
 
 ZONE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
-"""As Linux names interfaces."""
+"""Names of interfaces in Linux."""
 
 
 def is_line(value: Any) -> bool:
-    """Tell whether a value is a text with something in it, on one line."""
+    """Tell whether a value is a text of one line that is not blank."""
     return isinstance(value, str) and bool(value.strip()) and not CONTROL.search(value)
 
 
@@ -221,9 +224,9 @@ def is_port(value: Any) -> bool:
 
 
 def strict_address(text: str) -> str:
-    """Return the text of an address or network as it is. Raises ValueError where the zone behind its C(%) is no name of an interface.
+    """Return the text of an address or network unchanged. Raises ValueError if the zone behind its C(%) is no name of an interface.
 
-    Python takes any characters there, line ends too, so each parser of addresses is given its text by this.
+    Python accepts any characters in a zone, even line ends, so each parser of addresses gets its text from here.
     """
     zone = text.split("/")[0].partition("%")[2]
     if "%" in text and not ZONE.fullmatch(zone):
@@ -243,7 +246,7 @@ def is_address(value: Any) -> bool:
 
 
 def web_address(value: Any) -> SplitResult | None:
-    """Return the parts of an address of the web with host and a port that exists, C(None) where it is none."""
+    """Return the parts of an HTTP address with host and valid port, C(None) for other values."""
     if not is_line(value) or " " in value:
         return None
     try:
@@ -258,7 +261,7 @@ def web_address(value: Any) -> SplitResult | None:
 
 
 class Required(NamedTuple):
-    """A form that may not be C(None), as entries of lists and of C(MappingOf) may not; other keys of a mapping may."""
+    """A form that must not be C(None). Entries of lists and of C(MappingOf) are required; other keys of a mapping are not."""
 
     form: Any
 
@@ -270,10 +273,10 @@ class MappingOf(NamedTuple):
 
 
 class TextOf(NamedTuple):
-    """A text that passes a test. what: it is then, for messages."""
+    """A text that passes a test. description: of such texts, for messages."""
 
     test: Callable[[str], Any]
-    what: str
+    description: str
 
 
 NUMBER = (int, float)
@@ -291,8 +294,21 @@ ADDRESS = TextOf(is_address, "an address or the name of a host")
 INTERFACE = TextOf(is_interface, "an address with its network")
 
 
+def _required(form: Any) -> Required:
+    return form if isinstance(form, Required) else Required(form)
+
+
+def _misfits_of_mapping(value: Any, form: MappingOf | dict[str, Any], where: str) -> list[str]:
+    if not isinstance(value, Mapping):
+        return [f"{where} is {kind(value)}, not a mapping"]
+    if isinstance(form, dict):
+        return [text for key, inner in form.items() for text in misfits(value.get(key), inner, f"{where}.{key}")]
+    inner = _required(form.form)
+    return [text for key, item in value.items() for text in misfits(item, inner, f"{where}.{key}")]
+
+
 def misfits(value: Any, form: Any, where: str) -> list[str]:
-    """Return where a value has not the form that it is meant to have.
+    """Return the places at which a value does not have the expected form.
 
     :param value: plain data
     :param form: a type or several, C([form]) for a list, C({key: form}) for a mapping that may have further keys,
@@ -304,26 +320,21 @@ def misfits(value: Any, form: Any, where: str) -> list[str]:
         return [f"{where} is missing"] if value is None else misfits(value, form.form, where)
     if value is None:
         return []
-    if isinstance(form, MappingOf):
-        if not isinstance(value, Mapping):
-            return [f"{where} is {kind(value)}, not a mapping"]
-        inner = form.form if isinstance(form.form, Required) else Required(form.form)
-        return [text for key, item in value.items() for text in misfits(item, inner, f"{where}.{key}")]
-    if isinstance(form, dict):
-        if not isinstance(value, Mapping):
-            return [f"{where} is {kind(value)}, not a mapping"]
-        return [text for key, inner in form.items() for text in misfits(value.get(key), inner, f"{where}.{key}")]
+    if isinstance(form, (MappingOf, dict)):
+        return _misfits_of_mapping(value, form, where)
     if isinstance(form, list):
         if not isinstance(value, (list, tuple)):
             return [f"{where} is {kind(value)}, not a list"]
-        inner = form[0] if isinstance(form[0], Required) else Required(form[0])
+        inner = _required(form[0])
         return [text for index, item in enumerate(value) for text in misfits(item, inner, f"{where}[{index}]")]
     if isinstance(form, TextOf):
         fits = isinstance(value, str) and form.test(value)
-        return (
-            [] if fits else [f"{where} is {shown(value) if isinstance(value, str) else kind(value)}, not {form.what}"]
-        )
-    types = form if isinstance(form, tuple) else (form,)
+        shown_value = shown(value) if isinstance(value, str) else kind(value)
+        return [] if fits else [f"{where} is {shown_value}, not {form.description}"]
+    return _misfits_of_type(value, form if isinstance(form, tuple) else (form,), where)
+
+
+def _misfits_of_type(value: Any, types: tuple[type, ...], where: str) -> list[str]:
     if isinstance(value, bool) is not (bool in types) or not isinstance(value, types):
         return [f"{where} is {kind(value)}, not {kind(types[0]())}"]
     return []

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Secrets that an inventory holds in plain text, where they would end up in units, process lists and docker inspect. Pure functions.
+"""Find secrets that an inventory holds in plain text, which would appear in units, process lists and docker inspect. Pure functions.
 
-What is a secret is decided by C(redaction) alone, by the name of a thing and by the form of its value. No message repeats a value.
+C(redaction) decides by name and form of a value whether it is a secret. No message repeats a value.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from . import redaction
 
 WHERE_SEEN = "everybody who may list processes, run docker inspect or read the unit would see it"
 PAIRS = re.compile(r"(?:-[el]|--(?:env|label|annotation|log-opt|storage-opt|sysctl|driver-opt))(?==|$)")
-"""Options of docker run that are given NAME=VALUE."""
+"""Options of docker run with an argument NAME=VALUE."""
 _SHORT_PAIR = re.compile(r"-[el](?=\w)")
 _QUERY = re.compile(r"(?<=[?&;])([\w.%-]{1,80})=([^&;#\s\"']{1,400})")
 _QUERY_WORDS = ("sig", "signature", "key", "code")
 _PHRASE = re.compile(r"(?:KEY|SEED|PASS)_?PHRASE$|MNEMONIC$|SIGNATURE$|(?:PRIVATE|SECRET|ACCESS|SIGNING|MASTER)KEY$")
-"""Ends of variables that hold secrets beside those whose words say so."""
+"""Ends of variables that hold secrets, in addition to the words of C(redaction)."""
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{12,}")
-OPTION_VARIABLES = {"hf-token": "HF_TOKEN", "api-key": "VLLM_API_KEY"}
-"""Options of vllm serve that a variable of the environment stands in for."""
 
 
 def in_environment(env: Mapping[Any, Any]) -> list[str]:
@@ -33,7 +31,7 @@ def in_environment(env: Mapping[Any, Any]) -> list[str]:
 
 
 def _of_variable(name: str, value: Any) -> bool:
-    """Tell whether the name of a variable says that its value is a secret; S3_ACCESS may be a key or a word such as read."""
+    """Tell whether the name of a variable marks its value as a secret; S3_ACCESS may be a key or a word such as read."""
     if name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value)):
         return True
     return redaction.could_be_secret(value, name) and bool(
@@ -42,7 +40,7 @@ def _of_variable(name: str, value: Any) -> bool:
 
 
 def holds_secret(value: Any) -> bool:
-    """Tell whether a text has a secret in it: by its form, or by the name of a parameter of a URL (C(?token=...))."""
+    """Tell whether a text contains a secret: by its form, or by the name of a parameter of a URL (C(?token=...))."""
     if redaction.holds_secret(value):
         return True
     parameters = _QUERY.findall(value) if isinstance(value, str) and "://" in value else ()
@@ -53,11 +51,11 @@ def holds_secret(value: Any) -> bool:
 
 
 def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield each secret of nested settings: where it stands, as C(key.key[0]), and what it is.
+    """Yield each secret of nested settings: its place, as C(key.key[0]), and its value.
 
-    :param settings: mappings and lists of scalars, as options of a program have them
-    :param path: where they stand
-    :param secret: their name says so
+    :param settings: mappings and lists of scalars, such as options of a program
+    :param path: place of the settings
+    :param secret: whether their name marks them as secrets
     :returns: pairs of place and secret
     """
     if isinstance(settings, Mapping):
@@ -70,29 +68,49 @@ def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator
         yield path, str(settings)
 
 
-def in_words(words: Sequence[Any]) -> list[str]:
-    """Return what in the words of a command line is a secret: names of variables and options, else the number of the word.
+def _variable(word: str, before: str) -> str | None:
+    """Return the NAME=VALUE that a word passes to docker run, alone or behind its option; None for other words."""
+    pair, short = PAIRS.match(word), _SHORT_PAIR.match(word)
+    if short:
+        return word[short.end() :]
+    if pair and pair.end() < len(word):
+        return word[pair.end() + 1 :]
+    return word if PAIRS.fullmatch(before) else None
 
-    words: those of C(docker run) or of a program, as C(['-e', 'NAME=value', '--token=value', ...]).
+
+def in_words(words: Sequence[Any]) -> list[str]:
+    """Return the secrets in the words of a command line: names of variables and options, else the number of the word.
+
+    words: of C(docker run) or of a program, such as C(['-e', 'NAME=value', '--token=value', ...]).
     """
-    found = []
+    names = []
     texts = [str(word) for word in words]
     for index, text in enumerate(texts):
         before = texts[index - 1] if index else ""
-        own, short = PAIRS.match(text), _SHORT_PAIR.match(text)
-        if PAIRS.fullmatch(before) or short or (own and own.end() < len(text)):
-            given = text[short.end() :] if short else text[own.end() + 1 :] if own and own.end() < len(text) else text
-            name, equals, value = given.partition("=")
-            found += in_environment({name: value}) if equals else []
+        variable = _variable(text, before)
+        if variable is not None:
+            name, equals, value = variable.partition("=")
+            names += in_environment({name: value} if equals else {})
             continue
-        option, equals, value = text.partition("=")
-        if option.startswith("--") and equals and redaction.is_secret_option(option.lstrip("-")):
-            found += [option] if redaction.could_be_secret(value, option) else []
-        elif before.startswith("--") and "=" not in before and redaction.is_secret_option(before.lstrip("-")):
-            found += [before] if not text.startswith("-") and redaction.could_be_secret(text, before) else []
-        elif holds_secret(text):
-            found.append(option if equals and option.startswith("-") else f"word {index + 1}")
-    return found
+        name = _secret_word(text, before, index + 1)
+        names += [name] if name else []
+    return names
+
+
+def _secret_word(word: str, before: str, number: int) -> str:
+    """Return the option that passes a secret in a word, else the number of a word that is a secret; empty for others."""
+    option, equals, value = word.partition("=")
+    if equals and _is_secret_option(option):
+        return option if redaction.could_be_secret(value, option) else ""
+    if "=" not in before and _is_secret_option(before):
+        return before if not word.startswith("-") and redaction.could_be_secret(word, before) else ""
+    if not holds_secret(word):
+        return ""
+    return option if equals and option.startswith("-") else f"word {number}"
+
+
+def _is_secret_option(word: str) -> bool:
+    return word.startswith("--") and redaction.is_secret_option(word.lstrip("-"))
 
 
 def sentences(key: str, names: Iterable[str], fix: str) -> list[str]:
@@ -100,7 +118,7 @@ def sentences(key: str, names: Iterable[str], fix: str) -> list[str]:
 
     :param key: of the inventory
     :param names: of the secrets, or their places
-    :param fix: where they belong
+    :param fix: a sentence about the right place
     :returns: sentences
     """
     return [f"'{key}' holds a secret in plain text ({name}): {WHERE_SEEN}. {fix}" for name in names]

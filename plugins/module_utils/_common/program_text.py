@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The text of a file of this collection that another Python runs, wherever it was imported from: a folder, an archive, by Ansible."""
+"""The text of a module of this collection for another Python; the module may come from a folder, an archive or Ansible."""
 
 from __future__ import annotations
 

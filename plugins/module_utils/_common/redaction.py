@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is a secret, and taking secrets out of texts that are to leave a host. Pure functions.
+"""Recognise secrets, and remove them from texts that leave a host. Pure functions.
 
 Two nets, one behind the other: the values that the host is known to keep secret, in every spelling they may have, and everything
 that looks like a secret by its form or by the name before it. Where the two are in doubt, the text loses.
@@ -14,7 +14,7 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -66,7 +66,7 @@ _HARMLESS = re.compile(
     r"-?\d{1,8}|-?\d*\.\d+(?:e-?\d+)?|true|false|null|none|nil|yes|no|on|off|~|unset|\*+|x{3,}|\.{3}|\$\{?[A-Z_]+\}?|os\.environ/\w+|(?:<redacted>)+",
     re.IGNORECASE,
 )
-# A secret of base64 begins with a slash now and then, so a path is one that lies somewhere.
+# A secret in base64 may begin with a slash, so a path begins with a usual folder or has three parts.
 _PATH = re.compile(
     r"/(?:etc|run|srv|var|home|root|tmp|usr|opt|mnt|media|data|dev|proc|sys|secrets|models|workspace|boot|lib)/.*|(?:/[\w.@-]+){3,}/?"
 )
@@ -88,7 +88,7 @@ _ENTRY = re.compile(
     re.IGNORECASE,
 )
 _OPEN = re.compile(rf"b?(?P<quote>{_QUOTE})")
-# Up to a blank or a quote. What ends a value also may stand in it: it is the end where a blank or another pair follows.
+# Up to a blank or a quote. A value may contain the characters that end it; they end it if a blank or another pair follows.
 _BARE = re.compile(
     r"(?:<redacted>|[^\s\"'\\,;&)}\]|<>]|\\(?![\"'nrt])|[\"'](?=\w)"
     r"|[,;&)}\]|](?![\s\"'\\,;&)}\]|]|$|-|[A-Za-z_][\w.\-]{0,60}[\"']?[ \t]?[=:]))+",
@@ -153,7 +153,7 @@ _COMMAND_PASSWORDS = tuple(
     )
 )
 _FILE_FORMS = (
-    # crypt(3) hashes of /etc/shadow and htpasswd, and those of databases
+    # crypt(3) hashes of /etc/shadow and htpasswd, and hashes of databases
     (
         r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w{1,3}|scrypt|sha1|md5|pbkdf2[\w-]{0,12})\$[\w./+,=$-]{8,}|\{S?SHA(?:256|512)?\}[\w+/]{16,}={0,2}",
         0,
@@ -260,7 +260,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_variable(name: str) -> bool:
-    """The same for a variable of an environment, where anything with KEY is one, except what says where it lies."""
+    """Tell whether a variable of an environment holds a secret: every KEY does, except for names of paths and the like."""
     parts = [part for part in name.upper().split("_") if part]
     if parts and parts[-1] in _ABOUT_ONE:
         return False
@@ -271,7 +271,7 @@ def is_secret_variable(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_option(name: str) -> bool:
-    """The same for an option of a program and a key of its settings: the last words decide, token-budget is none."""
+    """Tell whether an option of a program, or a key of its settings, holds a secret; the last words decide: token-budget does not."""
     parts = _words(name)
     if not parts:
         return False
@@ -282,9 +282,9 @@ def is_secret_option(name: str) -> bool:
 
 
 def could_be_secret(value: Any, name: str = "") -> bool:
-    """Tell whether a value can be that of a secret: nothing, switches, counts and paths of files cannot.
+    """Tell whether a value can be a secret; empty values, switches, counts and paths of files cannot.
 
-    name: that of the secret; a short number may well be a password.
+    name: of the secret; a short number may be a password.
     """
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and not _keeps(str(value), name)
 
@@ -331,9 +331,9 @@ def clean_forms(text: str, mark: str = MARK) -> str:
 
 
 def _secret_span(match: re.Match[str]) -> tuple[int, int]:
-    """Return where the secret of a match begins and ends; equal places where it is harmless.
+    """Return begin and end of the secret in a match; both are equal for a harmless value.
 
-    It is the group named secret, else the first group that took part (as in gitleaks' rules), else all of the match.
+    The secret is the group of that name, else the first matched group (as in gitleaks' rules), else the whole match.
     """
     if "secret" not in match.re.groupindex:
         group = next((number for number in range(1, match.re.groups + 1) if match[number]), 0)
@@ -349,29 +349,29 @@ def _secret_span(match: re.Match[str]) -> tuple[int, int]:
 def without_secrets(words: Iterable[Any], secrets: Iterable[str] = ()) -> list[str]:
     """Return the words of a command without its secrets, each word for itself: a program inside a word (C(bash -c)) included.
 
-    secrets: values that are known to be secret, as those of the environment of the same program.
+    secrets: known secrets, such as values in the environment of the same program.
     """
     redactor = Redactor(secrets)
-    found: list[str] = []
+    cleaned: list[str] = []
     option = ""  # whose values follow
     for word in map(str, words):
         name, equals, value = word.partition("=")
         if word.startswith("-") and len(word) > 1:
             option = name.lstrip("-") if not equals and is_secret_option(name.lstrip("-")) else ""
             secret = equals and is_secret_option(name.lstrip("-")) and could_be_secret(value, name)
-            found.append(f"{name}={MARK}" if secret else redactor.clean(word))
+            cleaned.append(f"{name}={MARK}" if secret else redactor.clean(word))
         elif option and could_be_secret(word, option):
-            found.append(MARK)
+            cleaned.append(MARK)
         else:
             secret = equals and name.isidentifier() and is_secret_variable(name) and could_be_secret(value, name)
-            found.append(f"{name}={MARK}" if secret else redactor.clean(word))
-    return found
+            cleaned.append(f"{name}={MARK}" if secret else redactor.clean(word))
+    return cleaned
 
 
 def spellings(value: str) -> set[str]:
-    """Return a value as it may stand in a text: plain, quoted, in JSON, URL, HTML, base64; of several lines each by itself, too."""
-    found: set[str] = set()
-    # Of an address, as that of a webhook, the path is the secret; logs and messages may show it without the host.
+    """Return the spellings of a value in texts: plain, quoted, in JSON, URL, HTML, base64, and each of several lines."""
+    spelled: set[str] = set()
+    # In an address, such as a webhook's, the path is the secret; logs and messages may show it without the host.
     paths = {address.partition("://")[2].partition("/")[2] for address in value.split() if "://" in address}
     for part in {value, value.strip(), *value.split("\n"), *(path for path in paths if len(path) >= SHORTEST_PATH)}:
         plain = part.strip()
@@ -379,35 +379,35 @@ def spellings(value: str) -> set[str]:
             continue
         raw = plain.encode()
         escaped = {json.dumps(plain, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-        # A log of JSON in JSON has it escaped twice.
+        # JSON inside a log in JSON is escaped twice.
         twice = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in escaped for ascii_only in (True, False)}
         urls = {quote(plain, safe=""), quote(plain), quote_plus(plain)}
-        found |= {plain, repr(plain)[1:-1], html.escape(plain), *escaped, *twice, *urls}
-        found |= {re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), url) for url in urls}
+        spelled |= {plain, repr(plain)[1:-1], html.escape(plain), *escaped, *twice, *urls}
+        spelled |= {re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), url) for url in urls}
         # YAML and shells in single quotes; units and compose files.
-        found |= {plain.replace("'", other) for other in ("''", "'\\''", "'\"'\"'")}
-        found |= {plain.replace("%", "%%"), plain.replace("$", "$$"), plain.replace("%", "%%").replace("$", "$$")}
-        # Of base64 only the part that does not depend on what stands before and after it in the same word.
+        spelled |= {plain.replace("'", other) for other in ("''", "'\\''", "'\"'\"'")}
+        spelled |= {plain.replace("%", "%%"), plain.replace("$", "$$"), plain.replace("%", "%%").replace("$", "$$")}
+        # In base64, only the part that does not depend on its neighbours in the same word.
         for shift in range(3):
             coded = base64.b64encode(b"\0" * shift + raw).decode()
             first = -(-shift * 8 // 6)
             stable = coded[first : (shift + len(raw)) * 8 // 6]
             if len(stable) >= 8:
-                found |= {stable, stable.replace("+", "-").replace("/", "_")}
-    return found
+                spelled |= {stable, stable.replace("+", "-").replace("/", "_")}
+    return spelled
 
 
 def _keeps(value: str, name: str = "") -> bool:
-    """Whether a value is none of a secret: nothing, a word like none, a place, a short number where no password is meant."""
+    """Tell whether a value is harmless: empty, a word like none, a path, a short number that is no password."""
     text = value.strip()
     if not text or _HARMLESS.fullmatch(text):
         return not ("pass" in name.lower() and re.fullmatch(r"[\d.]{4,}", text))
-    # The name of a variable says where a secret comes from.
+    # The name of a variable is the source of a secret.
     return bool(_PATH.fullmatch(text)) or bool("_" in text and text.isupper() and is_secret_variable(text))
 
 
 def _is_secret(name: str) -> bool:
-    """Judge a name in a text: one in capitals is a variable of an environment."""
+    """Tell whether a name in a text is a secret's; a name in capitals is a variable of an environment."""
     return is_secret_name(name) or (name.isupper() and is_secret_variable(name))
 
 
@@ -420,16 +420,16 @@ def _depth(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _end_of_quoted(text: str, found: re.Match[str]) -> tuple[int, int]:
-    """Return where the inside of a quoted value ends, and where the value does; without an end both are that of the line."""
-    mark = found["quote"]
-    line = _line_end(text, found.end())
+def _end_of_quoted(text: str, opening: re.Match[str]) -> tuple[int, int]:
+    """Return the end of a quoted text without and with its quote; both are the end of the line if the quote is missing."""
+    mark = opening["quote"]
+    line = _line_end(text, opening.end())
     if mark[-1] not in "\"'":
-        end = text.find(mark, found.end(), line)
+        end = text.find(mark, opening.end(), line)
         return (end, end + len(mark)) if end >= 0 else (line, line)
     deep = len(mark) - 1
     pattern = _CLOSERS[mark[-1]]
-    at = found.end()
+    at = opening.end()
     while at < line:
         close = pattern.search(text, at, line)
         if not close:
@@ -437,7 +437,7 @@ def _end_of_quoted(text: str, found: re.Match[str]) -> tuple[int, int]:
         before = len(close[0]) - 1
         ends = before <= deep if deep else before % 2 == 0
         doubled = (
-            deep == 0 and mark == "'" and text[close.end() : close.end() + 1] == "'" and close.start() > found.end()
+            deep == 0 and mark == "'" and text[close.end() : close.end() + 1] == "'" and close.start() > opening.end()
         )
         if ends and not doubled:
             return close.end() - 1 - min(before, deep), close.end()
@@ -446,40 +446,81 @@ def _end_of_quoted(text: str, found: re.Match[str]) -> tuple[int, int]:
 
 
 def _end_of_nested(text: str, start: int) -> int:
-    """Return where a list or mapping ends that begins at C(start); without an end, where it is over."""
+    """Return the end of the list or mapping that begins at C(start); a missing bracket ends at the next unindented line."""
     waiting: list[str] = []
     at, most = start, min(len(text), start + MOST_NESTED)
     while at < most:
-        found = _NEST.search(text, at, most)
-        if not found:
+        mark = _NEST.search(text, at, most)
+        if not mark:
             break
-        # A line that is not indented is another one.
-        if found["over"]:
-            return found.start()
-        at = found.end()
-        if found["quote"]:
-            at = _end_of_quoted(text, found)[1]
-        elif found[0] in _BRACKETS:
-            waiting.append(_BRACKETS[found[0]])
-        elif waiting and found[0] == waiting[-1]:
+        # An unindented line belongs to the next value.
+        if mark["over"]:
+            return mark.start()
+        at = mark.end()
+        if mark["quote"]:
+            at = _end_of_quoted(text, mark)[1]
+        elif mark[0] in _BRACKETS:
+            waiting.append(_BRACKETS[mark[0]])
+        elif waiting and mark[0] == waiting[-1]:
             waiting.pop()
             if not waiting:
                 return at
     return max(at, most)
 
 
+def _separator(line: str) -> str:
+    """Return the separator of cells in a line, empty for a line without cells."""
+    return next((mark for mark in "|\t;," if mark in line), "")
+
+
+def _name_columns(cells: Sequence[str]) -> set[int]:
+    """Return the columns whose cell is the name of a secret."""
+    return {
+        index for index, cell in enumerate(cells) if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
+    }
+
+
+def _names_secret(name: str, before: str) -> bool:
+    """Tell whether the name of a pair marks its value as a secret; before: the character in front of the name."""
+    if before in ("?", "&", ";") and _QUERY_WORDS & set(_words(name)):
+        return True
+    return _is_secret(name) or (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
+
+
+def _end_of_header(text: str, at: int, line_end: int, before: str) -> int:
+    """Return the end of a header or a line of YAML: the end of the line, or of the quotes around it in a command."""
+    around = text.find(before, at, line_end) if before and before in "\"'" else -1
+    escaped = _ESCAPED.search(text, at, line_end)
+    return min(end for end in (around, escaped.start() if escaped else -1, line_end) if end >= 0)
+
+
+def _is_first_of_line(text: str, start: int, marks: str) -> bool:
+    """Tell whether only blanks and C(marks) are in front of a place in its line."""
+    return not text[text.rfind("\n", 0, start) + 1 : start].strip(marks)
+
+
+def _is_on_next_line(text: str, start: int, between: str) -> bool:
+    """Tell whether the text behind an option is in the next line and no argument: the option is not alone in its line.
+
+    :param text: with the option
+    :param start: of the option
+    :param between: the option and the text behind it
+    """
+    return between.lstrip("\"' ")[:1] in ("\r", "\n") and not _is_first_of_line(text, start, " \t-\"'")
+
+
 class Redactor:
-    """Takes secrets out of texts; counts how many it took."""
+    """Removes secrets from texts and counts them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = {spelling for secret in secrets for spelling in spellings(secret)}
-        # The longest first: one value may be a part of another.
-        ordered = sorted(known, key=lambda text: (-len(text), text))
+        spelled = {spelling for secret in secrets for spelling in spellings(secret)}
+        # Longest first: a value may be part of another.
+        ordered = sorted(spelled, key=lambda text: (-len(text), text))
         self._known = re.compile("|".join(re.escape(text) for text in ordered)) if ordered else None
         self.taken = 0
 
     def clean(self, text: str) -> str:
-        """Return a text without what is, or looks like, a secret."""
+        """Return a text without known secrets and values that look like secrets."""
         text = _INVISIBLE.sub("", text).replace("\0", " ")
         if self._known:
             text = self._known.sub(self._form, text)
@@ -503,7 +544,7 @@ class Redactor:
         return by, end
 
     def _value(self, text: str, at: int, name: str) -> tuple[str, int] | None:
-        """Return what stands in place of the value at a place, and where it ends; nothing when it may stay."""
+        """Return the replacement of the value at a place, and the end of the value; None for a harmless value."""
         opened = _OPEN.match(text, at)
         if opened:
             inner_end, end = _end_of_quoted(text, opened)
@@ -520,51 +561,40 @@ class Redactor:
         bare = _BARE.match(text, at)
         return None if not bare or _keeps(bare[0], name) else self._replaced(MARK, bare.end())
 
-    def _leaf(self, found: re.Match[str]) -> str:
-        """Take out a text in a list or mapping below the name of a secret, except names and places."""
-        mark = found["quote"] or ""
-        inner = found["inner"] if mark else found[0]
-        about = _ABOUT.search(found.string[max(found.start() - 40, 0) : found.start()])
-        if found["key"] or (about and _words(about["name"])[-1] in _NO_VALUE):
-            return found[0]
+    def _leaf(self, match: re.Match[str]) -> str:
+        """Remove a text in a list or mapping below the name of a secret, except names and paths."""
+        mark = match["quote"] or ""
+        inner = match["inner"] if mark else match[0]
+        about = _ABOUT.search(match.string[max(match.start() - 40, 0) : match.start()])
+        if match["key"] or (about and _words(about["name"])[-1] in _NO_VALUE):
+            return match[0]
         if _keeps(inner):
-            return found[0]
+            return match[0]
         return self._replaced(f"{mark}{MARK}{mark}", 0)[0]
 
-    def _pair(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
-        """Take out the value behind a name and what stands for an equals sign."""
-        name, at, before = found["name"].lstrip("-"), found.end(), text[found.start() - 1 : found.start()]
-        in_query = before in ("?", "&", ";") and bool(_QUERY_WORDS & set(_words(name)))
-        if (
-            not in_query
-            and not _is_secret(name)
-            and not (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
-        ):
+    def _pair(self, text: str, match: re.Match[str]) -> tuple[str, int] | None:
+        """Remove the value behind a name and an equals sign or colon."""
+        name, at, before = match["name"].lstrip("-"), match.end(), text[match.start() - 1 : match.start()]
+        if not _names_secret(name, before):
             return None
         line_end = _line_end(text, at)
-        if found["equals"] != ":":
+        if match["equals"] != ":":
             return self._value(text, at, name)
         scalar = _SCALAR.fullmatch(text, at, line_end)
         if scalar:
-            return self._block(text, found, line_end, bool(scalar["block"]))
+            return self._block(text, match, line_end, bool(scalar["block"]))
         bare = _BARE.match(text, at)
         if _OPEN.match(text, at) or text[at] in "[({" or (bare and _keeps(bare[0], name)):
             return self._value(text, at, name)
-        # A header, or a line of YAML, goes on up to its end; in a command that of the quotes around it.
-        first = not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip(" \t-?")
-        if _HEADERS & set(_words(name)) or first:
-            around = text.find(before, at, line_end) if before and before in "\"'" else -1
-            escaped = _ESCAPED.search(text, at, line_end)
-            return self._replaced(
-                MARK, min(end for end in (around, escaped.start() if escaped else -1, line_end) if end >= 0)
-            )
+        if _HEADERS & set(_words(name)) or _is_first_of_line(text, match.start(), " \t-?"):
+            return self._replaced(MARK, _end_of_header(text, at, line_end, before))
         return self._value(text, at, name)
 
-    def _block(self, text: str, found: re.Match[str], line_end: int, literal: bool) -> tuple[str, int] | None:
-        """Take out the lines of YAML below the name of a secret: all of a text, the values of a list or a mapping."""
-        begins = text.rfind("\n", 0, found.start()) + 1
-        indent = found.start() - begins if not text[begins : found.start()].strip() else _depth(text[begins:line_end])
-        lines = [text[found.end() : line_end]]
+    def _block(self, text: str, match: re.Match[str], line_end: int, literal: bool) -> tuple[str, int] | None:
+        """Remove the lines of YAML below the name of a secret: a whole text, or the values of a list or a mapping."""
+        begins = text.rfind("\n", 0, match.start()) + 1
+        indent = match.start() - begins if not text[begins : match.start()].strip() else _depth(text[begins:line_end])
+        lines = [text[match.end() : line_end]]
         end = line_end
         while end < len(text) and len(lines) <= MOST_BLOCK:
             line = text[end + 1 : _line_end(text, end + 1)]
@@ -584,39 +614,39 @@ class Redactor:
             return line
         return self._replaced(f"{lead}{MARK}", 0)[0]
 
-    def _option(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
-        """Take out the argument behind an option, and the other one of two texts where the first names it."""
-        name, option, between = found["name"].lstrip("-"), found["name"].startswith("-"), found["between"]
-        blank = "," not in between
-        if (blank and not option) or not _is_secret(name) or not (option or self._is_first_of_two(text, found)):
+    def _option(self, text: str, match: re.Match[str]) -> tuple[str, int] | None:
+        """Remove the argument behind an option, or the second of two texts whose first names it."""
+        name, option = match["name"].lstrip("-"), match["name"].startswith("-")
+        blank = "," not in match["between"]
+        if not _is_secret(name) or not self._has_argument(text, match, option, blank):
             return None
-        # An argument on the next line belongs to an option that has a line of its own.
-        if blank and between.lstrip("\"' ")[:1] in ("\r", "\n"):
-            begin = text.rfind("\n", 0, found.start()) + 1
-            if text[begin : found.start()].strip(" \t-\"'"):
-                return None
-        out, end = "", found.end()
+        out, end = "", match.end()
         gap: re.Match[str] | None = None
         while not out or gap:
             at = gap.end() if gap else end
-            taken = None if _NEXT_OPTION.match(text, at) else self._value(text, at, name)
-            if not taken:
+            replaced = None if _NEXT_OPTION.match(text, at) else self._value(text, at, name)
+            if not replaced:
                 break
-            out, end = f"{out}{gap[0] if gap else ''}{taken[0]}", taken[1]
+            out, end = f"{out}{gap[0] if gap else ''}{replaced[0]}", replaced[1]
             # vLLM takes several keys behind one --api-key.
             several = option and "key" in _words(name)
             gap = (_BLANKS if blank else _COMMA).match(text, end) if several else None
         return (out, end) if out else None
 
+    def _has_argument(self, text: str, match: re.Match[str], option: bool, blank: bool) -> bool:
+        if not option:
+            return not blank and self._is_first_of_two(text, match)
+        return not blank or not _is_on_next_line(text, match.start(), match["between"])
+
     @staticmethod
-    def _is_first_of_two(text: str, found: re.Match[str]) -> bool:
-        before = text[max(found.start() - 20, 0) : found.start()].rstrip("\\\"'b").rstrip()
-        opened = _OPEN.match(text, found.end())
+    def _is_first_of_two(text: str, match: re.Match[str]) -> bool:
+        before = text[max(match.start() - 20, 0) : match.start()].rstrip("\\\"'b").rstrip()
+        opened = _OPEN.match(text, match.end())
         end = _end_of_quoted(text, opened)[1] if opened else len(text)
         return before[-1:] in ("(", "[") and text[end : end + 20].lstrip()[:1] in (")", "]", "")
 
     def _clean_tables(self, text: str) -> str:
-        """Return a text without the cells below or beside the name of a secret, in CSV and Markdown tables."""
+        """Return a text without the cells below or next to the name of a secret, in CSV and Markdown tables."""
         lines = text.split("\n")
         columns: set[int] = set()
         width, separator = 0, ""
@@ -624,31 +654,22 @@ class Redactor:
             if len(line) > MOST_ROW:
                 continue
             if columns and line.count(separator) == width:
-                cells = line.split(separator)
-                lines[number] = separator.join(
-                    self._clean_cell(cell) if index in columns else cell for index, cell in enumerate(cells)
-                )
+                lines[number] = self._clean_row(line, separator, columns)
                 continue
-            columns = set()
-            separator = next((mark for mark in "|\t;," if mark in line), "")
-            if not separator or "=" in line:
-                continue
-            cells = line.split(separator)
-            names = {
-                index
-                for index, cell in enumerate(cells)
-                if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
-            }
-            if not names:
-                continue
+            columns, separator = set(), _separator(line)
+            cells = line.split(separator) if separator and "=" not in line else []
+            names = _name_columns(cells)
             filled = [index for index, cell in enumerate(cells) if cell.strip()]
-            if separator == "|" and len(filled) == 2 and filled[0] in names and filled[1] not in names:
+            if separator == "|" and len(filled) == 2 and names == {filled[0]}:
                 # | api_key | value |
-                cells[filled[1]] = self._clean_cell(cells[filled[1]])
-                lines[number] = separator.join(cells)
-            elif all(_NAME_CELL.fullmatch(cells[index]) for index in filled):
+                lines[number] = self._clean_row(line, separator, {filled[1]})
+            elif names and all(_NAME_CELL.fullmatch(cells[index]) for index in filled):
                 columns, width = names, line.count(separator)
         return "\n".join(lines)
+
+    def _clean_row(self, line: str, separator: str, columns: Collection[int]) -> str:
+        cells = enumerate(line.split(separator))
+        return separator.join(self._clean_cell(cell) if index in columns else cell for index, cell in cells)
 
     def _clean_cell(self, cell: str) -> str:
         value = cell.strip().strip("\"'`")
@@ -656,50 +677,52 @@ class Redactor:
             return cell
         return self._replaced(cell.replace(value, MARK), 0)[0]
 
-    def _entry(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
-        return self._value(text, found.end(), found["name"]) if _is_secret(found["name"]) else None
+    def _entry(self, text: str, match: re.Match[str]) -> tuple[str, int] | None:
+        return self._value(text, match.end(), match["name"]) if _is_secret(match["name"]) else None
 
 
 def _walk(text: str, head: re.Pattern[str], take: Callable[[str, re.Match[str]], tuple[str, int] | None]) -> str:
-    """Go through the heads of values; C(take) returns what stands in place of a value, and where the value ends."""
+    """Replace values by their heads; C(take) returns the replacement of a value, and the end of the value."""
     parts: list[str] = []
     done = 0
-    found = head.search(text)
-    while found:
-        taken, at = take(text, found), found.end()
-        if taken:
-            parts += [text[done : found.end()], taken[0]]
-            done = at = max(taken[1], at)
-        found = head.search(text, at)
+    match = head.search(text)
+    while match:
+        replaced, at = take(text, match), match.end()
+        if replaced:
+            parts += [text[done : match.end()], replaced[0]]
+            done = at = max(replaced[1], at)
+        match = head.search(text, at)
     return "".join([*parts, text[done:]])
 
 
 def clean_environment(variables: Iterable[str]) -> list[str]:
-    """Return NAME=VALUE lines with the values of secrets taken out."""
-    found = []
+    """Return NAME=VALUE lines without the values of secrets."""
+    cleaned = []
     for line in variables:
         name, equals, value = line.partition("=")
-        found.append(f"{name}={MARK}" if equals and value and is_secret_variable(name.strip()) else line)
-    return found
+        cleaned.append(f"{name}={MARK}" if equals and value and is_secret_variable(name.strip()) else line)
+    return cleaned
 
 
 def secrets_of_environment(variables: Iterable[str]) -> list[str]:
-    """Return the values that C(clean_environment) would take out, so that they are taken out elsewhere too."""
+    """Return the values that C(clean_environment) removes, to remove them from other texts too."""
     pairs = (line.partition("=") for line in variables)
-    found = (value.strip().strip("\"'") for name, equals, value in pairs if equals and is_secret_variable(name.strip()))
-    return [value for value in found if value and not _HARMLESS.fullmatch(value) and not value.startswith("/")]
+    values = (
+        value.strip().strip("\"'") for name, equals, value in pairs if equals and is_secret_variable(name.strip())
+    )
+    return [value for value in values if value and not _HARMLESS.fullmatch(value) and not value.startswith("/")]
 
 
 def secrets_of_account(account: Mapping[str, Any]) -> list[str]:
     """Return the secrets of an account of C(config.json) of Docker; C(auth) is user and password in base64."""
-    found = [str(value) for key, value in account.items() if value and key not in ("email", "username")]
+    secrets = [str(value) for key, value in account.items() if value and key not in ("email", "username")]
     with contextlib.suppress(ValueError):
-        found.append(base64.b64decode(str(account.get("auth") or "")).decode().partition(":")[2])
-    return [value for value in found if value]
+        secrets.append(base64.b64decode(str(account.get("auth") or "")).decode().partition(":")[2])
+    return [value for value in secrets if value]
 
 
 def clean_inspect(text: str) -> str:
-    """Return the JSON of C(docker inspect) without the secrets of its environments; empty when it is none."""
+    """Return the JSON of C(docker inspect) without the secrets of its environments; empty for invalid JSON."""
     try:
         items = parse_json(text, "docker inspect")
     except ValueError:

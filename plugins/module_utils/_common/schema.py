@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person may write: each key with its type, default, meaning and range, and the one reader that goes by it.
+"""The schema of inventories: keys with type, default, meaning and range, and the reader that checks values against them.
 
-The tables of keys are beside what reads them: C(variables.py) has the variables of an inventory, the files of C(_addons) the keys
-below theirs. Pages, and the roles' defaults and specifications, are written from the same tables by C(scripts/generate_variables.py).
+The tables of keys are in the modules that use them: C(variables.py) has the variables of an inventory, the files of C(_addons) the
+keys below theirs. C(scripts/generate_variables.py) writes pages, and the roles' defaults and specifications, from the same tables.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from . import plain_data
 from .validation import Problems, nearest_word
 
 NUMBER = (int, float)
-"""The types of a number that need not be whole."""
+"""The types of a number that may be fractional."""
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
     **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
 }
-"""As Ansible's filter C(bool) has them."""
+"""The words of Ansible's filter C(bool)."""
 _WRITTEN_NUMBER = re.compile(r"-?[0-9]{1,12}(?:\.[0-9]{0,6})?")
 _WORDS = {str: "text", bool: "boolean", int: "whole number", float: "number", list: "list", dict: "mapping"}
 
@@ -31,11 +31,11 @@ _WORDS = {str: "text", bool: "boolean", int: "whole number", float: "number", li
 class Key(NamedTuple):
     """One key that a person may write.
 
-    types: a type of YAML, or several. default: C(None) where something else decides. meaning: one line of Markdown, without a full
-    stop. choices: the texts that are allowed, or, of a list, its entries. least, most: of a number, both included; above: not included.
-    unit: of a number, as messages name it. page: of C(docs/), with an anchor where that helps. required: may not be left out. form, like:
-    tells whether a text is right, and what it must be, as the end of a sentence; the default may differ. of: the keys of a mapping, or
-    of each entry of a list; a C(Key) for a list of anything else.
+    types: a type of YAML, or several. default: C(None) if it depends on other settings. meaning: one line of Markdown, without a full
+    stop. choices: allowed texts, or allowed entries of a list. least, most: of a number, both included; above: not included. unit: of a
+    number, for messages. page: of C(docs/), possibly with an anchor. required: must not be left out. form, like: the test of a text, and
+    the description of right texts as the end of a sentence; the default may differ. of: the keys of a mapping, or of each entry of a
+    list; a C(Key) for a list of scalars.
     """
 
     types: type | tuple[type, ...]
@@ -54,7 +54,7 @@ class Key(NamedTuple):
 
     @property
     def listed(self) -> tuple[type, ...]:
-        """The types, also where it is one."""
+        """The types as a tuple."""
         return self.types if isinstance(self.types, tuple) else (self.types,)
 
     @property
@@ -78,33 +78,33 @@ def defaults(keys: Keys) -> dict[str, Any]:
 
 def read(
     problems: Problems,
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     keys: Keys,
     prefix: str = "",
     only: Iterable[str] | None = None,
     fill: bool = False,
     nulls: bool = False,
 ) -> dict[str, Any]:
-    """Return what is right of some keys, and complain of the others: unknown ones, missing ones, values of a wrong type or range.
+    """Return the values of the right keys, and report unknown and missing keys and values of a wrong type or range.
 
-    :param problems: takes the complaints
-    :param given: what was written; C(None) is as good as nothing
+    :param problems: receives the messages
+    :param values: of the inventory; C(None) counts as unset
     :param keys: the table of keys
     :param prefix: of the keys in messages, C(services.heavy.)
-    :param only: the keys that are allowed here; all of C(keys) when left out
-    :param fill: what was left out or is wrong has its default, also in mappings below
-    :param nulls: a key that is C(None) is kept, as it takes away what another layer has
+    :param only: the keys that are allowed here; all of C(keys) by default
+    :param fill: set missing and wrong keys to their defaults, also in mappings below
+    :param nulls: keep keys that are C(None), since they remove the value of another layer
     :returns: the values of the right type and range
     """
-    known = {name: keys[name] for name in (keys if only is None else only)}
-    problems.unknown([str(name) for name in given], tuple(known), f"key of {prefix.rstrip('.')}:" if prefix else "key")
-    right = defaults(known) if fill else {}
-    for name, key in known.items():
-        value = given.get(name)
-        if value is None or (key.required and value in ("", [], {})):
+    allowed = {name: keys[name] for name in (keys if only is None else only)}
+    _report_unknown(problems, values, allowed, prefix)
+    right = defaults(allowed) if fill else {}
+    for name, key in allowed.items():
+        value = values.get(name)
+        if _is_left_out(key, value):
             if key.required:
                 problems.add(f"'{prefix}{name}' is missing: {key.meaning}.")
-            elif nulls and name in given:
+            elif nulls and name in values:
                 right[name] = None
         elif why := wrong(key, value):
             problems.add(f"'{prefix}{name}' {why}")
@@ -117,64 +117,84 @@ def read(
     return right
 
 
-def filled(problems: Problems, given: Mapping[str, Any], keys: Keys, prefix: str = "") -> dict[str, Any]:
-    """Return every key with its value, or with its default where it was left out or is wrong.
+def _is_left_out(key: Key, value: Any) -> bool:
+    return value is None or (key.required and value in ("", [], {}))
 
-    :param problems: takes the complaints
-    :param given: see C(read)
+
+def _report_unknown(problems: Problems, values: Mapping[str, Any], allowed: Keys, prefix: str) -> None:
+    kind = f"key of {prefix.rstrip('.')}:" if prefix else "key"
+    problems.unknown([str(name) for name in values], tuple(allowed), kind)
+
+
+def filled(problems: Problems, values: Mapping[str, Any], keys: Keys, prefix: str = "") -> dict[str, Any]:
+    """Return every key with its value; missing and wrong keys have their defaults.
+
+    :param problems: receives the messages
+    :param values: see C(read)
     :param keys: the table of keys
     :param prefix: see C(read)
     :returns: a value for each key
     """
-    return read(problems, given, keys, prefix, fill=True)
+    return read(problems, values, keys, prefix, fill=True)
 
 
-def entries(problems: Problems, given: list[Any], keys: Keys | Key, place: str, fill: bool = True) -> list[Any]:
-    """Return what is right of a list, entry by entry; of two entries with one name, the second is complained of.
+def entries(problems: Problems, items: list[Any], keys: Keys | Key, place: str, fill: bool = True) -> list[Any]:
+    """Return the right entries of a list; wrong entries and repeated names are reported.
 
-    :param problems: takes the complaints
-    :param given: what was written
-    :param keys: the keys of each entry, or what each is where it is no mapping
+    :param problems: receives the messages
+    :param items: of the inventory
+    :param keys: the keys of each entry; a C(Key) for entries that are no mappings
     :param place: of the list, in messages
     :param fill: see C(read)
-    :returns: the entries, less those of a wrong type
+    :returns: the entries of the right type
     """
-    found: list[Any] = []
-    for index, entry in enumerate(given):
+    right: list[Any] = []
+    for index, entry in enumerate(items):
         why = wrong(keys if isinstance(keys, Key) else _MAPPING, entry)
         if why:
             problems.add(f"'{place}[{index}]' {why}")
         elif isinstance(keys, Key):
-            found.append(entry)
+            right.append(entry)
         else:
-            found.append(read(problems, entry, keys, f"{place}[{index}].", fill=fill))
-            name = found[-1].get("name")
-            if name is not None and any(other.get("name") == name for other in found[:-1]):
+            right.append(read(problems, entry, keys, f"{place}[{index}].", fill=fill))
+            name = right[-1].get("name")
+            if name is not None and any(other.get("name") == name for other in right[:-1]):
                 problems.add(f"'{place}[{index}].name' is {plain_data.shown(name)}; another entry has that name.")
-    return found
+    return right
 
 
 def wrong(key: Key, value: Any) -> str:
-    """Say what is wrong with a value and what is allowed, as the end of a sentence; empty where it is right."""
+    """Return the problem of a value and the allowed ones, as the end of a sentence; empty for a right value."""
     if not isinstance(value, key.listed) or (isinstance(value, bool) and bool not in key.listed):
-        fraction = isinstance(value, float) and int in key.listed
-        is_what = plain_data.shown(value) if fraction else plain_data.kind(value)
-        return f"is {is_what}; it must be {_allowed(key)}.{_how_to_write(key, value)}"
+        is_fraction = isinstance(value, float) and int in key.listed
+        shown = plain_data.shown(value) if is_fraction else plain_data.kind(value)
+        return f"is {shown}; it must be {_allowed(key)}.{_how_to_write(key, value)}"
     if isinstance(value, NUMBER) and not isinstance(value, bool):
-        if not plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) or not _within(key, value):
-            return f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
-    elif isinstance(value, str) and key.choices and value not in key.choices:
-        return f"is {plain_data.shown(value)}; {_meant(value, key.choices, 'it must')} be {one_of(key.choices)}."
-    elif isinstance(value, str) and key.form and value != key.default and not key.form(value):
+        is_right = plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) and _within(key, value)
+        return "" if is_right else f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
+    if isinstance(value, str):
+        return _wrong_text(key, value)
+    return _wrong_entries(key, value) if isinstance(value, list) else ""
+
+
+def _wrong_text(key: Key, value: str) -> str:
+    if key.choices and value not in key.choices:
+        return f"is {plain_data.shown(value)}; {_suggested(value, key.choices, 'it must')} be {one_of(key.choices)}."
+    if key.form and value != key.default and not key.form(value):
         return f"is {plain_data.shown(value)}; it must be {key.like}."
-    elif isinstance(value, list) and key.choices and not all(entry in key.choices for entry in value):
-        other = next(entry for entry in value if entry not in key.choices)
-        return f"holds {plain_data.shown(other)}; {_meant(other, key.choices, 'its entries must')} be {one_of(key.choices)}."
     return ""
 
 
+def _wrong_entries(key: Key, value: list[Any]) -> str:
+    others = [entry for entry in value if entry not in key.choices] if key.choices else []
+    if not others:
+        return ""
+    suggestion = _suggested(others[0], key.choices, "its entries must")
+    return f"holds {plain_data.shown(others[0])}; {suggestion} be {one_of(key.choices)}."
+
+
 def _how_to_write(key: Key, value: Any) -> str:
-    """Say how YAML writes what a key takes, where the value is of another form; empty where that does not help."""
+    """Return how to write the key in YAML if the value has another form; empty if no hint applies."""
     only = key.listed[0] if len(key.listed) == 1 else None
     if only is list and isinstance(value, Mapping):
         return " Begin each entry with a dash."
@@ -186,14 +206,14 @@ def _how_to_write(key: Key, value: Any) -> str:
     return " Write it without quotes." if is_number and {int, float} & {*key.listed} else ""
 
 
-def _meant(value: Any, choices: Iterable[str], rest: str) -> str:
-    """Begin the end of a complaint about a choice, with the one that was meant where one is like it."""
+def _suggested(value: Any, choices: Iterable[str], ending: str) -> str:
+    """Return the beginning of the end of a sentence about a choice, with a suggestion if a choice is similar."""
     near = nearest_word(value, choices) if isinstance(value, str) else None
-    return f"did you mean '{near}'? {rest[0].upper()}{rest[1:]}" if near else rest
+    return f"did you mean '{near}'? {ending[0].upper()}{ending[1:]}" if near else ending
 
 
-def meant(key: Key, value: Any) -> Any:
-    """Return what a text of the command line stands for: C(-e name=true) and C(-e name=3) hand over texts."""
+def from_command_line(key: Key, value: Any) -> Any:
+    """Return the value of a text of the command line: C(-e name=true) and C(-e name=3) pass texts."""
     if not isinstance(value, str) or str in key.listed:
         return value
     if bool in key.listed and value.strip().lower() in _BOOLEANS:
@@ -204,7 +224,7 @@ def meant(key: Key, value: Any) -> Any:
 
 
 def one_of(choices: Iterable[str]) -> str:
-    """Return choices as a sentence has them: C(auto, never or required)."""
+    """Return choices in the form of a sentence: C(auto, never or required)."""
     *first, last = choices
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -215,14 +235,14 @@ def _within(key: Key, value: float) -> bool:
 
 
 def _allowed(key: Key) -> str:
-    """Return what a value has to be, with its range."""
+    """Return the description of allowed values, with their range."""
     if key.like:
         return key.like
     if key.choices and str in key.listed:
         return one_of(key.choices)
     words = one_of([plain_data.kind(kind()) for kind in key.listed if not (kind is float and int in key.listed)])
-    whole = int in key.listed and float not in key.listed
-    words = words.replace("a number", "a whole number") if whole else words
+    is_whole = int in key.listed and float not in key.listed
+    words = words.replace("a number", "a whole number") if is_whole else words
     unit = f" of {key.unit}" if key.unit else ""
     if key.least is not None and key.most is not None:
         return f"{words}{unit} from {key.least:g} to {key.most:g}"

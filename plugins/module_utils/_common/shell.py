@@ -62,7 +62,7 @@ _effort: ContextVar[_Effort] = ContextVar("effort")
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Bound what is expanded and read inside, however many texts it is in. Nothing is bounded elsewhere."""
+    """Limit the expanded and read text inside this context, summed over all texts."""
     token = _effort.set(_Effort())
     try:
         yield
@@ -96,9 +96,9 @@ class Command:
 
 @dataclass
 class Shell:
-    """What is known while a script is read.
+    """The state of a shell while a script is read.
 
-    values: variables. arrays: those of bash. arguments: of the script or the function, C(None) where they are not known.
+    values: variables. arrays: those of bash. arguments: of the script or the function, C(None) if unknown.
     substitutions: commands in C($(...)) that launch something.
     """
 
@@ -108,7 +108,7 @@ class Shell:
     substitutions: list[str] = field(default_factory=list)
 
     def get(self, name: str) -> str | None:
-        """Return what a variable or an argument stands for, C(None) where that is not known."""
+        """Return the value of a variable or an argument, C(None) if unknown."""
         if name.isdigit():
             if self.arguments is None or int(name) == 0:
                 return None
@@ -126,7 +126,7 @@ class Shell:
 
         :param name: of it
         :param value: a list makes an array
-        :param more: add to what there is, as C(+=) does
+        :param more: append to the present value, as C(+=) does
         """
         if isinstance(value, list):
             self.arrays[name] = [*(self.arrays.get(name, []) if more else []), *value]
@@ -151,7 +151,7 @@ def read_words(text: str, variables: Mapping[str, str] | None = None) -> list[st
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace C($NAME), C(${NAME}) and C(${NAME:-default}) in a text; what is not known stays as C(${NAME})."""
+    """Replace C($NAME), C(${NAME}) and C(${NAME:-default}) in a text; unknown variables stay as C(${NAME})."""
     return _expand(text, Shell(ChainMap({}, variables)))  # type: ignore[arg-type]  # only the first of them is written to
 
 
@@ -177,8 +177,8 @@ def expansion(text: str, position: int, shell: Shell, quoted: bool) -> tuple[Val
 
     :param text: script
     :param position: of the dollar
-    :param shell: what is known
-    :param quoted: whether it stands in double quotes
+    :param shell: state of the shell
+    :param quoted: whether the dollar is inside double quotes
     :returns: its value (a list for all of an array), where to go on, and whether blanks in it separate words
     """
     if text.startswith("$$", position):
@@ -223,7 +223,7 @@ def _closing_parenthesis(text: str, position: int) -> int:
 
 
 def _closing_brace(text: str, position: int) -> int:
-    """Return where the brace of a C(${) is closed, 0 where it is not. A plain opening brace does not count, as in bash."""
+    """Return the position of the closing brace of a C(${), 0 if missing. A plain opening brace does not count, as in bash."""
     depth, quote = 1, ""
     while position < len(text):
         sign = text[position]
@@ -247,7 +247,7 @@ def _closing_brace(text: str, position: int) -> int:
 
 
 def _parameter(inner: str, shell: Shell, quoted: bool) -> Value:
-    """Return what C(${inner}) stands for."""
+    """Return the value of C(${inner})."""
     if inner.startswith("#") and len(inner) > 1:
         return _length(inner[1:], shell)
     match = _PARAMETER.fullmatch(inner)
@@ -255,11 +255,11 @@ def _parameter(inner: str, shell: Shell, quoted: bool) -> Value:
         if inner == "#" and shell.arguments is not None:
             return str(len(shell.arguments))
         return f"${{{inner}}}"
-    name, index, rest = match.group(1), (match.group(2) or "")[1:-1], match.group(3)
-    return count_expanded(name, _read_parameter(name, index, rest, shell, quoted))
+    name, index, operation = match.group(1), (match.group(2) or "")[1:-1], match.group(3)
+    return count_expanded(name, _read_parameter(name, index, operation, shell, quoted))
 
 
-def _read_parameter(name: str, index: str, rest: str, shell: Shell, quoted: bool) -> Value:
+def _read_parameter(name: str, index: str, operation: str, shell: Shell, quoted: bool) -> Value:
     value: Value | None
     if name in ("@", "*") or index in ("@", "*"):
         value = list(shell.arguments or []) if name in ("@", "*") else _items(name, shell)
@@ -270,7 +270,7 @@ def _read_parameter(name: str, index: str, rest: str, shell: Shell, quoted: bool
         value = items[int(index)] if index.isdigit() and int(index) < len(items) else None
     else:
         value = shell.get(name)
-    return _applied(name, value, rest, shell, quoted)
+    return _applied(name, value, operation, shell, quoted)
 
 
 def _items(name: str, shell: Shell) -> list[str] | None:
@@ -288,49 +288,55 @@ def _length(inner: str, shell: Shell) -> str:
     return f"${{{inner}}}" if value is None else str(len(value))
 
 
-def _applied(name: str, value: Value | None, rest: str, shell: Shell, quoted: bool) -> Value:
-    """Apply what stands behind the name in C(${NAME...}): a default, an alternative, a cut."""
+def _applied(name: str, value: Value | None, operation: str, shell: Shell, quoted: bool) -> Value:
+    """Apply the operation of C(${NAME...}): a default, an alternative, a cut."""
     unknown = f"${{{name}}}"
-    colon = rest.startswith(":") and rest[1:2] in tuple("-=+?")
-    sign, word = (rest[1:2], rest[2:]) if colon else (rest[:1], rest[1:])
-    missing = value is None or (colon and not value)
+    sign, word, missing = _parse_operation(operation, value)
     if sign in ("-", "="):
-        if value is None and not word and shell.unset_argument(name):
-            return unknown
-        found = _word(word, shell, quoted) if missing else value
-        if sign == "=" and missing and isinstance(found, str):
-            shell.values[name] = found
-        return found if found is not None else ""
+        if value is not None and not missing:
+            return value
+        is_unknown = value is None and not word and shell.unset_argument(name)
+        return unknown if is_unknown else _default(name, word, sign == "=", shell, quoted)
     if sign == "+":
         return "" if missing else _word(word, shell, quoted)
     if value is None:
         return unknown
-    if sign == "?" or not rest:
+    if sign == "?" or not operation:
         return value
-    return value if isinstance(value, list) else _cut(value, rest, shell, unknown)
+    return value if isinstance(value, list) else _cut(value, operation, shell, unknown)
+
+
+def _parse_operation(operation: str, value: Value | None) -> tuple[str, str, bool]:
+    """Return sign and word of an operation, and whether the variable counts as missing; a colon includes empty values."""
+    colon = operation.startswith(":") and operation[1:2] in tuple("-=+?")
+    sign, word = (operation[1:2], operation[2:]) if colon else (operation[:1], operation[1:])
+    return sign, word, value is None or (colon and not value)
+
+
+def _default(name: str, word: str, assigns: bool, shell: Shell, quoted: bool) -> Value:
+    """Return the default of a missing variable; C(=) also assigns it."""
+    value = _word(word, shell, quoted)
+    if assigns and isinstance(value, str):
+        shell.values[name] = value
+    return value
 
 
 def _word(word: str, shell: Shell, quoted: bool) -> Value:
-    """Return what the word of a default stands for."""
+    """Return the value of the word of a default."""
     if quoted:
         return _expand(word.replace('"', "") if "\\" not in word else word, shell)
     fields = Reader(word, shell, operators=False).all_fields()
     return fields if len(fields) > 1 else "".join(fields)
 
 
-def _cut(value: str, rest: str, shell: Shell, unknown: str) -> str:
-    """Apply C(#), C(%) and C(/); anything else is not known."""
+def _cut(value: str, operation: str, shell: Shell, unknown: str) -> str:
+    """Apply C(#), C(%) and C(/); other operations are unknown."""
     if len(value) > MOST_CUT:
         return unknown
-    kind = next((sign for sign in ("##", "#", "%%", "%", "//", "/") if rest.startswith(sign)), "")
-    pattern = _expand(rest[len(kind) :].replace('"', "").replace("'", ""), shell)
+    kind = next((sign for sign in ("##", "#", "%%", "%", "//", "/") if operation.startswith(sign)), "")
+    pattern = _expand(operation[len(kind) :].replace('"', "").replace("'", ""), shell)
     if kind in ("/", "//"):
-        old, _slash, new = pattern.partition("/")
-        if old and value.count(old) * len(new) > MOST_EXPANDED:
-            raise TooLong(
-                f"a replacement in {unknown} has more than {MOST_EXPANDED // 1024} KiB, which no launch needs"
-            )
-        return value.replace(old, new, -1 if kind == "//" else 1) if old and not re.search(r"[*?\[]", old) else unknown
+        return _replace(value, pattern, kind == "//", unknown)
     if kind in ("#", "##"):
         ends = [end for end in range(len(value) + 1) if fnmatchcase(value[:end], pattern)]
         return value[(max if kind == "##" else min)(ends) :] if ends else value
@@ -340,8 +346,16 @@ def _cut(value: str, rest: str, shell: Shell, unknown: str) -> str:
     return unknown
 
 
+def _replace(value: str, pattern: str, every: bool, unknown: str) -> str:
+    """Apply C(/OLD/NEW); unknown for an old text with wildcards."""
+    old, _slash, new = pattern.partition("/")
+    if old and value.count(old) * len(new) > MOST_EXPANDED:
+        raise TooLong(f"a replacement in {unknown} has more than {MOST_EXPANDED // 1024} KiB, which no launch needs")
+    return value.replace(old, new, -1 if every else 1) if old and not re.search(r"[*?\[]", old) else unknown
+
+
 def arithmetic(text: str, shell: Shell) -> int | None:
-    """Work out C($((...))) of whole numbers, C(None) where something is not known or not a number."""
+    """Return C($((...))) of whole numbers, C(None) if a part is unknown or not a number."""
 
     def value(match: re.Match[str]) -> str:
         return str(count_expanded(match.group(), shell.get(match.group()) or match.group()))
@@ -396,26 +410,26 @@ class Reader:
 
     @property
     def line(self) -> int:
-        """The line of the script that is being read, as it was given."""
+        """The number of the line at the position, in the original script."""
         shift = 0
         for count, joint in enumerate(self.joints):
             shift = count if joint - shift > self.position else count + 1
         return 1 + self.text.count("\n", 0, self.position) + shift
 
     def line_end(self) -> int:
-        """Return where the line that is being read ends."""
+        """Return the end of the line at the position."""
         end = self.text.find("\n", self.position)
         return len(self.text) if end < 0 else end
 
     def all_fields(self) -> list[str]:
         """Read every word to the end."""
-        found: list[str] = []
+        words: list[str] = []
         while not self.done:
             if self.text[self.position] in " \t\r\n":
                 self.position += 1
             else:
-                found += self.fields()
-        return found
+                words += self.fields()
+        return words
 
     def skip_blanks(self) -> None:
         """Go on to the next sign of the line."""
@@ -423,40 +437,40 @@ class Reader:
             self.position += 1
 
     def simple(self) -> tuple[Command, list[tuple[str, Value, bool]]]:
-        """Read a simple command up to the next operator; returns it and what is assigned in front of it."""
+        """Read a simple command up to the next operator; returns it and the assignments in front of it."""
         command = Command()
         assigned: list[tuple[str, Value, bool]] = []
         while not self.done:
             self.skip_blanks()
             if self.done:
                 break
-            rest = self.text[self.position : self.position + 200]
-            redirected = _REDIRECTION.match(rest) if not _PLACEHOLDER.match(rest) else None
-            given = _ASSIGNMENT.match(self.text, self.position)
-            if rest[0] == "#":
+            upcoming = self.text[self.position : self.position + 200]
+            redirected = _REDIRECTION.match(upcoming) if not _PLACEHOLDER.match(upcoming) else None
+            assignment = _ASSIGNMENT.match(self.text, self.position)
+            if upcoming[0] == "#":
                 self.position = self.line_end()
             elif redirected:
                 self._redirected(redirected, command)
-            elif rest[0] in ";|&()\n":
+            elif upcoming[0] in ";|&()\n":
                 break
-            elif given and (
+            elif assignment and (
                 not command.words or command.words[0] in ("local", "declare", "export", "readonly", "typeset")
             ):
-                assigned.append(self._assignment(given))
+                assigned.append(self._assignment(assignment))
                 if command.words:
-                    command.words.append(given.group(1))
+                    command.words.append(assignment.group(1))
             else:
                 command.words += self.fields()
         return command, assigned
 
-    def _assignment(self, given: re.Match[str]) -> tuple[str, Value, bool]:
-        self.position = given.end()
+    def _assignment(self, assignment: re.Match[str]) -> tuple[str, Value, bool]:
+        self.position = assignment.end()
         if self.text.startswith("(", self.position):
-            return given.group(1), self._array(), bool(given.group(3))
+            return assignment.group(1), self._array(), bool(assignment.group(3))
         self.splits = False
         words = self.fields()
         self.splits = True
-        return given.group(1), self.home(words[0] if words else ""), bool(given.group(3))
+        return assignment.group(1), self.home(words[0] if words else ""), bool(assignment.group(3))
 
     def _array(self) -> list[str]:
         items: list[str] = []
@@ -505,29 +519,28 @@ class Reader:
         self.documents = []
 
     def fields(self) -> list[str]:
-        """Read one word, quotes taken off; a variable may stand for several words or for none."""
-        found: list[str] = []
+        """Read one word and remove its quotes; a variable may result in several words or in none."""
+        words: list[str] = []
         current: str | None = None
         while not self.done:
             if self._ends():
                 break
             pieces, separates = self._piece()
             if separates and self.splits:
-                parts = [part for piece in pieces for part in (piece.split() or [""])]
-                if not "".join(pieces):
+                if not any(pieces):
                     continue
                 if pieces[0][:1].isspace() and current is not None:
-                    found.append(current)
+                    words.append(current)
                     current = None
-                pieces = [part for part in parts if part]
+                pieces = " ".join(pieces).split()
             for number, piece in enumerate(pieces):
                 if number and current is not None:
-                    found.append(current)
+                    words.append(current)
                     current = None
                 current = (current or "") + piece
         if current is not None:
-            found.append(current)
-        return [self.home(word) if number == 0 else word for number, word in enumerate(found)]
+            words.append(current)
+        return [self.home(word) if number == 0 else word for number, word in enumerate(words)]
 
     def _ends(self) -> bool:
         sign = self.text[self.position]
@@ -544,10 +557,10 @@ class Reader:
         if placeholder:
             self.position = placeholder.end()
             name = placeholder.group(1)
-            known = self.shell.values.get(name, self.shell.values.get(re.sub(r"\W", "_", name)))
-            if known is None:
+            variable = self.shell.values.get(name, self.shell.values.get(re.sub(r"\W", "_", name)))
+            if variable is None:
                 return [f"${{{re.sub(r'[^A-Za-z0-9_]', '_', name)}}}"], False
-            return [str(count_expanded(name, known))], False
+            return [str(count_expanded(name, variable))], False
         if self.text.startswith(("<(", ">("), self.position):
             start, self.position = self.position, _closing_parenthesis(self.text, self.position + 2)
             return [self.text[start : self.position]], False
@@ -573,7 +586,7 @@ class Reader:
         return [sign], False
 
     def home(self, text: str) -> str:
-        """Replace a leading tilde where the home is known."""
+        """Replace a leading tilde by the home if it is known."""
         if text != "~" and not text.startswith("~/"):
             return text
         return f"{count_expanded('HOME', self.shell.values.get('HOME', '~'))}{text[1:]}"
@@ -585,7 +598,7 @@ class Reader:
         return end
 
     def _quoted(self) -> list[str]:
-        """Read what stands in double quotes: one word, or those of an array."""
+        """Read the text in double quotes: one word, or the words of an array."""
         start = self.position
         self.position += 1
         out, only_array = [""], False

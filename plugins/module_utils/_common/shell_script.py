@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Shell scripts, read into the commands that they would run: functions, conditions, loops, here-documents. Nothing is run.
 
-A condition that the script itself settles is followed. Where only the machine knows (what a command answers, whether a file
-is there), the commands of all branches count, and the first branch that sets a variable does so.
+A condition that the script itself decides is followed. If only the machine can decide (answer of a command, presence of a file),
+the commands of all branches count, and the first branch that sets a variable wins.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def read_script(
 ) -> list[Command]:
     """Read a script into its commands.
 
-    What is not known, and C(<NAME>) of a template, stays as C(${NAME}), see C(shell.unknown_names). Redirections are left out.
+    Unknown variables, and C(<NAME>) of a template, stay as C(${NAME}), see C(shell.unknown_names). Redirections are left out.
 
     :param text: the script
-    :param variables: what is known; what the script sets on its way is added
-    :param arguments: of the script; without them functions that nothing calls are read as if somebody did
+    :param variables: known values; variables that the script sets are added
+    :param arguments: of the script; without them, uncalled functions are read as if they were called
     :returns: commands in the order in which they would run
     :raises ValueError: for a text that no shell would take, with the line
     """
@@ -48,7 +48,7 @@ def read_script(
 
 
 class _Script(Reader):
-    """Reads a script; the commands of all that it calls end in one list."""
+    """Reads a script; its commands, and the commands of its functions, end in one list."""
 
     def __init__(self, text: str, shell: Shell, caller: _Script | None = None) -> None:
         super().__init__(text, shell)
@@ -109,10 +109,10 @@ class _Script(Reader):
 
     def _list(self, mode: int) -> bool | None:
         """Read commands that C(&&), C(||) and C(|) join."""
-        own, status = mode, None
+        current, status = mode, None
         while True:
-            answer = self._command(own)
-            status = status if own == SKIPPED != mode else answer
+            answer = self._command(current)
+            status = status if current == SKIPPED != mode else answer
             self.skip_blanks()
             sign = next(
                 (s for s in ("&&", "||", ";;", "|&", "|", ";", "&", "\n") if self.text.startswith(s, self.position)), ""
@@ -126,12 +126,7 @@ class _Script(Reader):
             self._skip_lines()
             if self.done:
                 raise ValueError(f"line {self.line}: nothing follows the '{sign}'; no shell would take this")
-            if sign == "&&":
-                own = SKIPPED if status is False else own if own != SKIPPED or mode == SKIPPED else SKIPPED
-            elif sign == "||":
-                own = SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
-            else:
-                own = mode
+            current = _mode_behind(sign, status, current, mode)
 
     def _joined(self, status: bool | None) -> bool | None:
         if not self.done and self.text[self.position] not in "\n)" and not self.text.startswith(";;", self.position):
@@ -143,18 +138,18 @@ class _Script(Reader):
     # --- one command ----------------------------------------------------------------------------------------------
 
     def _command(self, mode: int) -> bool | None:
-        """Read a simple or a compound command; returns whether it succeeds, C(None) where that is not known."""
+        """Read a simple or a compound command; returns whether it succeeds, C(None) if unknown."""
         self.read[0] += 1
         if self.read[0] > MOST_COMMANDS:
             raise ValueError(f"more than {MOST_COMMANDS} commands: this is no launch")
         self.nested += 1
         if self.nested > MOST_NESTED:
             raise ValueError("it is nested too deeply")
-        status = self._one(mode)
+        status = self._read_command(mode)
         self.nested -= 1
         return status
 
-    def _one(self, mode: int) -> bool | None:
+    def _read_command(self, mode: int) -> bool | None:
         self.skip_blanks()
         function = _FUNCTION.match(self.text, self.position)
         if function and (function.group(1) or function.group(2) not in ("if", "while", "until", "case", "for")):
@@ -189,7 +184,7 @@ class _Script(Reader):
         return status
 
     def _redirections(self) -> None:
-        """Skip what follows a compound command; a word there is what no shell would take."""
+        """Skip the redirections behind a compound command; raises ValueError for a word."""
         command, assigned = self.simple()
         if command.words or assigned:
             raise ValueError(
@@ -210,16 +205,18 @@ class _Script(Reader):
 
     def _if(self, word: str, mode: int) -> bool | None:
         self.position += len(word)
-        left, status = mode, None
+        remaining, status = mode, None
         while word in ("if", "elif"):
-            _then, condition = self.block(("then",), left, word)
-            own = SKIPPED if condition is False else left
-            word, done = self.block(("elif", "else", "fi"), own, "then")
-            status = done if condition is True and left == TAKEN else status
-            left = SKIPPED if condition is True or left == SKIPPED else left if condition is False else PERHAPS
+            _then, condition = self.block(("then",), remaining, word)
+            branch = SKIPPED if condition is False else remaining
+            word, done = self.block(("elif", "else", "fi"), branch, "then")
+            status = done if condition is True and remaining == TAKEN else status
+            remaining = (
+                SKIPPED if condition is True or remaining == SKIPPED else remaining if condition is False else PERHAPS
+            )
         if word == "else":
-            _fi, done = self.block(("fi",), left, "else")
-            status = done if left == TAKEN else status
+            _fi, done = self.block(("fi",), remaining, "else")
+            status = done if remaining == TAKEN else status
         return status
 
     def _while(self, word: str, mode: int) -> None:
@@ -247,8 +244,10 @@ class _Script(Reader):
         start = self.position
         self.block(("done",), SKIPPED, "do")
         body = self.text[start : self.position - len("done")]
-        known = words is not None and not any(re.search(r"[*?]|\$[({]|\{.*\.\.", each) for each in words)
-        turns = words if known and words is not None else [None]
+        are_known = words is not None and not any(
+            re.search(r"[*?]|\$[({]|\{.*\.\.", word_of_list) for word_of_list in words
+        )
+        turns = words if are_known and words is not None else [None]
         for turn in turns[:MOST_TURNS] if mode != SKIPPED else []:
             for name in names:
                 self.shell.arrays.pop(name, None)
@@ -256,7 +255,7 @@ class _Script(Reader):
                     self.shell.values.pop(name, None)
                 else:
                     self.shell.values[name] = turn
-            self._inside(body, mode if known else min(mode, PERHAPS))
+            self._inside(body, mode if are_known else min(mode, PERHAPS))
 
     def _case(self, word: str, mode: int) -> None:
         self.position += len(word)
@@ -266,7 +265,7 @@ class _Script(Reader):
         if self._reserved() != "in":
             raise ValueError(f"line {self.line}: 'case' has no 'in'; no shell would take this")
         self.position += 2
-        unknown, left = bool(unknown_names(subject)), mode
+        unknown, remaining = bool(unknown_names(subject)), mode
         while True:
             self._skip_lines()
             if self.done:
@@ -276,9 +275,9 @@ class _Script(Reader):
                 return
             patterns = self._patterns()
             hit = any(fnmatchcase(subject, pattern) for pattern in patterns)
-            own = min(left, PERHAPS) if unknown else left if hit else SKIPPED
-            end, _status = self.block((";;", "esac"), own, "case")
-            left = SKIPPED if hit and not unknown else left
+            branch = min(remaining, PERHAPS) if unknown else remaining if hit else SKIPPED
+            end, _status = self.block((";;", "esac"), branch, "case")
+            remaining = SKIPPED if hit and not unknown else remaining
             if end == "esac":
                 return
 
@@ -311,9 +310,9 @@ class _Script(Reader):
 
     def _simple(self, mode: int) -> bool | None:
         before = self.position
-        kept = len(self.shell.substitutions)
+        outer_count = len(self.shell.substitutions)
         command, assigned = self.simple()
-        inner, self.shell.substitutions[kept:] = self.shell.substitutions[kept:], []
+        inner, self.shell.substitutions[outer_count:] = self.shell.substitutions[outer_count:], []
         if self.position == before:
             sign = next((s for s in ("&&", "||") if self.text.startswith(s, before)), self.text[before : before + 1])
             raise ValueError(f"line {self.line}: '{sign}' cannot stand there; no shell would take this")
@@ -330,8 +329,8 @@ class _Script(Reader):
 
     def _assign(self, command: Command, assigned: list[tuple[str, Value, bool]], mode: int) -> None:
         for name, value, more in assigned:
-            known = name in self.shell.arrays or bool(self.shell.values.get(name))
-            if mode == TAKEN or not known:
+            is_set = name in self.shell.arrays or bool(self.shell.values.get(name))
+            if mode == TAKEN or not is_set:
                 self.shell.assign(name, value, more)
         if command.words[:1] == ["export"] or command.words[:2] == ["declare", "-x"]:
             for name in command.words[1:]:
@@ -374,7 +373,7 @@ class _Script(Reader):
         self.shell.arguments = outer
 
     def _inside(self, text: str, mode: int) -> None:
-        """Read a text that is run at this place."""
+        """Read the commands of a text that runs at this place."""
         if self.depth >= DEEPEST:
             raise ValueError("functions call each other without an end")
         _Script(text, self.shell, self).block((), mode)
@@ -384,6 +383,21 @@ class _Script(Reader):
         for name in [name for name in self.functions if name not in self.called]:
             if name not in self.called:
                 self._call(name, None, PERHAPS)
+
+
+def _mode_behind(sign: str, status: bool | None, current: int, mode: int) -> int:
+    """Return the mode of the command behind C(&&), C(||) or a pipe.
+
+    :param sign: between the commands
+    :param status: of the commands before it, C(None) if unknown
+    :param current: mode of the command before it
+    :param mode: of the whole list
+    """
+    if sign == "&&":
+        return SKIPPED if status is False else current
+    if sign == "||":
+        return SKIPPED if status is True or mode == SKIPPED else mode if status is False else PERHAPS
+    return mode
 
 
 def _behind(text: str, position: int, end: str) -> int:
@@ -404,17 +418,17 @@ def _behind(text: str, position: int, end: str) -> int:
 
 
 def _condition(text: str, shell: Shell) -> bool | None:
-    """Return what C([[ ... ]]) says, C(None) where that is not known."""
+    """Return the result of C([[ ... ]]), C(None) if unknown."""
     if re.search(r"[()]|=~", re.sub(r"\$\([^)]*\)", "", text)):
         return None
-    found: bool | None = False
+    result: bool | None = False
     for alternative in text.split("||"):
-        each: bool | None = True
+        all_true: bool | None = True
         for part in alternative.split("&&"):
-            one = test(_test_words(part, shell))
-            each = False if one is False or each is False else None if one is None else each
-        found = True if each is True or found is True else None if each is None else found
-    return found
+            answer = test(_test_words(part, shell))
+            all_true = False if answer is False or all_true is False else None if answer is None else all_true
+        result = True if all_true is True or result is True else None if all_true is None else result
+    return result
 
 
 def _test_words(text: str, shell: Shell) -> list[str]:
@@ -424,7 +438,7 @@ def _test_words(text: str, shell: Shell) -> list[str]:
 
 
 def test(words: list[str]) -> bool | None:
-    """Return what a test says: of texts and numbers that are known; of files, and of anything else, C(None)."""
+    """Return the result of a test of known texts and numbers; C(None) for files and everything else."""
     if words[:1] == ["!"]:
         inner = test(words[1:])
         return None if inner is None else not inner
@@ -436,11 +450,11 @@ def test(words: list[str]) -> bool | None:
         return bool(words[1]) == (words[0] == "-n")
     if len(words) != 3:
         return None
-    left, sign, right = words
+    operand, sign, right = words
     if sign in ("=", "==", "!="):
-        return fnmatchcase(left, right) == (sign != "!=")
+        return fnmatchcase(operand, right) == (sign != "!=")
     numbers = {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}
-    if sign in numbers and re.fullmatch(r"-?\d+", left) and re.fullmatch(r"-?\d+", right):
-        order = (int(left) > int(right)) - (int(left) < int(right))
+    if sign in numbers and re.fullmatch(r"-?\d+", operand) and re.fullmatch(r"-?\d+", right):
+        order = (int(operand) > int(right)) - (int(operand) < int(right))
         return order in numbers[sign]
     return None

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host says is data of a stranger: names, ids, sizes and paths are checked here before the controller uses them.
+"""Check answers of hosts, which are untrusted: names, ids, sizes and paths, before the controller uses them.
 
-A parser takes a value and where it stands, and returns the value or raises C(Untrusted). C(record), C(listing) and C(table) make
-parsers of parsers. No I/O.
+A parser takes a value and its place, and returns the value or raises C(Untrusted). C(record), C(listing) and C(table) combine
+parsers. No I/O.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_][\w.@+-]*", re.ASCII)
 SSH_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{1,200}={0,2}(?: [\w.@-]{1,100})?", re.ASCII)
 
 
-def refuse(where: str, value: Any, what: str) -> Untrusted:
+def refuse(where: str, value: Any, form: str) -> Untrusted:
     """Return the error for a value that has not the form that is wanted.
 
-    :param where: it stands, for the message
-    :param value: what is shown of it, shortened and printable
-    :param what: the form that is wanted
+    :param where: place of the value, for the message
+    :param value: displayed shortened and printable
+    :param form: the expected form
     :returns: the error, for the caller to raise
     """
     shown = repr(value) if not isinstance(value, (list, dict)) else f"a {type(value).__name__}"
-    return Untrusted(f"{where} is {printable(shown if len(shown) <= 80 else shown[:79] + '…')}, not {what}")
+    return Untrusted(f"{where} is {printable(shown if len(shown) <= 80 else shown[:79] + '…')}, not {form}")
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def anything(value: Any, where: str) -> Any:
-    """What a host says of itself for people to read; C(received) has made it harmless."""
+    """Return a text of a host for people to read; C(received) has made it printable."""
     return value
 
 
 def text(value: Any, where: str) -> str:
     """One line of text."""
-    if not isinstance(value, str) or len(value) > MOST_TEXT or any(steers(each) for each in value):
+    if not isinstance(value, str) or len(value) > MOST_TEXT or any(steers(character) for character in value):
         raise refuse(where, value, "one line of text")
     return value
 
 
-def _matching(pattern: re.Pattern[str], what: str, most: int = MOST_NAME) -> Parser:
+def _matching(pattern: re.Pattern[str], form: str, most: int = MOST_NAME) -> Parser:
     def parse(value: Any, where: str) -> str:
         if not isinstance(value, str) or len(value) > most or not pattern.fullmatch(value):
-            raise refuse(where, value, what)
+            raise refuse(where, value, form)
         return value
 
     return parse
@@ -155,7 +155,7 @@ def size(value: Any, where: str) -> int:
 
 
 def number(value: Any, where: str) -> float:
-    """A number that is none of a calculation's failures, and not below 0."""
+    """Return a finite number of at least 0."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= MOST_BYTES:
         raise refuse(where, value, f"a number from 0 to {MOST_BYTES}")
     return value
@@ -175,7 +175,7 @@ def one_of(*values: Any) -> Parser:
     """One of some values."""
 
     def parse(value: Any, where: str) -> Any:
-        if not any(value == each and type(value) is type(each) for each in values):
+        if not any(value == allowed and type(value) is type(allowed) for allowed in values):
             raise refuse(where, value, f"one of {', '.join(map(repr, values))}")
         return value
 
@@ -183,12 +183,12 @@ def one_of(*values: Any) -> Parser:
 
 
 def maybe(parser: Parser, *empty: Any) -> Parser:
-    """What a parser takes, or None, or one of C(empty)."""
+    """Return a parser that also accepts None and the values of C(empty)."""
 
     def parse(value: Any, where: str) -> Any:
         return (
             value
-            if value is None or any(value == each and type(value) is type(each) for each in empty)
+            if value is None or any(value == allowed and type(value) is type(allowed) for allowed in empty)
             else parser(value, where)
         )
 
@@ -196,18 +196,18 @@ def maybe(parser: Parser, *empty: Any) -> Parser:
 
 
 def listing(parser: Parser, most: int = MOST_ENTRIES) -> Parser:
-    """A list of what a parser takes."""
+    """Return the parser of a list whose entries another parser accepts."""
 
     def parse(value: Any, where: str) -> list[Any]:
         if not isinstance(value, (list, tuple)) or len(value) > most:
             raise refuse(where, value, f"a list of at most {most} entries")
-        return [parser(each, f"{where}[{place}]") for place, each in enumerate(value)]
+        return [parser(item, f"{where}[{place}]") for place, item in enumerate(value)]
 
     return parse
 
 
 def table(key: Parser, parser: Parser, most: int = MOST_ENTRIES) -> Parser:
-    """Make the parser of a mapping of names to what another parser takes.
+    """Return the parser of a mapping of names to values that another parser accepts.
 
     :param key: parser of the names
     :param parser: of the values
@@ -219,33 +219,35 @@ def table(key: Parser, parser: Parser, most: int = MOST_ENTRIES) -> Parser:
         if not isinstance(value, Mapping) or len(value) > most:
             raise refuse(where, value, f"a mapping of at most {most} entries")
         return {
-            key(name, f"a name in {where}"): parser(each, f"{where}.{printable(str(name))[:80]}")
-            for name, each in value.items()
+            key(name, f"a name in {where}"): parser(item, f"{where}.{printable(str(name))[:80]}")
+            for name, item in value.items()
         }
 
     return parse
 
 
-def record(needed: Mapping[str, Parser], more: Mapping[str, Parser] | None = None, rest: bool = False) -> Parser:
-    """Make the parser of a mapping with keys that have to be there, and others that may be.
+def record(
+    needed: Mapping[str, Parser], more: Mapping[str, Parser] | None = None, keep_unknown: bool = False
+) -> Parser:
+    """Return the parser of a mapping with required and optional keys.
 
-    :param needed: parsers by key
-    :param more: likewise
-    :param rest: keep keys that nobody named, as they are; else they are left out
+    :param needed: parsers of the required keys
+    :param more: parsers of the optional keys
+    :param keep_unknown: keep other keys unchanged; else they are dropped
     :returns: the parser
     """
 
     def parse(value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise refuse(where, value, "a mapping")
-        found = {str(name): each for name, each in value.items()} if rest else {}
+        entries = {str(name): item for name, item in value.items()} if keep_unknown else {}
         for name, parser in needed.items():
             if name not in value:
                 raise Untrusted(f"{where} lacks '{name}'")
-            found[name] = parser(value[name], f"{where}.{name}")
+            entries[name] = parser(value[name], f"{where}.{name}")
         for name, parser in (more or {}).items():
             if name in value:
-                found[name] = parser(value[name], f"{where}.{name}")
-        return found
+                entries[name] = parser(value[name], f"{where}.{name}")
+        return entries
 
     return parse

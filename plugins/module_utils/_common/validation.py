@@ -61,19 +61,19 @@ class Problems:
         self.messages.append(f"{self.where}: {message}")
 
     def named(self, place: str) -> bool:
-        """Tell whether something at a place, C(receivers[0]), has been complained of: what was left out then says nothing more."""
+        """Tell whether a place, such as C(receivers[0]), has a message; missing keys there then need no further one."""
         return any(place in message for message in self.messages)
 
-    def unknown(self, keys: Iterable[str], known: Sequence[str], what: str = "key") -> None:
-        """Complain about every key that is not known and name the nearest known one.
+    def unknown(self, keys: Iterable[str], allowed: Sequence[str], kind: str = "key") -> None:
+        """Report every unknown key with the nearest valid one.
 
-        :param keys: as they were written
-        :param known: that there are
-        :param what: they are, for the message
+        :param keys: of the inventory
+        :param allowed: valid keys
+        :param kind: of the keys, for the message
         """
         for key in keys:
-            if key not in known:
-                self.add(f"unknown {what} '{key}'{nearest(key, known)} Known: {', '.join(known)}.")
+            if key not in allowed:
+                self.add(f"unknown {kind} '{key}'{nearest(key, allowed)} Known: {', '.join(allowed)}.")
 
     def mapping(self, value: Any, key: str) -> dict[str, Any]:
         """Return C(value) as a dict, or complain and return an empty one."""
@@ -92,26 +92,26 @@ class Problems:
         return [self.mapping(entry, key) for entry in value or []]
 
 
-def nearest_word(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest_word(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known word that a word was most likely meant to be.
 
-    :param word: as it was written
-    :param known: the words that there are
-    :param cutoff: how like it has to be, 1 is the same
+    :param word: of the inventory
+    :param words: valid words
+    :param cutoff: least similarity; 1 is identical
     :returns: the word, None when nothing is like it
     """
-    return _nearest_word(word, tuple(known), cutoff)
+    return _nearest_word(word, tuple(words), cutoff)
 
 
 @lru_cache(maxsize=1024)  # a launch is read again after every repair
-def _nearest_word(word: str, known: tuple[str, ...], cutoff: float) -> str | None:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+def _nearest_word(word: str, words: tuple[str, ...], cutoff: float) -> str | None:
+    close = difflib.get_close_matches(word, words, n=1, cutoff=cutoff)
     return close[0] if close else None
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str]) -> str:
     """End a complaint about an unknown word: C(; did you mean 'x'?) where a known one is near, else a full stop."""
-    names = sorted(known)
+    names = sorted(words)
     longer = [name for name in names if word and name.startswith(word)]
     match = longer[0] if longer else nearest_word(word, names)
     return f"; did you mean '{match}'?" if match else "."
@@ -124,10 +124,10 @@ def check_mount(problems: Problems, key: str, folder: Any) -> None:
     :param key: that the folder stands below
     :param folder: its path
     """
-    found = [mark for mark in MOUNT_SEPARATORS if mark in str(folder)]
-    if found:
+    separators = [mark for mark in MOUNT_SEPARATORS if mark in str(folder)]
+    if separators:
         problems.add(
-            f"'{key}' is '{folder}': docker takes {' and '.join(found)} for the end of a folder and would mount another one. "
+            f"'{key}' is '{folder}': docker takes {' and '.join(separators)} for the end of a folder and would mount another one. "
             "Name a folder without."
         )
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The schema of an inventory: every variable that a person writes, and what a playbook is given beside them."""
+"""The schema of an inventory: every variable that a person writes, and the extra variables of playbooks."""
 
 from __future__ import annotations
 

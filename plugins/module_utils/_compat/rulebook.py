@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What every rule is made of: the launch under test, the rule, and the register that the C(rules_*) files fill."""
+"""The launch under test, the class of a rule, and the list of rules that the C(rules_*) files fill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 from .._common import validation
 from .._common.docker_run import DockerRun
 from .._common.findings import Finding
-from .._vllm import catalogue, launch, versions
+from .._vllm import catalogue, versions
+from .._vllm.launch import Problem
 from .._vllm.versions import Version
 
 FAMILIES = {
@@ -71,8 +72,8 @@ class Launch:
 
     image: the reference as given. entry: its catalogue entry or C({}). version: C(None) when it is not known.
     args: normalised. config, quant_config: the model's, C({}) when not given. nodes: Sparks that serve it together.
-    argv: as typed, empty when options came as a mapping. docker: options of C(docker run). packages: what is
-    installed on top of the image, as pip takes it. probed: whether the version
+    argv: as typed, empty when options came as a mapping. docker: options of C(docker run). packages: pip
+    requirements installed on top of the image. probed: whether the version
     was read out of the image itself.
     """
 
@@ -82,7 +83,7 @@ class Launch:
     entrypoint: str
     entrypoint_known: bool
     args: Mapping[str, Any]
-    problems: list[launch.Problem]
+    problems: list[Problem]
     env: Mapping[str, str]
     repo: str
     config: Mapping[str, Any]
@@ -120,16 +121,16 @@ class Launch:
         return sure_spelling(name, (other for other in catalogue.names(table) if not self.unsupported(table, other)))
 
     def missing(self, table: str, name: str, key: str = "name") -> dict[str, Any]:
-        """Describe a name that the version lacks, for a rule's texts.
+        """Describe a name that this version does not have, for a rule's texts.
 
         :param table: of the catalogue
-        :param name: that is lacking there
+        :param name: missing in the table
         :param key: that C(name) has in the result
         :returns: C({key: name, version, span, fix})
         """
-        known = catalogue.names(table)
-        span = known.get(name)
-        near = validation.nearest_word(name, (other for other in known if not self.unsupported(table, other)))
+        names = catalogue.names(table)
+        span = names.get(name)
+        near = validation.nearest_word(name, (other for other in names if not self.unsupported(table, other)))
         fix = f"Did you mean {near}?" if near else "Take it out."
         return {
             key: name,
@@ -154,8 +155,8 @@ class Launch:
 
     def brings(self, package: str, extra: str = "") -> bool:
         """Tell whether a package, or the extra of vLLM that has it, is installed on top of the image."""
-        for wanted in self.packages:
-            match = re.match(r"([\w.-]+)(?:\[([^]]*)\])?", wanted.strip().lower().replace("_", "-"))
+        for requirement in self.packages:
+            match = re.match(r"([\w.-]+)(?:\[([^]]*)\])?", requirement.strip().lower().replace("_", "-"))
             name, extras = match.groups() if match else ("", None)
             if name == package or (name == "vllm" and extra and extra in (extras or "").replace(" ", "").split(",")):
                 return True
@@ -163,33 +164,34 @@ class Launch:
 
     def pinned(self) -> dict[str, str]:
         """Return the packages that are installed on top of the image in one exact version."""
-        found = {}
-        for wanted in self.packages:
-            match = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?\s*===?\s*([\w.!+-]+)", wanted.strip())
+        pinned = {}
+        for requirement in self.packages:
+            match = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?\s*===?\s*([\w.!+-]+)", requirement.strip())
             if match:
-                found[match[1].lower().replace("_", "-")] = match[2]
-        return found
+                pinned[match[1].lower().replace("_", "-")] = match[2]
+        return pinned
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
         """The speculative configuration, empty without one."""
         value = self.args.get("speculative-config")
-        found = dict(value) if isinstance(value, Mapping) else {}
+        spec = dict(value) if isinstance(value, Mapping) else {}
         for key, option in (
             ("method", "spec-method"),
             ("model", "spec-model"),
             ("num_speculative_tokens", "spec-tokens"),
         ):
             if self.args.get(option) is not None:
-                found.setdefault(key, self.args[option])
-        return found
+                spec.setdefault(key, self.args[option])
+        return spec
 
     @property
     def method(self) -> str:
-        """The speculative method as vLLM takes it: named, or told by the name of the draft model; else empty."""
-        asked = str(self.spec.get("method") or "")
+        """The speculative method as vLLM reads it: the configured one, or derived from the name of the draft model; else empty."""
         draft = str(self.spec.get("model") or "").lower()
-        return asked or next((method for word, method in _DRAFT_NAMES if word in draft), "")
+        return str(self.spec.get("method") or "") or next(
+            (method for word, method in _DRAFT_NAMES if word in draft), ""
+        )
 
     @cached_property
     def text(self) -> Mapping[str, Any]:
@@ -243,9 +245,9 @@ class Launch:
     @cached_property
     def quantization(self) -> Mapping[str, Any]:
         """How the checkpoint says it is quantised: the config's own section, else hf_quant_config.json."""
-        own = self.config.get("quantization_config") or self.text.get("quantization_config")
-        if isinstance(own, Mapping) and own:
-            return own
+        section = self.config.get("quantization_config") or self.text.get("quantization_config")
+        if isinstance(section, Mapping) and section:
+            return section
         other = self.quant_config.get("quantization")
         if isinstance(other, Mapping) and other:
             return {"quant_method": "modelopt", **other}
@@ -253,19 +255,19 @@ class Launch:
 
     @property
     def checkpoint(self) -> str:
-        """Name of the checkpoint's quantisation as vLLM resolves it, empty if it has none or is not known."""
+        """Name of the checkpoint's quantisation as vLLM resolves it, empty if unquantised or unknown."""
         method = str(self.quantization.get("quant_method") or "").lower().replace("_", "-")
         if method == "modelopt":
             algorithm = str(self.quantization.get("quant_algo") or "").upper()
             return {"NVFP4": "modelopt_fp4", "MIXED_PRECISION": "modelopt_mixed", "MXFP8": "modelopt_mxfp8"}.get(
                 algorithm, "modelopt"
             )
-        known = catalogue.names("quantizations")
-        return next((name for name in (method, method.replace("-", "_")) if name in known), method)
+        names = catalogue.names("quantizations")
+        return next((name for name in (method, method.replace("-", "_")) if name in names), method)
 
     @property
     def overriding(self) -> str:
-        """The ModelOpt method that vLLM takes for the checkpoint whatever --quantization says, empty for none.
+        """The ModelOpt method that vLLM takes for the checkpoint regardless of --quantization, empty for none.
 
         Each of its ModelOpt classes is asked first (config/model.py, _verify_quantization; override_quantization_method of modelopt.py,
         the same in 0.19 to 0.33).
@@ -281,7 +283,7 @@ class Launch:
 
     @property
     def unquantised(self) -> bool:
-        """Whether the weights are known to stay as they are."""
+        """Whether the weights are known to be served unquantised."""
         return bool(self.config) and not self.quantization and self.args.get("quantization") is None
 
     @property
@@ -310,9 +312,9 @@ class Launch:
     @property
     def prefix_caching(self) -> bool:
         """Whether prefixes are cached, by option or by that version's default."""
-        asked = self.args.get("enable-prefix-caching")
-        if asked is not None:
-            return bool(asked)
+        enabled = self.args.get("enable-prefix-caching")
+        if enabled is not None:
+            return bool(enabled)
         return not self.hybrid or (self.version is not None and self.version >= version("0.28.0"))
 
     @property
@@ -327,7 +329,7 @@ class Launch:
 
     @property
     def joined(self) -> int:
-        """GPUs that send to each other while they compute: those of a replica; of all replicas where these share experts out."""
+        """GPUs that communicate while they compute: one replica, or all replicas of a model that spreads experts over them."""
         return self.world * (1 if self.dense else self.replicas)
 
     @property
@@ -338,16 +340,16 @@ class Launch:
     @property
     def kv_dtype(self) -> str:
         """Type of the KV cache as asked for, empty for the default."""
-        found = self.word("kv-cache-dtype")
-        return "" if found == "auto" else found
+        dtype = self.word("kv-cache-dtype")
+        return "" if dtype == "auto" else dtype
 
     @property
     def attention(self) -> str:
         """Attention backend as asked for, by option or by the variable of old versions; empty for vLLM's choice."""
-        found = self.word("attention-backend")
-        if not found and self.before("0.15.0"):
-            found = self.env.get("VLLM_ATTENTION_BACKEND", "").lower()
-        return "" if found == "auto" else found
+        backend = self.word("attention-backend")
+        if not backend and self.before("0.15.0"):
+            backend = self.env.get("VLLM_ATTENTION_BACKEND", "").lower()
+        return "" if backend == "auto" else backend
 
     @property
     def mla(self) -> bool:
@@ -366,10 +368,10 @@ class Launch:
     @cached_property
     def head_sizes(self) -> set[int]:
         """Head sizes of its attention layers, empty if config.json does not tell."""
-        own, heads, width = (self.text.get(key) for key in ("head_dim", "num_attention_heads", "hidden_size"))
-        if not own and isinstance(heads, int) and isinstance(width, int) and heads:
-            own = width // heads
-        return {size for size in (own, self.text.get("global_head_dim")) if isinstance(size, int)}
+        head_size, heads, width = (self.text.get(key) for key in ("head_dim", "num_attention_heads", "hidden_size"))
+        if not head_size and isinstance(heads, int) and isinstance(width, int) and heads:
+            head_size = width // heads
+        return {size for size in (head_size, self.text.get("global_head_dim")) if isinstance(size, int)}
 
     @property
     def kv_scales(self) -> bool:
@@ -392,14 +394,14 @@ class Launch:
         return "ray" in (self.word("distributed-executor-backend"), (self.executor or "").lower())
 
 
-def sure_spelling(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that C(word) misspells; C(None) where two are near, or none is."""
-    return _sure_spelling(word, tuple(known))
+def sure_spelling(word: str, names: Iterable[str]) -> str | None:
+    """Return the name that C(word) misspells; C(None) if no name is near, or two are."""
+    return _sure_spelling(word, tuple(names))
 
 
 @lru_cache(maxsize=1024)  # the same word is looked up again after every repair
-def _sure_spelling(word: str, known: tuple[str, ...]) -> str | None:
-    plain = {_letters(name): name for name in known}
+def _sure_spelling(word: str, names: tuple[str, ...]) -> str | None:
+    plain = {_letters(name): name for name in names}
     same = plain.get(_letters(word))
     if same:
         return same
@@ -423,9 +425,9 @@ FIRES: dict[str, Any] = {}
 
 @dataclass(frozen=True)
 class Change:
-    """One step of a repair that cannot change what was meant: C(key) of C(where) gets C(value), or goes if it is None.
+    """One step of a repair that keeps the intended meaning: set C(key) of C(where) to C(value), or remove it if that is None.
 
-    where: C(args), C(env), or C(command) for what the normal form of a command line puts right by itself.
+    where: C(args), C(env), or C(command) for mistakes that the normal form of a command line corrects.
     """
 
     where: str
@@ -435,11 +437,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Rule:
-    """One thing that can be said of a launch (or, family U, of a unit).
+    """A check of a launch (family U: of a unit) with the texts of its finding.
 
     message, fix and vllm_error are format strings for the mappings that C(check) yields, one for each time the rule
-    fires; a mapping may also hold C(changes), the C(Change)s that put it right, and C(details) of the finding. needs_version: it keeps silent while
-    the version is not known. about: what the rules' page says where the message is all placeholders.
+    fires; a mapping may also hold C(changes), the C(Change)s that repair the launch, and C(details) of the finding. needs_version: skip
+    the rule while the version is unknown. about: the text of docs/rules.md if the message consists of placeholders.
     """
 
     id: str
@@ -453,9 +455,9 @@ class Rule:
     needs_version: bool = False
     about: str = ""
 
-    def judge(self, of: Any) -> list[tuple[Finding, tuple[Change, ...]]]:
-        """Judge one launch: every finding with what would repair it."""
-        if self.needs_version and of.version is None:
+    def judge(self, launch: Any) -> list[tuple[Finding, tuple[Change, ...]]]:
+        """Return the findings about one launch, each with the changes that repair it."""
+        if self.needs_version and launch.version is None:
             return []
         return [
             (
@@ -467,11 +469,11 @@ class Rule:
                     source=self.source,
                     vllm_error=self.vllm_error.format(**values),
                     details=str(values.get("details") or ""),
-                    basis="probed" if self.needs_version and of.probed else "inventory",
+                    basis="probed" if self.needs_version and launch.probed else "inventory",
                 ),
                 tuple(values.get("changes") or ()),
             )
-            for values in self.check(of)
+            for values in self.check(launch)
         ]
 
 
@@ -496,13 +498,13 @@ def rule(
 
     :param id: C(SPK) and three digits, which never change; C(SPKU) and two for the systemd unit
     :param severity: C(error), C(warning) or C(info)
-    :param title: of the rule, for its page
+    :param title: of the rule, for docs/rules.md
     :param message: what is wrong and why, with the names of figures in braces
     :param fix: what to change, likewise
-    :param source: where the knowledge comes from
+    :param source: of the knowledge, such as a package or a report
     :param vllm_error: the text that vLLM itself would print, likewise
-    :param needs_version: keep silent while the version is not known
-    :param about: what of the launch it looks at, for its page
+    :param needs_version: skip the rule while the version is unknown
+    :param about: the part of the launch that it judges, for docs/rules.md
     :returns: the decorator
     """
 
@@ -518,25 +520,25 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(".") if part.isdigit()]
 
 
-def meets(found: str, wanted: str) -> bool:
-    """Tell whether a package's version is one that a requirement of vLLM takes: C(<5,>=4.56.0), C([cgraph]>=2.48.0)."""
-    have = numbers(found.replace("+", ".+"))
-    for part in re.sub(r"^\[[^]]*\]", "", wanted).split(","):
+def meets(installed: str, requirement: str) -> bool:
+    """Tell whether a package's version satisfies a requirement of vLLM: C(<5,>=4.56.0), C([cgraph]>=2.48.0)."""
+    version_parts = numbers(installed.replace("+", ".+"))
+    for part in re.sub(r"^\[[^]]*\]", "", requirement).split(","):
         match = re.fullmatch(r"\s*(==|!=|>=|<=|>|<)\s*([\w.*+]+)\s*", part)
         if match is None:
             continue
         sign, bound = match.groups()
-        limit = numbers(bound)
-        width = len(limit) if bound.endswith(".*") else max(len(have), len(limit))
-        left, right = ([*parts, *[0] * width][:width] for parts in (have, limit))
-        same = left == right and ("post" not in f"{found}{bound}" or found == bound)
+        limit_parts = numbers(bound)
+        width = len(limit_parts) if bound.endswith(".*") else max(len(version_parts), len(limit_parts))
+        padded_version, padded_limit = ([*parts, *[0] * width][:width] for parts in (version_parts, limit_parts))
+        same = padded_version == padded_limit and ("post" not in f"{installed}{bound}" or installed == bound)
         held = {
             "==": same,
             "!=": not same,
-            ">=": left >= right,
-            "<=": left <= right,
-            ">": left > right,
-            "<": left < right,
+            ">=": padded_version >= padded_limit,
+            "<=": padded_version <= padded_limit,
+            ">": padded_version > padded_limit,
+            "<": padded_version < padded_limit,
         }
         if not held[sign]:
             return False

@@ -22,20 +22,20 @@ from .rulebook import DUO, FIRES, GUIDE, PACKAGES, PARSER, SELECTION, Change, Hi
     PACKAGES,
     needs_version=True,
 )
-def _method_unknown(of: Launch) -> Hits:
-    if of.method and of.unsupported("spec_methods", of.method):
-        meant = of.respelled("spec_methods", of.method)
-        changes = _spec_changes(of, method=meant) if meant else ()
-        yield {**of.missing("spec_methods", of.method, "method"), "changes": changes}
+def _method_unknown(launch: Launch) -> Hits:
+    if launch.method and launch.unsupported("spec_methods", launch.method):
+        intended = launch.respelled("spec_methods", launch.method)
+        changes = _spec_changes(launch, method=intended) if intended else ()
+        yield {**launch.missing("spec_methods", launch.method, "method"), "changes": changes}
 
 
-def _spec_changes(of: Launch, drop: str = "", **keys: object) -> tuple[Change, ...]:
+def _spec_changes(launch: Launch, drop: str = "", **keys: object) -> tuple[Change, ...]:
     """Return the change of --speculative-config that sets keys and drops one."""
-    given = of.args.get("speculative-config")
-    if not isinstance(given, Mapping):
+    config = launch.args.get("speculative-config")
+    if not isinstance(config, Mapping):
         return ()
-    kept = {key: value for key, value in given.items() if key != drop}
-    return (Change("args", "speculative-config", {**kept, **keys}),)
+    remaining = {key: value for key, value in config.items() if key != drop}
+    return (Change("args", "speculative-config", {**remaining, **keys}),)
 
 
 @rule(
@@ -47,9 +47,9 @@ def _spec_changes(of: Launch, drop: str = "", **keys: object) -> tuple[Change, .
     PACKAGES,
     needs_version=True,
 )
-def _gemma4_mtp(of: Launch) -> Hits:
-    if of.gemma4 and of.method == "mtp" and of.unsupported("spec_methods", "gemma4_mtp"):
-        yield {"version": of.version}
+def _gemma4_mtp(launch: Launch) -> Hits:
+    if launch.gemma4 and launch.method == "mtp" and launch.unsupported("spec_methods", "gemma4_mtp"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -61,9 +61,9 @@ def _gemma4_mtp(of: Launch) -> Hits:
     'Set "method": "mtp" (vLLM 0.21.0 or newer, or an image gemma4-0505).',
     DUO,
 )
-def _assistant_as_draft(of: Launch) -> Hits:
-    model = str(of.spec.get("model") or "")
-    if of.method == "draft_model" and "gemma-4" in model.lower() and model.lower().endswith("assistant"):
+def _assistant_as_draft(launch: Launch) -> Hits:
+    model = str(launch.spec.get("model") or "")
+    if launch.method == "draft_model" and "gemma-4" in model.lower() and model.lower().endswith("assistant"):
         yield {"model": model}
 
 
@@ -76,19 +76,19 @@ def _assistant_as_draft(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _spec_key(of: Launch) -> Hits:
-    given = of.args.get("speculative-config")
-    if not isinstance(given, Mapping):
+def _spec_key(launch: Launch) -> Hits:
+    config = launch.args.get("speculative-config")
+    if not isinstance(config, Mapping):
         return
-    for key in sorted(given):
-        if of.unsupported("spec_keys", str(key)):
-            hit = of.missing("spec_keys", str(key), "key")
-            meant = of.respelled("spec_keys", str(key))
+    for key in sorted(config):
+        if launch.unsupported("spec_keys", str(key)):
+            hit = launch.missing("spec_keys", str(key), "key")
+            intended = launch.respelled("spec_keys", str(key))
             changes: tuple[Change, ...] = ()
             if key == "disable_by_batch_size":
-                changes = _spec_changes(of, drop=key)
-            elif meant and meant not in given and not hit["span"]:
-                changes = _spec_changes(of, drop=str(key), **{meant: given[key]})
+                changes = _spec_changes(launch, drop=key)
+            elif intended and intended not in config and not hit["span"]:
+                changes = _spec_changes(launch, drop=str(key), **{intended: config[key]})
             yield {**hit, "fix": "Take the key out." if hit["span"] else hit["fix"], "changes": changes}
 
 
@@ -102,9 +102,9 @@ def _spec_key(of: Launch) -> Hits:
     "No valid attention backend found",
     needs_version=True,
 )
-def _dflash_fp8(of: Launch) -> Hits:
-    if of.method == "dflash" and of.kv_dtype.startswith("fp8") and of.within("0.20.0", "0.24.0"):
-        yield {"version": of.version}
+def _dflash_fp8(launch: Launch) -> Hits:
+    if launch.method == "dflash" and launch.kv_dtype.startswith("fp8") and launch.within("0.20.0", "0.24.0"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -116,8 +116,8 @@ def _dflash_fp8(of: Launch) -> Hits:
     PACKAGES,
     "Arctic Inference is required for suffix decoding",
 )
-def _suffix(of: Launch) -> Hits:
-    if of.method == "suffix" and not of.brings("arctic-inference"):
+def _suffix(launch: Launch) -> Hits:
+    if launch.method == "suffix" and not launch.brings("arctic-inference"):
         yield FIRES
 
 
@@ -130,9 +130,14 @@ def _suffix(of: Launch) -> Hits:
     "Compare with {fewer} on your own prompts.",
     f"vLLM's own warning; {DUO}",
 )
-def _many_mtp_tokens(of: Launch) -> Hits:
-    tokens = of.spec.get("num_speculative_tokens")
-    if of.method == "mtp" and isinstance(tokens, int) and tokens > 1 and of.text.get("mtp_num_hidden_layers") == 1:
+def _many_mtp_tokens(launch: Launch) -> Hits:
+    tokens = launch.spec.get("num_speculative_tokens")
+    if (
+        launch.method == "mtp"
+        and isinstance(tokens, int)
+        and tokens > 1
+        and launch.text.get("mtp_num_hidden_layers") == 1
+    ):
         yield {"tokens": tokens, "fewer": min(tokens - 1, 2)}
 
 
@@ -146,9 +151,9 @@ def _many_mtp_tokens(of: Launch) -> Hits:
     "Draft model speculative decoding is not supported yet",
     needs_version=True,
 )
-def _draft_model(of: Launch) -> Hits:
-    if of.method == "draft_model" and of.before("0.15.1"):
-        yield {"version": of.version}
+def _draft_model(launch: Launch) -> Hits:
+    if launch.method == "draft_model" and launch.before("0.15.1"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -160,10 +165,10 @@ def _draft_model(of: Launch) -> Hits:
     "Watch vllm:spec_decode_num_accepted_tokens_total; use the model's own MTP layer if it stays low.",
     GUIDE,
 )
-def _dflash_quantised(of: Launch) -> Hits:
+def _dflash_quantised(launch: Launch) -> Hits:
     # DFlash2 was measured with quantised weights on a release: 24 tokens a second where 12 are read without a draft.
-    if of.method == "dflash" and of.checkpoint and "DFlash2" not in str(of.spec.get("model")):
-        yield {"checkpoint": of.checkpoint}
+    if launch.method == "dflash" and launch.checkpoint and "DFlash2" not in str(launch.spec.get("model")):
+        yield {"checkpoint": launch.checkpoint}
 
 
 # How many parameters a name says a model has: 35B-A3B, 27B.
@@ -178,16 +183,16 @@ _SIZE = re.compile(r"(?<![0-9A-Za-z.])(\d+(?:\.\d+)?B)(?:-A(\d+(?:\.\d+)?B))?(?!
     "Set the model of --speculative-config to the drafter of {repo}.",
     f"{GUIDE}; names of the checkpoints",
 )
-def _foreign_draft(of: Launch) -> Hits:
-    draft = str(of.spec.get("model") or "")
-    if of.method not in ("dflash", "eagle", "eagle3", "dspark"):
+def _foreign_draft(launch: Launch) -> Hits:
+    draft = str(launch.spec.get("model") or "")
+    if launch.method not in ("dflash", "eagle", "eagle3", "dspark"):
         return
-    own, theirs = _SIZE.search(of.repo.rpartition("/")[2]), _SIZE.search(draft.rpartition("/")[2])
-    if own and theirs and own.group(1).upper() != theirs.group(1).upper():
-        yield {"draft": draft, "theirs": theirs.group(0), "own": own.group(0), "repo": of.repo}
+    model_size, draft_size = _SIZE.search(launch.repo.rpartition("/")[2]), _SIZE.search(draft.rpartition("/")[2])
+    if model_size and draft_size and model_size.group(1).upper() != draft_size.group(1).upper():
+        yield {"draft": draft, "theirs": draft_size.group(0), "own": model_size.group(0), "repo": launch.repo}
 
 
-# Methods whose draft is a checkpoint of its own.
+# Methods whose draft is a separate checkpoint.
 _SEPARATE = ("dflash", "dspark", "eagle", "eagle3", "medusa", "mlp_speculator", "draft_model")
 
 
@@ -200,18 +205,18 @@ _SEPARATE = ("dflash", "dspark", "eagle", "eagle3", "medusa", "mlp_speculator", 
     PACKAGES,
     "num_speculative_tokens was provided but without speculative model.",
 )
-def _no_draft(of: Launch) -> Hits:
-    if of.method not in _SEPARATE or of.spec.get("model"):
+def _no_draft(launch: Launch) -> Hits:
+    if launch.method not in _SEPARATE or launch.spec.get("model"):
         return
     # DSpark's drafter may be in the checkpoint itself; without its config that is not known.
-    if of.method != "dspark" or (of.config and not _carries_dspark(of)):
-        yield {"method": of.method}
+    if launch.method != "dspark" or (launch.config and not _carries_dspark(launch)):
+        yield {"method": launch.method}
 
 
-def _carries_dspark(of: Launch) -> bool:
+def _carries_dspark(launch: Launch) -> bool:
     """Whether the checkpoint has DSpark's drafter inside, as DeepSeek-V4's later ones and V4.1 do; vLLM then drafts with it."""
-    return str(of.config.get("model_type")).startswith("deepseek_v4") or any(
-        key.startswith("dspark_") for key in of.text
+    return str(launch.config.get("model_type")).startswith("deepseek_v4") or any(
+        key.startswith("dspark_") for key in launch.text
     )
 
 
@@ -225,9 +230,9 @@ def _carries_dspark(of: Launch) -> bool:
     "num_speculative_tokens must be provided with speculative model unless the draft model config contains an n_predict "
     "parameter.",
 )
-def _no_tokens(of: Launch) -> Hits:
-    if of.method in ("ngram", "ngram_gpu") and of.spec.get("num_speculative_tokens") is None:
-        yield {"method": of.method}
+def _no_tokens(launch: Launch) -> Hits:
+    if launch.method in ("ngram", "ngram_gpu") and launch.spec.get("num_speculative_tokens") is None:
+        yield {"method": launch.method}
 
 
 @rule(
@@ -239,8 +244,8 @@ def _no_tokens(of: Launch) -> Hits:
     PACKAGES,
     "prompt_lookup_min={least} must be <= prompt_lookup_max={most}",
 )
-def _lookup(of: Launch) -> Hits:
-    least, most = of.spec.get("prompt_lookup_min"), of.spec.get("prompt_lookup_max")
+def _lookup(launch: Launch) -> Hits:
+    least, most = launch.spec.get("prompt_lookup_min"), launch.spec.get("prompt_lookup_max")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         yield {"least": least, "most": most}
 
@@ -255,13 +260,13 @@ def _lookup(of: Launch) -> Hits:
     "No valid attention backend found",
     needs_version=True,
 )
-def _draft_attention(of: Launch) -> Hits:
-    backend = str(of.spec.get("attention_backend") or "").lower()
-    if of.method == "dflash" and of.within("0.21.0", "0.24.0") and backend in ("flashinfer", "triton_attn"):
+def _draft_attention(launch: Launch) -> Hits:
+    backend = str(launch.spec.get("attention_backend") or "").lower()
+    if launch.method == "dflash" and launch.within("0.21.0", "0.24.0") and backend in ("flashinfer", "triton_attn"):
         yield {
-            "version": of.version,
+            "version": launch.version,
             "backend": backend.upper(),
-            "changes": _spec_changes(of, drop="attention_backend"),
+            "changes": _spec_changes(launch, drop="attention_backend"),
         }
 
 
@@ -273,9 +278,9 @@ def _draft_attention(of: Launch) -> Hits:
     'Add "model" with the assistant of this model.',
     f"{PACKAGES}; {GUIDE}",
 )
-def _gemma4_pair(of: Launch) -> Hits:
-    if of.gemma4 and of.method == "mtp" and not of.spec.get("model"):
-        yield {"architecture": of.architectures[0], "repo": of.repo or "this checkpoint"}
+def _gemma4_pair(launch: Launch) -> Hits:
+    if launch.gemma4 and launch.method == "mtp" and not launch.spec.get("model"):
+        yield {"architecture": launch.architectures[0], "repo": launch.repo or "this checkpoint"}
 
 
 @rule(
@@ -286,9 +291,9 @@ def _gemma4_pair(of: Launch) -> Hits:
     "Compare with 7 and 15 on your own prompts.",
     GUIDE,
 )
-def _dflash_tokens(of: Launch) -> Hits:
-    tokens = of.spec.get("num_speculative_tokens")
-    if of.method == "dflash" and isinstance(tokens, int) and tokens < 7:
+def _dflash_tokens(launch: Launch) -> Hits:
+    tokens = launch.spec.get("num_speculative_tokens")
+    if launch.method == "dflash" and isinstance(tokens, int) and tokens < 7:
         yield {"tokens": tokens}
 
 
@@ -301,15 +306,15 @@ def _dflash_tokens(of: Launch) -> Hits:
     "Measure with bench.yml, at your own concurrency, with and without speculative-config{bound}.",
     f"{PACKAGES}; {GUIDE}",
 )
-def _unbounded_speculation(of: Launch) -> Hits:
-    seqs = of.number("max-num-seqs", 0)
-    if not of.method or seqs <= MANY_REQUESTS or any(of.spec.get(name) for name in _BOUNDS):
+def _unbounded_speculation(launch: Launch) -> Hits:
+    seqs = launch.number("max-num-seqs", 0)
+    if not launch.method or seqs <= MANY_REQUESTS or any(launch.spec.get(name) for name in _BOUNDS):
         return
-    count = of.spec.get("num_speculative_tokens")
+    count = launch.spec.get("num_speculative_tokens")
     tokens = f"{count} token{'s' if count != 1 else ''}" if isinstance(count, int) else "tokens"
     bound = (
         ""
-        if of.version is None or of.before("0.24.0")
+        if launch.version is None or launch.before("0.24.0")
         else "; num_speculative_tokens_per_batch_size in it drafts less when many run"
     )
     yield {"seqs": seqs, "tokens": tokens, "bound": bound}
@@ -331,14 +336,14 @@ _PARSER_FIXES = {
 }
 
 
-def _parser_unknown(of: Launch, option: str, table: str, plugin: str) -> Hits:
-    name = str(of.args.get(option) or "")
-    if name and not of.args.get(plugin) and of.unsupported(table, name):
-        hit = of.missing(table, name)
-        meant = of.respelled(table, name)
+def _parser_unknown(launch: Launch, option: str, table: str, plugin: str) -> Hits:
+    name = str(launch.args.get(option) or "")
+    if name and not launch.args.get(plugin) and launch.unsupported(table, name):
+        hit = launch.missing(table, name)
+        intended = launch.respelled(table, name)
         if (table, name) == ("tool_parsers", "nemotron_v3"):
-            meant = "qwen3_coder"
-        changes = (Change("args", option, meant),) if meant else ()
+            intended = "qwen3_coder"
+        changes = (Change("args", option, intended),) if intended else ()
         yield {**hit, "fix": _PARSER_FIXES.get((table, name), hit["fix"]), "changes": changes}
 
 
@@ -352,9 +357,9 @@ def _parser_unknown(of: Launch, option: str, table: str, plugin: str) -> Hits:
     "KeyError: 'invalid tool call parser: {name}",
     needs_version=True,
 )
-def _tool_parser(of: Launch) -> Hits:
-    if of.args.get("enable-auto-tool-choice") is True:  # vLLM looks at the name only then
-        yield from _parser_unknown(of, "tool-call-parser", "tool_parsers", "tool-parser-plugin")
+def _tool_parser(launch: Launch) -> Hits:
+    if launch.args.get("enable-auto-tool-choice") is True:  # vLLM looks at the name only then
+        yield from _parser_unknown(launch, "tool-call-parser", "tool_parsers", "tool-parser-plugin")
 
 
 @rule(
@@ -367,8 +372,8 @@ def _tool_parser(of: Launch) -> Hits:
     "KeyError: 'invalid reasoning parser: {name}",
     needs_version=True,
 )
-def _reasoning_parser(of: Launch) -> Hits:
-    yield from _parser_unknown(of, "reasoning-parser", "reasoning_parsers", "reasoning-parser-plugin")
+def _reasoning_parser(launch: Launch) -> Hits:
+    yield from _parser_unknown(launch, "reasoning-parser", "reasoning_parsers", "reasoning-parser-plugin")
 
 
 @rule(
@@ -380,21 +385,21 @@ def _reasoning_parser(of: Launch) -> Hits:
     PARSER,
     "TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser",
 )
-def _no_tool_parser(of: Launch) -> Hits:
-    if of.args.get("enable-auto-tool-choice") is True and not of.args.get("tool-call-parser"):
-        fitting = _fitting_parsers(of)
+def _no_tool_parser(launch: Launch) -> Hits:
+    if launch.args.get("enable-auto-tool-choice") is True and not launch.args.get("tool-call-parser"):
+        fitting = _fitting_parsers(launch)
         changes = (Change("args", "tool-call-parser", fitting[0]),) if fitting else ()
         yield {"value": f" {fitting[0]}" if fitting else "", "changes": changes}
 
 
-def _fitting_parsers(of: Launch) -> tuple[str, ...]:
-    """Tool parsers of this vLLM that read what this model writes; empty if that is not known."""
-    fitting: tuple[str, ...] = ("openai",) if of.gpt_oss else ()
-    if of.gemma4:
+def _fitting_parsers(launch: Launch) -> tuple[str, ...]:
+    """Tool parsers of this vLLM that understand the tool calls of this model; empty if unknown."""
+    fitting: tuple[str, ...] = ("openai",) if launch.gpt_oss else ()
+    if launch.gemma4:
         fitting = ("gemma4",)
-    elif any(name.startswith(("Qwen3_5", "NemotronH")) for name in of.architectures):
+    elif any(name.startswith(("Qwen3_5", "NemotronH")) for name in launch.architectures):
         fitting = ("qwen3_coder", "qwen3_xml", "qwen3_json")
-    return tuple(name for name in fitting if not of.unsupported("tool_parsers", name))
+    return tuple(name for name in fitting if not launch.unsupported("tool_parsers", name))
 
 
 @rule(
@@ -405,16 +410,16 @@ def _fitting_parsers(of: Launch) -> tuple[str, ...]:
     "Set tool-call-parser to {fitting}.",
     "model cards and vLLM's recipes; the parsers' own formats",
 )
-def _foreign_parser(of: Launch) -> Hits:
-    parser, fitting = str(of.args.get("tool-call-parser") or ""), _fitting_parsers(of)
+def _foreign_parser(launch: Launch) -> Hits:
+    parser, fitting = str(launch.args.get("tool-call-parser") or ""), _fitting_parsers(launch)
     if (
         parser
         and fitting
         and parser not in fitting
-        and not of.args.get("tool-parser-plugin")
-        and not of.unsupported("tool_parsers", parser)
-        and parser in of.names("tool_parsers")  # SPK113, SPK701
-        and not (of.gemma4 and parser == "pythonic")  # SPK707
+        and not launch.args.get("tool-parser-plugin")
+        and not launch.unsupported("tool_parsers", parser)
+        and parser in launch.names("tool_parsers")  # SPK113, SPK701
+        and not (launch.gemma4 and parser == "pythonic")  # SPK707
         and parser != "hf"  # goes by the model's own template
     ):
         changes = (Change("args", "tool-call-parser", fitting[0]),)
@@ -430,10 +435,10 @@ def _foreign_parser(of: Launch) -> Hits:
     "Serve the Instruct variant for tools{or_hermes}.",
     "report on two Qwen3 models on one DGX Spark, June 2026",
 )
-def _thinking_tools(of: Launch) -> Hits:
-    if re.search(r"Qwen3-Next-.*-Thinking", of.repo) and of.args.get("enable-auto-tool-choice") is True:
-        alone = of.args.get("reasoning-parser") is None and of.args.get("tool-call-parser") == "hermes"
-        yield {"repo": of.repo, "or_hermes": "" if alone else ", or use parser hermes without a reasoning parser"}
+def _thinking_tools(launch: Launch) -> Hits:
+    if re.search(r"Qwen3-Next-.*-Thinking", launch.repo) and launch.args.get("enable-auto-tool-choice") is True:
+        alone = launch.args.get("reasoning-parser") is None and launch.args.get("tool-call-parser") == "hermes"
+        yield {"repo": launch.repo, "or_hermes": "" if alone else ", or use parser hermes without a reasoning parser"}
 
 
 @rule(
@@ -445,8 +450,8 @@ def _thinking_tools(of: Launch) -> Hits:
     PACKAGES,
     '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
 )
-def _parser_alone(of: Launch) -> Hits:
-    if of.args.get("tool-call-parser") and of.args.get("enable-auto-tool-choice") is not True:
+def _parser_alone(launch: Launch) -> Hits:
+    if launch.args.get("tool-call-parser") and launch.args.get("enable-auto-tool-choice") is not True:
         yield FIRES
 
 
@@ -459,8 +464,12 @@ def _parser_alone(of: Launch) -> Hits:
     "Send one request with a tool; set tool-call-parser to gemma4 if the call is returned as text.",
     f"{GUIDE}; model cards and vLLM's recipes",
 )
-def _gemma4_pythonic(of: Launch) -> Hits:
-    if of.gemma4 and of.args.get("tool-call-parser") == "pythonic" and not of.unsupported("tool_parsers", "gemma4"):
+def _gemma4_pythonic(launch: Launch) -> Hits:
+    if (
+        launch.gemma4
+        and launch.args.get("tool-call-parser") == "pythonic"
+        and not launch.unsupported("tool_parsers", "gemma4")
+    ):
         yield FIRES
 
 
@@ -472,13 +481,13 @@ def _gemma4_pythonic(of: Launch) -> Hits:
     "Set reasoning-parser to {fitting}.",
     "model cards and vLLM's recipes; the parsers' own formats",
 )
-def _foreign_reasoning(of: Launch) -> Hits:
-    parser = str(of.args.get("reasoning-parser") or "")
-    fitting = next((names for start, names in _THOUGHTS if any(a.startswith(start) for a in of.architectures)), ())
-    known = {name for _start, names in _THOUGHTS for name in names}
-    here = [name for name in fitting if not of.unsupported("reasoning_parsers", name)]
-    if parser in known and here and parser not in fitting and not of.args.get("reasoning-parser-plugin"):
-        yield {"parser": parser, "fitting": here[0]}
+def _foreign_reasoning(launch: Launch) -> Hits:
+    parser = str(launch.args.get("reasoning-parser") or "")
+    fitting = next((names for start, names in _THOUGHTS if any(a.startswith(start) for a in launch.architectures)), ())
+    known_names = {name for _start, names in _THOUGHTS for name in names}
+    available = [name for name in fitting if not launch.unsupported("reasoning_parsers", name)]
+    if parser in known_names and available and parser not in fitting and not launch.args.get("reasoning-parser-plugin"):
+        yield {"parser": parser, "fitting": available[0]}
 
 
 # Start of an architecture's name to the reasoning parsers that read what it writes.
@@ -498,13 +507,18 @@ _THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     "Set reasoning-parser to {fitting}{or_off}.",
     GUIDE,
 )
-def _no_reasoning_parser(of: Launch) -> Hits:
-    thinks = next((name for name in of.architectures if name.startswith("Qwen3_5")), "")
-    kwargs = of.args.get("default-chat-template-kwargs")
+def _no_reasoning_parser(launch: Launch) -> Hits:
+    thinks = next((name for name in launch.architectures if name.startswith("Qwen3_5")), "")
+    kwargs = launch.args.get("default-chat-template-kwargs")
     off = isinstance(kwargs, Mapping) and kwargs.get("enable_thinking") is False
-    if thinks and of.args.get("enable-auto-tool-choice") is True and not of.args.get("reasoning-parser") and not off:
+    if (
+        thinks
+        and launch.args.get("enable-auto-tool-choice") is True
+        and not launch.args.get("reasoning-parser")
+        and not off
+    ):
         or_off = ", or switch thinking off with --default-chat-template-kwargs"
-        yield {"fitting": "qwen3", "or_off": "" if of.before("0.14.0") else or_off}
+        yield {"fitting": "qwen3", "or_off": "" if launch.before("0.14.0") else or_off}
 
 
 @rule(
@@ -515,7 +529,7 @@ def _no_reasoning_parser(of: Launch) -> Hits:
     "Add {option} with the name that the file registers.",
     PACKAGES,
 )
-def _idle_plugin(of: Launch) -> Hits:
+def _idle_plugin(launch: Launch) -> Hits:
     for plugin, option in (("tool-parser-plugin", "tool-call-parser"), ("reasoning-parser-plugin", "reasoning-parser")):
-        if of.args.get(plugin) and not of.args.get(option):
+        if launch.args.get(plugin) and not launch.args.get(option):
             yield {"plugin": f"--{plugin}", "option": f"--{option}"}

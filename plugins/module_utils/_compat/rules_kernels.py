@@ -19,8 +19,8 @@ from .rulebook import FIRES, GUIDE, PACKAGES, SELECTION, Change, Hits, Launch, r
     SELECTION,
     "No valid attention backend found",
 )
-def _fp8_flash_attn(of: Launch) -> Hits:
-    if of.attention == "flash_attn" and of.kv_dtype.startswith("fp8"):
+def _fp8_flash_attn(launch: Launch) -> Hits:
+    if launch.attention == "flash_attn" and launch.kv_dtype.startswith("fp8"):
         yield FIRES
 
 
@@ -33,12 +33,12 @@ def _fp8_flash_attn(of: Launch) -> Hits:
     SELECTION,
     needs_version=True,
 )
-def _nvfp4_kv(of: Launch) -> Hits:
-    if of.kv_dtype.startswith("nvfp4") and of.before("0.32.0"):
-        yield {"version": of.version}
+def _nvfp4_kv(launch: Launch) -> Hits:
+    if launch.kv_dtype.startswith("nvfp4") and launch.before("0.32.0"):
+        yield {"version": launch.version}
 
 
-# Backends that refuse these experts on sm_121: format to backend to (first version concerned, first one that works).
+# Backends that refuse these experts on sm_121: format to backend to (first affected version, first fixed version).
 _REFUSED_MOE: dict[str, dict[str, tuple[str, str | None]]] = {
     "nvfp4": {
         "flashinfer_trtllm": ("0.17.0", None),
@@ -87,15 +87,15 @@ _WORKING_MOE = {
     SELECTION,
     needs_version=True,
 )
-def _moe_backend_refused(of: Launch) -> Hits:
-    backend = of.word("moe-backend")
-    bounds = _REFUSED_MOE.get(of.expert_format, {}).get(backend)
-    if bounds and not of.before(bounds[0]) and (bounds[1] is None or of.before(bounds[1])):
+def _moe_backend_refused(launch: Launch) -> Hits:
+    backend = launch.word("moe-backend")
+    bounds = _REFUSED_MOE.get(launch.expert_format, {}).get(backend)
+    if bounds and not launch.before(bounds[0]) and (bounds[1] is None or launch.before(bounds[1])):
         yield {
             "backend": backend,
-            "format": of.expert_format,
-            "version": of.version,
-            "working": _WORKING_MOE[of.expert_format],
+            "format": launch.expert_format,
+            "version": launch.version,
+            "working": _WORKING_MOE[launch.expert_format],
         }
 
 
@@ -110,23 +110,23 @@ def _moe_backend_refused(of: Launch) -> Hits:
     "moe_backend='marlin' is not supported for unquantized MoE.",
     needs_version=True,
 )
-def _marlin_draft(of: Launch) -> Hits:
+def _marlin_draft(launch: Launch) -> Hits:
     if (
-        of.word("moe-backend") == "marlin"
-        and of.moe
-        and of.method.endswith("mtp")
-        and of.draft_unquantised
-        and not of.spec.get("moe_backend")
-        and of.within("0.17.0", "0.33.0")
+        launch.word("moe-backend") == "marlin"
+        and launch.moe
+        and launch.method.endswith("mtp")
+        and launch.draft_unquantised
+        and not launch.spec.get("moe_backend")
+        and launch.within("0.17.0", "0.33.0")
     ):
         yield {
-            "version": of.version,
+            "version": launch.version,
             "fix": 'Add "moe_backend": "triton" to speculative-config.'
-            if not of.before("0.19.0")
+            if not launch.before("0.19.0")
             else "Take moe-backend out, or use vLLM 0.19.0 or newer with a moe_backend of the draft's own.",
             "changes": ()
-            if of.before("0.19.0")
-            else (Change("args", "speculative-config", {**of.spec, "moe_backend": "triton"}),),
+            if launch.before("0.19.0")
+            else (Change("args", "speculative-config", {**launch.spec, "moe_backend": "triton"}),),
         }
 
 
@@ -140,12 +140,12 @@ def _marlin_draft(of: Launch) -> Hits:
     "argument --moe-backend: invalid choice: '{backend}'",
     needs_version=True,
 )
-def _moe_backend_unknown(of: Launch) -> Hits:
-    backend = of.word("moe-backend")
-    if backend and of.unsupported("moe_backends", backend) and not of.before("0.17.0"):
-        meant = of.respelled("moe_backends", backend)
-        changes = (Change("args", "moe-backend", meant),) if meant else ()
-        yield {**of.missing("moe_backends", backend, "backend"), "changes": changes}
+def _moe_backend_unknown(launch: Launch) -> Hits:
+    backend = launch.word("moe-backend")
+    if backend and launch.unsupported("moe_backends", backend) and not launch.before("0.17.0"):
+        intended = launch.respelled("moe_backends", backend)
+        changes = (Change("args", "moe-backend", intended),) if intended else ()
+        yield {**launch.missing("moe_backends", backend, "backend"), "changes": changes}
 
 
 @rule(
@@ -158,11 +158,11 @@ def _moe_backend_unknown(of: Launch) -> Hits:
     "No valid attention backend found",
     needs_version=True,
 )
-def _sinks(of: Launch) -> Hits:
-    backend = of.attention
-    able = {"", "triton_attn"} | (set() if of.before("0.28.0") else {"flashinfer"})
-    if of.gpt_oss and backend not in able:
-        yield {"backend": backend.upper(), "version": of.version}
+def _sinks(launch: Launch) -> Hits:
+    backend = launch.attention
+    able = {"", "triton_attn"} | (set() if launch.before("0.28.0") else {"flashinfer"})
+    if launch.gpt_oss and backend not in able:
+        yield {"backend": backend.upper(), "version": launch.version}
 
 
 @rule(
@@ -175,12 +175,12 @@ def _sinks(of: Launch) -> Hits:
     "argument --kv-cache-dtype: invalid choice: '{dtype}'",
     needs_version=True,
 )
-def _kv_dtype_unknown(of: Launch) -> Hits:
-    dtype = str(of.args.get("kv-cache-dtype") or "")
-    if dtype and of.unsupported("kv_cache_dtypes", dtype) and not dtype.startswith("nvfp4"):
-        meant = of.respelled("kv_cache_dtypes", dtype)
-        changes = (Change("args", "kv-cache-dtype", meant),) if meant else ()
-        yield {**of.missing("kv_cache_dtypes", dtype, "dtype"), "changes": changes}
+def _kv_dtype_unknown(launch: Launch) -> Hits:
+    dtype = str(launch.args.get("kv-cache-dtype") or "")
+    if dtype and launch.unsupported("kv_cache_dtypes", dtype) and not dtype.startswith("nvfp4"):
+        intended = launch.respelled("kv_cache_dtypes", dtype)
+        changes = (Change("args", "kv-cache-dtype", intended),) if intended else ()
+        yield {**launch.missing("kv_cache_dtypes", dtype, "dtype"), "changes": changes}
 
 
 _NO_BACKEND = "No valid attention backend found"
@@ -196,12 +196,13 @@ _NO_BACKEND = "No valid attention backend found"
     _NO_BACKEND,
     needs_version=True,
 )
-def _head_size(of: Launch) -> Hits:
-    size = max(of.head_sizes, default=0)
+def _head_size(launch: Launch) -> Hits:
+    size = max(launch.head_sizes, default=0)
     if size > 256 and (
-        of.attention == "flash_attn" or (of.attention == "flashinfer" and size == 512 and of.before("0.22.0"))
+        launch.attention == "flash_attn"
+        or (launch.attention == "flashinfer" and size == 512 and launch.before("0.22.0"))
     ):
-        yield {"backend": of.attention.upper(), "size": size, "version": of.version}
+        yield {"backend": launch.attention.upper(), "size": size, "version": launch.version}
 
 
 @rule(
@@ -214,12 +215,12 @@ def _head_size(of: Launch) -> Hits:
     "Unknown attention backend: '{name}'",
     needs_version=True,
 )
-def _attention_unknown(of: Launch) -> Hits:
-    name = of.word("attention-backend").upper()
-    if name and name != "AUTO" and of.unsupported("attention_backends", name):
-        meant = of.respelled("attention_backends", name)
-        changes = (Change("args", "attention-backend", meant),) if meant else ()
-        yield {**of.missing("attention_backends", name), "changes": changes}
+def _attention_unknown(launch: Launch) -> Hits:
+    name = launch.word("attention-backend").upper()
+    if name and name != "AUTO" and launch.unsupported("attention_backends", name):
+        intended = launch.respelled("attention_backends", name)
+        changes = (Change("args", "attention-backend", intended),) if intended else ()
+        yield {**launch.missing("attention_backends", name), "changes": changes}
 
 
 @rule(
@@ -233,16 +234,18 @@ def _attention_unknown(of: Launch) -> Hits:
     f"{SELECTION}; NVIDIA/local-ai-inference-recipes; NVIDIA/dgx-spark-playbooks; {GUIDE}; vllm-project/vllm#28129",
     needs_version=True,
 )
-def _fp4_experts(of: Launch) -> Hits:
-    if of.expert_format != "nvfp4" or of.before("0.15.1"):
+def _fp4_experts(launch: Launch) -> Hits:
+    if launch.expert_format != "nvfp4" or launch.before("0.15.1"):
         return
-    asked = of.word("moe-backend")
-    marlin = "Use vLLM 0.17.0 or newer with moe-backend marlin" if of.before("0.17.0") else "Set moe-backend to marlin"
-    hit = {"version": of.version, "Marlin": marlin}
-    if asked in ("", "auto"):
+    backend = launch.word("moe-backend")
+    marlin = (
+        "Use vLLM 0.17.0 or newer with moe-backend marlin" if launch.before("0.17.0") else "Set moe-backend to marlin"
+    )
+    hit = {"version": launch.version, "Marlin": marlin}
+    if backend in ("", "auto"):
         yield {**hit, "backend": "FLASHINFER_CUTLASS", "auto": ", vLLM's default"}
-    elif asked in ("cutlass", "flashinfer_cutlass"):
-        yield {**hit, "backend": asked.upper(), "auto": ""}
+    elif backend in ("cutlass", "flashinfer_cutlass"):
+        yield {**hit, "backend": backend.upper(), "auto": ""}
 
 
 @rule(
@@ -254,9 +257,9 @@ def _fp4_experts(of: Launch) -> Hits:
     "Leave attention-backend out if the start stops there.",
     f"{GUIDE}; vLLM's recipes for DGX Spark",
 )
-def _hybrid_attention(of: Launch) -> Hits:
-    if of.hybrid and of.attention == "flashinfer":
-        yield {"backend": of.args.get("attention-backend", of.attention)}
+def _hybrid_attention(launch: Launch) -> Hits:
+    if launch.hybrid and launch.attention == "flashinfer":
+        yield {"backend": launch.args.get("attention-backend", launch.attention)}
 
 
 @rule(
@@ -269,9 +272,9 @@ def _hybrid_attention(of: Launch) -> Hits:
     f"{PACKAGES}; {GUIDE}",
     "Using KV cache scaling factor 1.0 for fp8_e4m3.",
 )
-def _kv_scales(of: Launch) -> Hits:
-    if of.config and of.kv_dtype in ("fp8", "fp8_e4m3") and not of.kv_scales:
-        yield {"dtype": of.kv_dtype}
+def _kv_scales(launch: Launch) -> Hits:
+    if launch.config and launch.kv_dtype in ("fp8", "fp8_e4m3") and not launch.kv_scales:
+        yield {"dtype": launch.kv_dtype}
 
 
 @rule(
@@ -282,8 +285,8 @@ def _kv_scales(of: Launch) -> Hits:
     "Set kv-cache-dtype to fp8.",
     f"vllm-project/vllm#46329; {GUIDE}",
 )
-def _gemma4_nvfp4_kv(of: Launch) -> Hits:
-    if of.gemma4 and of.kv_dtype.startswith("nvfp4") and not of.before("0.32.0"):
+def _gemma4_nvfp4_kv(launch: Launch) -> Hits:
+    if launch.gemma4 and launch.kv_dtype.startswith("nvfp4") and not launch.before("0.32.0"):
         yield FIRES
 
 
@@ -296,8 +299,8 @@ def _gemma4_nvfp4_kv(of: Launch) -> Hits:
     PACKAGES,
     "fa2 prefill misreads NVFP4 at head_size 64.",
 )
-def _nvfp4_small_heads(of: Launch) -> Hits:
-    if 64 in of.head_sizes and of.kv_dtype.startswith("nvfp4") and not of.before("0.32.0"):
+def _nvfp4_small_heads(launch: Launch) -> Hits:
+    if 64 in launch.head_sizes and launch.kv_dtype.startswith("nvfp4") and not launch.before("0.32.0"):
         yield FIRES
 
 
@@ -310,9 +313,9 @@ def _nvfp4_small_heads(of: Launch) -> Hits:
     SELECTION,
     _NO_BACKEND,
 )
-def _turboquant(of: Launch) -> Hits:
-    if of.kv_dtype.startswith("turboquant") and of.attention not in ("", "turboquant"):
-        yield {"dtype": of.args.get("kv-cache-dtype"), "backend": of.attention.upper()}
+def _turboquant(launch: Launch) -> Hits:
+    if launch.kv_dtype.startswith("turboquant") and launch.attention not in ("", "turboquant"):
+        yield {"dtype": launch.args.get("kv-cache-dtype"), "backend": launch.attention.upper()}
 
 
 @rule(
@@ -325,9 +328,9 @@ def _turboquant(of: Launch) -> Hits:
     _NO_BACKEND,
     needs_version=True,
 )
-def _mla_fp8(of: Launch) -> Hits:
-    if of.mla and not of.sparse_mla and of.kv_dtype.startswith("fp8") and of.before("0.18.0"):
-        yield {"version": of.version}
+def _mla_fp8(launch: Launch) -> Hits:
+    if launch.mla and not launch.sparse_mla and launch.kv_dtype.startswith("fp8") and launch.before("0.18.0"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -340,9 +343,9 @@ def _mla_fp8(of: Launch) -> Hits:
     _NO_BACKEND,
     needs_version=True,
 )
-def _sparse(of: Launch) -> Hits:
-    if of.sparse_mla and of.before("0.24.0"):
-        yield {"version": of.version}
+def _sparse(launch: Launch) -> Hits:
+    if launch.sparse_mla and launch.before("0.24.0"):
+        yield {"version": launch.version}
 
 
 # Models that see an image's tokens all at once, and the kernels that can.
@@ -359,13 +362,13 @@ _PREFIX_MODELS = ("bagel", "gemma3", "molmo2", "paligemma")
     _NO_BACKEND,
     needs_version=True,
 )
-def _both_ways(of: Launch) -> Hits:
+def _both_ways(launch: Launch) -> Hits:
     if (
-        str(of.config.get("model_type")) in _PREFIX_MODELS
-        and of.attention not in ("", "triton_attn", "flex_attention")
-        and not of.before("0.13.0")
+        str(launch.config.get("model_type")) in _PREFIX_MODELS
+        and launch.attention not in ("", "triton_attn", "flex_attention")
+        and not launch.before("0.13.0")
     ):
-        yield {"backend": of.attention.upper()}
+        yield {"backend": launch.attention.upper()}
 
 
 @rule(
@@ -378,12 +381,12 @@ def _both_ways(of: Launch) -> Hits:
     "argument --linear-backend: invalid choice: '{name}'",
     needs_version=True,
 )
-def _linear_unknown(of: Launch) -> Hits:
-    name = of.word("linear-backend")
-    if name and not of.before("0.22.0") and of.unsupported("linear_backends", name):
-        meant = of.respelled("linear_backends", name)
-        changes = (Change("args", "linear-backend", meant),) if meant else ()
-        yield {**of.missing("linear_backends", name), "changes": changes}
+def _linear_unknown(launch: Launch) -> Hits:
+    name = launch.word("linear-backend")
+    if name and not launch.before("0.22.0") and launch.unsupported("linear_backends", name):
+        intended = launch.respelled("linear_backends", name)
+        changes = (Change("args", "linear-backend", intended),) if intended else ()
+        yield {**launch.missing("linear_backends", name), "changes": changes}
 
 
 @rule(
@@ -394,10 +397,10 @@ def _linear_unknown(of: Launch) -> Hits:
     "Make sure that the image has it, or leave {option} out.",
     PACKAGES,
 )
-def _b12x(of: Launch) -> Hits:
+def _b12x(launch: Launch) -> Hits:
     for option in ("attention-backend", "linear-backend", "moe-backend"):
-        has = of.brings("b12x", "b12x") or "b12x" in of.entry.get("features", ())
-        if of.word(option) == "b12x" and not has:
+        has = launch.brings("b12x", "b12x") or "b12x" in launch.entry.get("features", ())
+        if launch.word(option) == "b12x" and not has:
             yield {"option": f"--{option}"}
 
 
@@ -410,12 +413,12 @@ def _b12x(of: Launch) -> Hits:
     SELECTION,
     _NO_BACKEND,
 )
-def _foreign_attention(of: Launch) -> Hits:
-    where = _FOREIGN_ATTENTION.get(of.attention)
-    if of.attention.startswith("rocm_"):
+def _foreign_attention(launch: Launch) -> Hits:
+    where = _FOREIGN_ATTENTION.get(launch.attention)
+    if launch.attention.startswith("rocm_"):
         where = "AMD GPUs"
     if where:
-        yield {"backend": of.attention.upper(), "where": where}
+        yield {"backend": launch.attention.upper(), "where": where}
 
 
 _FOREIGN_ATTENTION = {
@@ -440,9 +443,9 @@ _FOREIGN_ATTENTION = {
     "Leave the option out, and measure.",
     f"{GUIDE}; {PACKAGES}",
 )
-def _chunked_mamba(of: Launch) -> Hits:
-    mamba = str(of.config.get("model_type")) in ("nemotron_h", "jamba", "bamba", "granitemoehybrid")
-    if of.args.get("enable-chunked-prefill") is True and mamba and of.moe:
+def _chunked_mamba(launch: Launch) -> Hits:
+    mamba = str(launch.config.get("model_type")) in ("nemotron_h", "jamba", "bamba", "granitemoehybrid")
+    if launch.args.get("enable-chunked-prefill") is True and mamba and launch.moe:
         yield FIRES
 
 
@@ -455,6 +458,6 @@ def _chunked_mamba(of: Launch) -> Hits:
     "Take it out once the launch works.",
     f"{GUIDE}; vLLM's report on DGX Spark, 2026",
 )
-def _eager(of: Launch) -> Hits:
-    if of.args.get("enforce-eager") is True:
+def _eager(launch: Launch) -> Hits:
+    if launch.args.get("enforce-eager") is True:
         yield FIRES

@@ -13,9 +13,9 @@ from .._vllm.launch import long_name
 from .rulebook import GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, rule, sure_spelling, version
 
 
-def _problems(of: Launch, *kinds: str) -> Hits:
-    accepted = set(of.entry.get("options") or ())  # what the image itself says that it takes
-    for problem in of.problems:
+def _problems(launch: Launch, *kinds: str) -> Hits:
+    accepted = set(launch.entry.get("options") or ())  # options that the image lists
+    for problem in launch.problems:
         name = problem.option.lstrip("-").partition(".")[0].replace("_", "-")
         if problem.kind == "unknown" and accepted & {name, name.partition("no-")[2]}:
             continue
@@ -46,20 +46,20 @@ _NEVER = "--speculative-disable-by-batch-size"
     about="An option that this vLLM does not have, not yet or no more; vLLM stops at once. The finding names the versions "
     "that have it, or the nearest option.",
 )
-def _unknown_option(of: Launch) -> Hits:
-    for hit in _problems(of, "unknown"):
+def _unknown_option(launch: Launch) -> Hits:
+    for hit in _problems(launch, "unknown"):
         if hit["option"] != _NEVER:
-            yield {**hit, "changes": _unknown_changes(of, hit["option"].lstrip("-"))}
+            yield {**hit, "changes": _unknown_changes(launch, hit["option"].lstrip("-"))}
 
 
-# Options that vLLM has dropped and whose absence is what they asked for: the V1 engine never swaps, never preempts by
-# swapping, processes output asynchronously in one way only, and does not log requests unless told to.
+# Options that vLLM has dropped and that the V1 engine implies: it never swaps, never preempts by swapping, processes
+# output asynchronously in one way only, and does not log requests by default.
 _WITHOUT_EFFECT = {"swap-space", "preemption-mode", "disable-log-requests", "disable-async-output-proc"}
 
 
-def _unknown_changes(of: Launch, name: str) -> tuple[Change, ...]:
-    """Say how an option that this vLLM does not have can be put right without a doubt about what was meant."""
-    value = of.args.get(name)
+def _unknown_changes(launch: Launch, name: str) -> tuple[Change, ...]:
+    """Return the changes that replace an option this vLLM does not have, if the intended option is certain."""
+    value = launch.args.get(name)
     gone = Change("args", name)
     if name in _WITHOUT_EFFECT:
         return (gone,)
@@ -67,14 +67,14 @@ def _unknown_changes(of: Launch, name: str) -> tuple[Change, ...]:
         return gone, Change("args", "cudagraph-capture-sizes", value)
     if name == "disable-mm-preprocessor-cache" and value is True:
         return gone, Change("args", "mm-processor-cache-gb", 0)
-    if name == "guided-decoding-backend" and of.args.get("structured-outputs-config") is None:
+    if name == "guided-decoding-backend" and launch.args.get("structured-outputs-config") is None:
         return gone, Change("args", "structured-outputs-config", {"backend": value})
     if name == "task" and str(value) in _TASKS:
-        return (gone, *(Change("args", key, asked) for key, asked in _TASKS[str(value)].items()))
+        return (gone, *(Change("args", key, replacement) for key, replacement in _TASKS[str(value)].items()))
     if long_name(name) in catalogue.options():
         return ()  # it is spelled right; this version has no such thing
-    known = sure_spelling(name, catalogue.options())
-    return (gone, Change("args", known, value)) if known and known not in of.args else ()
+    spelling = sure_spelling(name, catalogue.options())
+    return (gone, Change("args", spelling, value)) if spelling and spelling not in launch.args else ()
 
 
 # What --task was replaced by in 0.13.0.
@@ -96,15 +96,15 @@ _TASKS = {
     "{error}",
     about="A value behind a boolean option, as in --enforce-eager true; vLLM's boolean options stand alone.",
 )
-def _value_to_switch(of: Launch) -> Hits:
-    for hit in _problems(of, "value_to_switch"):
-        name, meant = hit["option"].lstrip("-"), _BOOLEANS.get(str(hit["value"]).strip().lower())
+def _value_to_switch(launch: Launch) -> Hits:
+    for hit in _problems(launch, "value_to_switch"):
+        name, boolean = hit["option"].lstrip("-"), _BOOLEANS.get(str(hit["value"]).strip().lower())
         option = catalogue.options().get(name)
-        if meant is None or option is None:
+        if boolean is None or option is None:
             yield hit
             continue
-        wanted = meant is (of.args.get(name) is not False)  # --no-x true asks for what --x false does
-        yield {**hit, "changes": (Change("args", name, True if wanted else _off(option)),)}
+        enable = boolean is (launch.args.get(name) is not False)  # --no-x true asks for what --x false does
+        yield {**hit, "changes": (Change("args", name, True if enable else _off(option)),)}
 
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -126,20 +126,20 @@ def _off(option: Any) -> bool | None:
     about="vllm serve is typed where the entrypoint of the image is vllm serve already, or is typed twice: its second word "
     "would be taken for the model.",
 )
-def _doubled(of: Launch) -> Hits:
-    for hit in _problems(of, "doubled"):
+def _doubled(launch: Launch) -> Hits:
+    for hit in _problems(launch, "doubled"):
         yield {
             **hit,
             "why": "its second word would be taken for the model",
             "instead": "vllm serve once at most",
             "changes": (Change("command", "vllm serve vllm serve", "vllm serve"),),
         }
-    if of.argv[:2] == ["vllm", "serve"] and of.entrypoint == "serve" and of.entrypoint_known:
+    if launch.argv[:2] == ["vllm", "serve"] and launch.entrypoint == "serve" and launch.entrypoint_known:
         yield {
             "detail": "is typed and is the image's entrypoint too",
             "why": "the entrypoint of this image family is vllm serve",
             "instead": "only the model and its options",
-            "error": f"unrecognized arguments: serve {' '.join(of.argv[2:3])}".rstrip(),
+            "error": f"unrecognized arguments: serve {' '.join(launch.argv[2:3])}".rstrip(),
             "changes": (Change("command", "vllm serve", ""),),
         }
 
@@ -154,8 +154,8 @@ def _doubled(of: Launch) -> Hits:
     "{error}",
     about="An option without the value it needs, a text where a number belongs, JSON that is none, or a word too many.",
 )
-def _bad_value(of: Launch) -> Hits:
-    yield from _problems(of, "no_value", "bad_value", "extra_word")
+def _bad_value(launch: Launch) -> Hits:
+    yield from _problems(launch, "no_value", "bad_value", "extra_word")
 
 
 @rule(
@@ -168,8 +168,8 @@ def _bad_value(of: Launch) -> Hits:
     "{error}",
     about="An abbreviation that several options begin with; vLLM accepts one only if it is unique.",
 )
-def _ambiguous(of: Launch) -> Hits:
-    yield from _problems(of, "ambiguous")
+def _ambiguous(launch: Launch) -> Hits:
+    yield from _problems(launch, "ambiguous")
 
 
 @rule(
@@ -182,8 +182,8 @@ def _ambiguous(of: Launch) -> Hits:
     about="host, port, served-model-name, model or name stands among the args. They belong to the service, so that unit, "
     "probes and plan agree on them.",
 )
-def _service_key(of: Launch) -> Hits:
-    yield from _problems(of, "service_key")
+def _service_key(launch: Launch) -> Hits:
+    yield from _problems(launch, "service_key")
 
 
 @rule(
@@ -194,9 +194,9 @@ def _service_key(of: Launch) -> Hits:
     "{fix}",
     PARSER,
 )
-def _model_option(of: Launch) -> Hits:
-    for hit in _problems(of, "model_option"):
-        yield {**hit, "changes": (Change("command", f"--model {of.repo}", of.repo),)}
+def _model_option(launch: Launch) -> Hits:
+    for hit in _problems(launch, "model_option"):
+        yield {**hit, "changes": (Change("command", f"--model {launch.repo}", launch.repo),)}
 
 
 @rule(
@@ -210,13 +210,13 @@ def _model_option(of: Launch) -> Hits:
     needs_version=True,
     about="A value that the parser of this version does not offer. Kernels and types of the KV cache have rules of their own.",
 )
-def _bad_choice(of: Launch) -> Hits:
-    for hit in _problems(of, "bad_choice"):
+def _bad_choice(launch: Launch) -> Hits:
+    for hit in _problems(launch, "bad_choice"):
         name = hit["option"].lstrip("-")
-        if name in _OWN_RULES or (name == "mamba-cache-mode" and of.word(name) == "all"):
+        if name in _OWN_RULES or (name == "mamba-cache-mode" and launch.word(name) == "all"):
             continue
-        meant = sure_spelling(str(hit["value"]), catalogue.options(of.version)[name].choices)
-        yield {**hit, "changes": (Change("args", name, meant),) if meant else ()}
+        intended = sure_spelling(str(hit["value"]), catalogue.options(launch.version)[name].choices)
+        yield {**hit, "changes": (Change("args", name, intended),) if intended else ()}
 
 
 # Options whose values have a rule that knows more than the parser does.
@@ -233,23 +233,23 @@ _OWN_RULES = ("moe-backend", "kv-cache-dtype", "linear-backend")
     "{error}",
     needs_version=True,
 )
-def _json_key(of: Launch) -> Hits:
-    for problem in of.problems:
+def _json_key(launch: Launch) -> Hits:
+    for problem in launch.problems:
         option, key = problem.option.lstrip("-"), str(problem.value)
         if problem.kind != "bad_key" or option == "speculative-config":  # SPK604
             continue
-        given, span = of.args[option], of.names("json_keys").get(f"{option}.{key}")
-        meant = sure_spelling(key, catalogue.json_keys(option, of.version))
-        kept = {name: value for name, value in given.items() if name != key}
-        sure = meant and not span and meant not in given
+        config, span = launch.args[option], launch.names("json_keys").get(f"{option}.{key}")
+        intended = sure_spelling(key, catalogue.json_keys(option, launch.version))
+        remaining = {name: value for name, value in config.items() if name != key}
+        sure = intended and not span and intended not in config
         yield {
             "option": option,
             "key": key,
-            "version": of.version,
+            "version": launch.version,
             "span": f" ({span.text()})" if span else "",
             "fix": problem.fix,
             "error": problem.vllm_error,
-            "changes": (Change("args", option, {**kept, meant: given[key]}),) if sure else (),
+            "changes": (Change("args", option, {**remaining, intended: config[key]}),) if sure else (),
         }
 
 
@@ -262,24 +262,26 @@ def _json_key(of: Launch) -> Hits:
     PACKAGES,
     "{error}",
 )
-def _disable_by_batch_size(of: Launch) -> Hits:
-    for hit in _problems(of, "unknown"):
+def _disable_by_batch_size(launch: Launch) -> Hits:
+    for hit in _problems(launch, "unknown"):
         if hit["option"] == _NEVER:
-            if of.version is None:
+            if launch.version is None:
                 instead = "Up to 0.16.0 and again from 0.24.0 --speculative-config has a key for it."
-            elif of.version < version("0.17.0"):
+            elif launch.version < version("0.17.0"):
                 instead = 'The key "disable_by_batch_size" of --speculative-config does this.'
-            elif of.version < version("0.24.0"):
-                instead = f"vLLM {of.version} has nothing like it."
+            elif launch.version < version("0.24.0"):
+                instead = f"vLLM {launch.version} has nothing like it."
             else:
                 instead = (
                     'The key "num_speculative_tokens_per_batch_size" of --speculative-config does this, as a list of '
                     "[first batch size, last batch size, tokens]."
                 )
             changes: tuple[Change, ...] = (Change("args", _NEVER[2:]),)
-            asked, spec = of.args.get(_NEVER[2:]), of.args.get("speculative-config")
-            if of.before("0.17.0") and isinstance(spec, dict) and str(asked).isdecimal():
-                changes += (Change("args", "speculative-config", {"disable_by_batch_size": int(str(asked)), **spec}),)
+            batch_size, spec = launch.args.get(_NEVER[2:]), launch.args.get("speculative-config")
+            if launch.before("0.17.0") and isinstance(spec, dict) and str(batch_size).isdecimal():
+                changes += (
+                    Change("args", "speculative-config", {"disable_by_batch_size": int(str(batch_size)), **spec}),
+                )
             yield {**hit, "instead": instead, "changes": changes}
 
 
@@ -294,9 +296,9 @@ def _disable_by_batch_size(of: Launch) -> Hits:
     about="An option that no version read has, in an image whose version is not known. A fork may have it, so it is "
     "passed on.",
 )
-def _unknown_everywhere(of: Launch) -> Hits:
-    if of.version is None:
-        for hit in _problems(of, "unknown"):
+def _unknown_everywhere(launch: Launch) -> Hits:
+    if launch.version is None:
+        for hit in _problems(launch, "unknown"):
             if hit["option"] != _NEVER:
                 yield hit
 
@@ -311,29 +313,22 @@ def _unknown_everywhere(of: Launch) -> Hits:
     about="The name of a kernel, parser, format or mode that no version read has, in an image whose version is not known. A fork may "
     "have it, so it is passed on.",
 )
-def _value_of_no_vllm(of: Launch) -> Hits:
-    if of.version is not None:
+def _value_of_no_vllm(launch: Launch) -> Hits:
+    if launch.version is not None:
         return
-    for option, given in of.args.items():
-        known = {} if of.args.get(_PLUGINS.get(option, "")) else catalogue.option_values(option)
-        value = catalogue.spelled_value(option, given)
-        named = of.entry.get("features", ())
-        if (
-            known
-            and value
-            and "." not in value
-            and value not in known
-            and str(given) not in named
-            and value not in named
-        ):
-            own = [name for name in known if not name.startswith(_OTHER_DEVICES)]
-            family = value.partition("_")[0]
-            near = validation.nearest_word(value, own, 0.85) or (
-                family if family in own else validation.nearest_word(value, own)
+    for option, value in launch.args.items():
+        values = {} if launch.args.get(_PLUGINS.get(option, "")) else catalogue.option_values(option)
+        spelled = catalogue.spelled_value(option, value)
+        named = launch.entry.get("features", ())
+        if values and spelled and "." not in spelled and not {spelled, str(value)} & {*named} and spelled not in values:
+            cuda_names = [name for name in values if not name.startswith(_OTHER_DEVICES)]
+            family = spelled.partition("_")[0]
+            near = validation.nearest_word(spelled, cuda_names, 0.85) or (
+                family if family in cuda_names else validation.nearest_word(spelled, cuda_names)
             )
             yield {
                 "option": option,
-                "value": given,
+                "value": value,
                 "fix": f"Did you mean {near}?" if near else "See that the image has it, or leave the option out.",
             }
 
@@ -352,9 +347,9 @@ _PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reaso
     "Write its options as args.",
     PARSER,
 )
-def _config_file(of: Launch) -> Hits:
-    if of.args.get("config") is not None:
-        yield {"file": of.args["config"]}
+def _config_file(launch: Launch) -> Hits:
+    if launch.args.get("config") is not None:
+        yield {"file": launch.args["config"]}
 
 
 # 2xx: environment
@@ -375,11 +370,11 @@ _REPLACED_VARIABLES = {
 _SET_BY_IMAGES = {"VLLM_VERSION", "VLLM_FLASH_ATTN_SRC_DIR"}
 
 
-def _unknown_variables(of: Launch) -> list[str]:
+def _unknown_variables(launch: Launch) -> list[str]:
     return [
         name
-        for name in sorted(of.env)
-        if name.startswith("VLLM_") and name not in _SET_BY_IMAGES and of.unsupported("environment", name[5:])
+        for name in sorted(launch.env)
+        if name.startswith("VLLM_") and name not in _SET_BY_IMAGES and launch.unsupported("environment", name[5:])
     ]
 
 
@@ -392,9 +387,9 @@ def _unknown_variables(of: Launch) -> list[str]:
     PACKAGES,
     needs_version=True,
 )
-def _use_v1(of: Launch) -> Hits:
-    if "VLLM_USE_V1" in _unknown_variables(of):
-        yield {"version": of.version, "changes": (Change("env", "VLLM_USE_V1"),)}
+def _use_v1(launch: Launch) -> Hits:
+    if "VLLM_USE_V1" in _unknown_variables(launch):
+        yield {"version": launch.version, "changes": (Change("env", "VLLM_USE_V1"),)}
 
 
 @rule(
@@ -406,20 +401,20 @@ def _use_v1(of: Launch) -> Hits:
     f"{PACKAGES}; {SELECTION}",
     needs_version=True,
 )
-def _flashinfer_moe_backend(of: Launch) -> Hits:
-    value = of.env.get("VLLM_FLASHINFER_MOE_BACKEND")
+def _flashinfer_moe_backend(launch: Launch) -> Hits:
+    value = launch.env.get("VLLM_FLASHINFER_MOE_BACKEND")
     if value is None:
         return
     instead = (
         "--moe-backend chooses the kernel"
-        if not of.before("0.17.0")
+        if not launch.before("0.17.0")
         else "VLLM_USE_FLASHINFER_MOE_FP4 and _FP8 choose the kernels"
     )
-    if not of.before("0.24.0"):
-        why = f"vLLM {of.version} does not know it"
+    if not launch.before("0.24.0"):
+        why = f"vLLM {launch.version} does not know it"
     elif value == "latency":
         why = "latency kernels are for sm_100, on sm_121 vLLM takes CUTLASS"
-    elif not any(of.truthy(f"VLLM_USE_FLASHINFER_MOE_{kind}") for kind in ("FP4", "FP8", "FP16")):
+    elif not any(launch.truthy(f"VLLM_USE_FLASHINFER_MOE_{kind}") for kind in ("FP4", "FP8", "FP16")):
         why = "it is read only together with VLLM_USE_FLASHINFER_MOE_FP4, _FP8 or _FP16"
     else:
         return
@@ -441,35 +436,39 @@ def _flashinfer_moe_backend(of: Launch) -> Hits:
     "Unknown vLLM environment variable detected: {name}",
     needs_version=True,
 )
-def _unknown_variable(of: Launch) -> Hits:
-    for name in _unknown_variables(of):
+def _unknown_variable(launch: Launch) -> Hits:
+    for name in _unknown_variables(launch):
         if name not in ("VLLM_USE_V1", "VLLM_FLASHINFER_MOE_BACKEND"):
-            hit = of.missing("environment", name[5:])
+            hit = launch.missing("environment", name[5:])
             instead = _REPLACED_VARIABLES.get(name)
-            there = instead is not None and instead.partition(" ")[0][2:] in catalogue.options(of.version)
+            is_option = instead is not None and instead.partition(" ")[0][2:] in catalogue.options(launch.version)
             fix = hit["fix"].replace("Did you mean ", "Did you mean VLLM_")
             yield {
                 **hit,
                 "name": name,
-                "fix": f"Use {instead}." if there else "Take it out." if hit["span"] or instead else fix,
-                "changes": _variable_changes(of, name, bool(hit["span"])),
+                "fix": f"Use {instead}." if is_option else "Take it out." if hit["span"] or instead else fix,
+                "changes": _variable_changes(launch, name, bool(hit["span"])),
             }
 
 
-def _variable_changes(of: Launch, name: str, was_known: bool) -> tuple[Change, ...]:
-    """Say how a variable that this vLLM does not read is put right: by its option, its spelling, or its absence."""
-    value, gone = of.env[name], Change("env", name)
-    if name == "VLLM_ATTENTION_BACKEND" and not of.before("0.13.0") and of.args.get("attention-backend") is None:
+def _variable_changes(launch: Launch, name: str, was_known: bool) -> tuple[Change, ...]:
+    """Return the changes that replace a variable this vLLM does not read: use its option, its right spelling, or remove it."""
+    value, gone = launch.env[name], Change("env", name)
+    if (
+        name == "VLLM_ATTENTION_BACKEND"
+        and not launch.before("0.13.0")
+        and launch.args.get("attention-backend") is None
+    ):
         return gone, Change("args", "attention-backend", value)
     if name in ("VLLM_MXFP4_USE_MARLIN", "VLLM_MXFP4_BACKEND", "VLLM_TEST_FORCE_FP8_MARLIN"):
-        asked = of.truthy(name) or value.lower() == "marlin"
-        if asked and not of.before("0.17.0") and of.args.get("moe-backend") is None:
+        uses_marlin = launch.truthy(name) or value.lower() == "marlin"
+        if uses_marlin and not launch.before("0.17.0") and launch.args.get("moe-backend") is None:
             return gone, Change("args", "moe-backend", "marlin")
         return (gone,)
     if was_known or name in _REPLACED_VARIABLES:
-        return (gone,)  # it does nothing where it stands
-    known = sure_spelling(name[5:], (other for other in catalogue.names("environment")))
-    return (gone, Change("env", f"VLLM_{known}", value)) if known and f"VLLM_{known}" not in of.env else ()
+        return (gone,)  # this vLLM ignores it
+    spelling = sure_spelling(name[5:], (other for other in catalogue.names("environment")))
+    return (gone, Change("env", f"VLLM_{spelling}", value)) if spelling and f"VLLM_{spelling}" not in launch.env else ()
 
 
 @rule(
@@ -481,11 +480,11 @@ def _variable_changes(of: Launch, name: str, was_known: bool) -> tuple[Change, .
     PACKAGES,
     needs_version=True,
 )
-def _deprecated_variable(of: Launch) -> Hits:
-    if of.within("0.22.0", "0.24.0"):
-        for name in sorted(of.env):
-            if name.startswith("VLLM_USE_FLASHINFER_MOE_") and name not in _unknown_variables(of):
-                yield {"name": name, "version": of.version}
+def _deprecated_variable(launch: Launch) -> Hits:
+    if launch.within("0.22.0", "0.24.0"):
+        for name in sorted(launch.env):
+            if name.startswith("VLLM_USE_FLASHINFER_MOE_") and name not in _unknown_variables(launch):
+                yield {"name": name, "version": launch.version}
 
 
 @rule(
@@ -498,16 +497,16 @@ def _deprecated_variable(of: Launch) -> Hits:
     "{error}",
     needs_version=True,
 )
-def _forced_runner(of: Launch) -> Hits:
-    if not of.truthy("VLLM_USE_V2_MODEL_RUNNER") or of.before("0.12.0"):
+def _forced_runner(launch: Launch) -> Hits:
+    if not launch.truthy("VLLM_USE_V2_MODEL_RUNNER") or launch.before("0.12.0"):
         return
     limits = {"ngram": "0.32.0", "ngram_gpu": "0.32.0", "draft_model": "0.31.0", "suffix": "0.33.1"}
-    if of.method in limits and of.within("0.12.0", limits[of.method]):
-        yield {"what": f"speculative method {of.method}", "version": of.version, "error": ""}
-    if of.hybrid and of.prefix_caching and of.within("0.21.0", "0.25.0"):
+    if launch.method in limits and launch.within("0.12.0", limits[launch.method]):
+        yield {"what": f"speculative method {launch.method}", "version": launch.version, "error": ""}
+    if launch.hybrid and launch.prefix_caching and launch.within("0.21.0", "0.25.0"):
         yield {
             "what": "prefix caching on a hybrid model",
-            "version": of.version,
+            "version": launch.version,
             "error": "Model Runner V2 has not yet supported mamba_cache_mode='align'",
         }
 
@@ -522,13 +521,13 @@ def _forced_runner(of: Launch) -> Hits:
     "Unknown vLLM environment variable detected: {names}",
     needs_version=True,
 )
-def _strict_environment(of: Launch) -> Hits:
-    if of.args.get("fail-on-environ-validation") is not True:
+def _strict_environment(launch: Launch) -> Hits:
+    if launch.args.get("fail-on-environ-validation") is not True:
         return
-    names = _unknown_variables(of)
+    names = _unknown_variables(launch)
     if names:
         yield {"names": ", ".join(names), "or_names": " or these variables"}
-    elif of.entry.get("repository") == "nvcr.io/nvidia/vllm" and not of.before("0.17.0"):
+    elif launch.entry.get("repository") == "nvcr.io/nvidia/vllm" and not launch.before("0.17.0"):
         yield {"names": "VLLM_VERSION, which NGC images set themselves,", "or_names": ""}
 
 
@@ -541,17 +540,17 @@ def _strict_environment(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _refused_runner(of: Launch) -> Hits:
-    if of.before("0.31.0") or of.env.get("VLLM_USE_V2_MODEL_RUNNER", "").strip().lower() not in ("0", "false"):
+def _refused_runner(launch: Launch) -> Hits:
+    if launch.before("0.31.0") or launch.env.get("VLLM_USE_V2_MODEL_RUNNER", "").strip().lower() not in ("0", "false"):
         return
-    stages = of.number("pipeline-parallel-size", 1) > 1 and of.args.get("async-scheduling") is not False
-    for what, holds in (
-        ("speculative method dspark", of.method == "dspark"),
-        ("a diffusion model", any("Diffusion" in name for name in of.architectures)),
+    stages = launch.number("pipeline-parallel-size", 1) > 1 and launch.args.get("async-scheduling") is not False
+    for feature, holds in (
+        ("speculative method dspark", launch.method == "dspark"),
+        ("a diffusion model", any("Diffusion" in name for name in launch.architectures)),
         ("pipeline parallelism and asynchronous scheduling", stages),
     ):
         if holds:
-            yield {"what": what, "version": of.version}
+            yield {"what": feature, "version": launch.version}
 
 
 @rule(
@@ -564,13 +563,17 @@ def _refused_runner(of: Launch) -> Hits:
     f"{PACKAGES}; {SELECTION}",
     needs_version=True,
 )
-def _flashinfer_off(of: Launch) -> Hits:
+def _flashinfer_off(launch: Launch) -> Hits:
     name = "VLLM_USE_FLASHINFER_MOE_FP4"
-    if of.env.get(name, "").strip() == "0" and of.before("0.24.0") and of.word("moe-backend") in ("", "auto"):
-        fix = "With vLLM 0.17.0 and newer --moe-backend marlin gives Marlin." if of.before("0.17.0") else ""
+    if (
+        launch.env.get(name, "").strip() == "0"
+        and launch.before("0.24.0")
+        and launch.word("moe-backend") in ("", "auto")
+    ):
+        fix = "With vLLM 0.17.0 and newer --moe-backend marlin gives Marlin." if launch.before("0.17.0") else ""
         yield {
             "name": name,
-            "version": of.version,
+            "version": launch.version,
             "fix": fix or "Set moe-backend to marlin if Marlin is what is meant.",
         }
 
@@ -585,12 +588,12 @@ def _flashinfer_off(of: Launch) -> Hits:
     f"{PACKAGES}; {GUIDE}",
     needs_version=True,
 )
-def _deep_gemm(of: Launch) -> Hits:
-    if "VLLM_USE_DEEP_GEMM" in of.env and of.before("0.24.0"):
-        yield {"value": of.env["VLLM_USE_DEEP_GEMM"], "version": of.version}
+def _deep_gemm(launch: Launch) -> Hits:
+    if "VLLM_USE_DEEP_GEMM" in launch.env and launch.before("0.24.0"):
+        yield {"value": launch.env["VLLM_USE_DEEP_GEMM"], "version": launch.version}
 
 
-# Targets of CUTLASS' DSL whose code GB10 (compute capability 12.1) can run: its own, and those of 12.0 without the a.
+# Targets of CUTLASS' DSL whose code GB10 (compute capability 12.1) can run: 12.1, and 12.0 without the suffix a.
 _DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"}
 
 
@@ -602,8 +605,8 @@ _DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"}
     "Set CUTE_DSL_ARCH to sm_121a, or take it out.",
     "families of compute capability 12.1 in CUDA's own documents",
 )
-def _dsl_target(of: Launch) -> Hits:
-    value = of.env.get("CUTE_DSL_ARCH", "")
+def _dsl_target(launch: Launch) -> Hits:
+    value = launch.env.get("CUTE_DSL_ARCH", "")
     if value and value.strip().lower() not in _DSL_TARGETS:
         yield {"value": value}
 
@@ -616,9 +619,9 @@ def _dsl_target(of: Launch) -> Hits:
     "Take {name} out.",
     "GB10 has one GPU",
 )
-def _visible_devices(of: Launch) -> Hits:
+def _visible_devices(launch: Launch) -> Hits:
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        value = of.env.get(name)
+        value = launch.env.get(name)
         if value is not None and value.strip() not in ("0", "all") and not value.strip().upper().startswith("GPU-"):
             yield {"name": name, "value": value}
 
@@ -634,17 +637,17 @@ def _visible_devices(of: Launch) -> Hits:
     "is incompatible with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     needs_version=True,
 )
-def _expandable_segments(of: Launch) -> Hits:
-    transfer = of.args.get("kv-transfer-config")
+def _expandable_segments(launch: Launch) -> Hits:
+    transfer = launch.args.get("kv-transfer-config")
     if (
-        "expandable_segments:True" in of.env.get("PYTORCH_CUDA_ALLOC_CONF", "")
+        "expandable_segments:True" in launch.env.get("PYTORCH_CUDA_ALLOC_CONF", "")
         and isinstance(transfer, dict)
         and transfer.get("kv_connector")
-        and of.args.get("enable-sleep-mode") is not True
-        and of.args.get("enable-cumem-allocator") is not True
-        and not of.before("0.23.0")
+        and launch.args.get("enable-sleep-mode") is not True
+        and launch.args.get("enable-cumem-allocator") is not True
+        and not launch.before("0.23.0")
     ):
-        yield {"version": of.version}
+        yield {"version": launch.version}
 
 
 @rule(
@@ -655,9 +658,9 @@ def _expandable_segments(of: Launch) -> Hits:
     "Take it out; if a stale entry was the reason, empty the cache once.",
     f"{PACKAGES}; {GUIDE}",
 )
-def _no_compile_cache(of: Launch) -> Hits:
-    if of.truthy("VLLM_DISABLE_COMPILE_CACHE"):
-        yield {"value": of.env["VLLM_DISABLE_COMPILE_CACHE"]}
+def _no_compile_cache(launch: Launch) -> Hits:
+    if launch.truthy("VLLM_DISABLE_COMPILE_CACHE"):
+        yield {"value": launch.env["VLLM_DISABLE_COMPILE_CACHE"]}
 
 
 @rule(
@@ -669,14 +672,14 @@ def _no_compile_cache(of: Launch) -> Hits:
     SELECTION,
     needs_version=True,
 )
-def _flash_attention_version(of: Launch) -> Hits:
-    config = of.args.get("attention-config")
-    asked = [("--attention-config", config.get("flash_attn_version") if isinstance(config, dict) else None)]
-    if of.before("0.15.0"):
-        asked.append(("VLLM_FLASH_ATTN_VERSION", of.env.get("VLLM_FLASH_ATTN_VERSION")))
-    for what, number in asked:
+def _flash_attention_version(launch: Launch) -> Hits:
+    config = launch.args.get("attention-config")
+    requests = [("--attention-config", config.get("flash_attn_version") if isinstance(config, dict) else None)]
+    if launch.before("0.15.0"):
+        requests.append(("VLLM_FLASH_ATTN_VERSION", launch.env.get("VLLM_FLASH_ATTN_VERSION")))
+    for place, number in requests:
         if str(number) == "3":
-            yield {"what": what, "number": 3, "where": "9.x", "then": "vLLM takes FlashAttention 2 instead"}
+            yield {"what": place, "number": 3, "where": "9.x", "then": "vLLM takes FlashAttention 2 instead"}
         elif str(number) == "4":
             then = "the backend FLASH_ATTN is left without kernels"
-            yield {"what": what, "number": 4, "where": "9.x, 10.x and 11.x", "then": then}
+            yield {"what": place, "number": 4, "where": "9.x, 10.x and 11.x", "then": then}

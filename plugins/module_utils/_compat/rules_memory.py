@@ -21,8 +21,8 @@ BATCHED_TOKENS = 2048
     "Give a fraction of the whole memory, for example 0.8.",
     PACKAGES,
 )
-def _utilisation_range(of: Launch) -> Hits:
-    value = of.args.get("gpu-memory-utilization")
+def _utilisation_range(launch: Launch) -> Hits:
+    value = launch.args.get("gpu-memory-utilization")
     if isinstance(value, (int, float)) and not 0 < value <= 1:
         yield {"value": value}
 
@@ -36,9 +36,9 @@ def _utilisation_range(of: Launch) -> Hits:
     "Stay at 0.85 or below, and at 0.80 on a host that does other work.",
     "field reports from GB10 hosts: ceilings of 0.76 to 0.87",
 )
-def _utilisation_high(of: Launch) -> Hits:
-    value = of.args.get("gpu-memory-utilization")
-    if isinstance(value, (int, float)) and 0.9 < value <= 1 and of.args.get("kv-cache-memory-bytes") is None:
+def _utilisation_high(launch: Launch) -> Hits:
+    value = launch.args.get("gpu-memory-utilization")
+    if isinstance(value, (int, float)) and 0.9 < value <= 1 and launch.args.get("kv-cache-memory-bytes") is None:
         yield {"value": value, "rest": round((1 - value) * 100)}
 
 
@@ -53,14 +53,14 @@ def _utilisation_high(of: Launch) -> Hits:
     "In Mamba cache align mode, block_size must be <= max_num_batched_tokens ({tokens}).",
     needs_version=True,
 )
-def _hybrid_batch(of: Launch) -> Hits:
+def _hybrid_batch(launch: Launch) -> Hits:
     if (
-        of.hybrid
-        and of.prefix_caching
-        and of.within("0.17.0", "0.27.0")
-        and of.number("max-num-batched-tokens", BATCHED_TOKENS) <= BATCHED_TOKENS
+        launch.hybrid
+        and launch.prefix_caching
+        and launch.within("0.17.0", "0.27.0")
+        and launch.number("max-num-batched-tokens", BATCHED_TOKENS) <= BATCHED_TOKENS
     ):
-        yield {"version": of.version, "tokens": of.number("max-num-batched-tokens", BATCHED_TOKENS)}
+        yield {"version": launch.version, "tokens": launch.number("max-num-batched-tokens", BATCHED_TOKENS)}
 
 
 @rule(
@@ -72,8 +72,8 @@ def _hybrid_batch(of: Launch) -> Hits:
     "Set max-num-seqs too, to 16 or less.",
     "reports from GB10 hosts",
 )
-def _kv_bytes(of: Launch) -> Hits:
-    if of.args.get("kv-cache-memory-bytes") is not None and of.args.get("max-num-seqs") is None:
+def _kv_bytes(launch: Launch) -> Hits:
+    if launch.args.get("kv-cache-memory-bytes") is not None and launch.args.get("max-num-seqs") is None:
         yield FIRES
 
 
@@ -86,8 +86,8 @@ def _kv_bytes(of: Launch) -> Hits:
     "Take it out, and stop the service when its memory is needed.",
     "vllm-project/vllm#50011; GB10's memory is shared by CPU and GPU",
 )
-def _sleep_mode(of: Launch) -> Hits:
-    if of.args.get("enable-sleep-mode") is True:
+def _sleep_mode(launch: Launch) -> Hits:
+    if launch.args.get("enable-sleep-mode") is True:
         yield FIRES
 
 
@@ -100,8 +100,8 @@ def _sleep_mode(of: Launch) -> Hits:
     "Take it out.",
     "GB10's memory is shared by CPU and GPU",
 )
-def _cpu_offload(of: Launch) -> Hits:
-    value = of.args.get("cpu-offload-gb")
+def _cpu_offload(launch: Launch) -> Hits:
+    value = launch.args.get("cpu-offload-gb")
     if isinstance(value, (int, float)) and value > 0:
         yield FIRES
 
@@ -116,9 +116,9 @@ def _cpu_offload(of: Launch) -> Hits:
     f"{PACKAGES}; {GUIDE}",
     needs_version=True,
 )
-def _hybrid_uncached(of: Launch) -> Hits:
-    if of.hybrid and of.args.get("enable-prefix-caching") is None and of.before("0.28.0"):
-        yield {"version": of.version}
+def _hybrid_uncached(launch: Launch) -> Hits:
+    if launch.hybrid and launch.args.get("enable-prefix-caching") is None and launch.before("0.28.0"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -130,10 +130,10 @@ def _hybrid_uncached(of: Launch) -> Hits:
     PACKAGES,
     "max_num_batched_tokens ({batch}) is smaller than max_model_len ({length}).",
 )
-def _batch_below_length(of: Launch) -> Hits:
-    batch, length = of.args.get("max-num-batched-tokens"), of.args.get("max-model-len")
-    whole = of.args.get("enable-chunked-prefill") is False
-    if whole and isinstance(batch, int) and isinstance(length, int) and batch < length:
+def _batch_below_length(launch: Launch) -> Hits:
+    batch, length = launch.args.get("max-num-batched-tokens"), launch.args.get("max-model-len")
+    whole_prompts = launch.args.get("enable-chunked-prefill") is False
+    if whole_prompts and isinstance(batch, int) and isinstance(length, int) and batch < length:
         yield {"batch": batch, "length": length}
 
 
@@ -146,9 +146,9 @@ def _batch_below_length(of: Launch) -> Hits:
     PACKAGES,
     "max_num_batched_tokens ({batch}) must be greater than or equal to max_num_seqs ({requests}).",
 )
-def _batch_below_requests(of: Launch) -> Hits:
-    batch = of.number("max-num-batched-tokens", BATCHED_TOKENS)
-    requests = of.number("max-num-seqs", 1)
+def _batch_below_requests(launch: Launch) -> Hits:
+    batch = launch.number("max-num-batched-tokens", BATCHED_TOKENS)
+    requests = launch.number("max-num-seqs", 1)
     if batch < requests:
         yield {"batch": batch, "requests": requests}
 
@@ -163,9 +163,9 @@ def _batch_below_requests(of: Launch) -> Hits:
     f"{PACKAGES}; NVIDIA's release notes; field reports from GB10 hosts",
     about="A typed command without --gpu-memory-utilization. Services of a plan are not meant: the plan works it out.",
 )
-def _utilisation_default(of: Launch) -> Hits:
-    if of.argv and of.args.get("gpu-memory-utilization") in (None, "auto"):
-        yield {"value": "0.9" if of.before("0.20.0") else "0.92"}
+def _utilisation_default(launch: Launch) -> Hits:
+    if launch.argv and launch.args.get("gpu-memory-utilization") in (None, "auto"):
+        yield {"value": "0.9" if launch.before("0.20.0") else "0.92"}
 
 
 @rule(
@@ -178,9 +178,9 @@ def _utilisation_default(of: Launch) -> Hits:
     "argument --mamba-cache-mode: invalid choice: 'all'",
     needs_version=True,
 )
-def _mamba_mode(of: Launch) -> Hits:
-    if of.word("mamba-cache-mode") == "all" and not of.before("0.32.0"):
-        yield {"version": of.version}
+def _mamba_mode(launch: Launch) -> Hits:
+    if launch.word("mamba-cache-mode") == "all" and not launch.before("0.32.0"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -193,9 +193,13 @@ def _mamba_mode(of: Launch) -> Hits:
     PACKAGES,
     "is less than desired GPU memory utilization",
 )
-def _kv_bytes_share(of: Launch) -> Hits:
-    if of.argv and of.args.get("kv-cache-memory-bytes") is not None and of.args.get("gpu-memory-utilization") is None:
-        yield {"value": "0.9" if of.before("0.20.0") else "0.92"}
+def _kv_bytes_share(launch: Launch) -> Hits:
+    if (
+        launch.argv
+        and launch.args.get("kv-cache-memory-bytes") is not None
+        and launch.args.get("gpu-memory-utilization") is None
+    ):
+        yield {"value": "0.9" if launch.before("0.20.0") else "0.92"}
 
 
 @rule(
@@ -207,9 +211,9 @@ def _kv_bytes_share(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _swap(of: Launch) -> Hits:
-    if of.args.get("swap-space") is not None and of.before("0.18.0") and not of.before("0.11.1"):
-        yield {"value": of.args["swap-space"], "changes": (Change("args", "swap-space"),)}
+def _swap(launch: Launch) -> Hits:
+    if launch.args.get("swap-space") is not None and launch.before("0.18.0") and not launch.before("0.11.1"):
+        yield {"value": launch.args["swap-space"], "changes": (Change("args", "swap-space"),)}
 
 
 @rule(
@@ -221,6 +225,6 @@ def _swap(of: Launch) -> Hits:
     PACKAGES,
     "This model does not officially support disabling chunked prefill.",
 )
-def _unchunked(of: Launch) -> Hits:
-    if of.args.get("enable-chunked-prefill") is False and of.word("runner") != "pooling":
+def _unchunked(launch: Launch) -> Hits:
+    if launch.args.get("enable-chunked-prefill") is False and launch.word("runner") != "pooling":
         yield FIRES

@@ -25,14 +25,14 @@ from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule, versio
     "Model architectures ['{architecture}'] are not supported for now.",
     needs_version=True,
 )
-def _architecture(of: Launch) -> Hits:
-    known = catalogue.names("architectures")
-    if not of.architectures or of.word("model-impl") == "transformers":
+def _architecture(launch: Launch) -> Hits:
+    architectures = catalogue.names("architectures")
+    if not launch.architectures or launch.word("model-impl") == "transformers":
         return
     # vLLM takes the first that it knows; a name in no version at all may still run through transformers.
-    if all(name in known and of.unsupported("architectures", name) for name in of.architectures):
-        name = of.architectures[0]
-        yield {"version": of.version, "architecture": name, "span": known[name].text()}
+    if all(name in architectures and launch.unsupported("architectures", name) for name in launch.architectures):
+        name = launch.architectures[0]
+        yield {"version": launch.version, "architecture": name, "span": architectures[name].text()}
 
 
 @rule(
@@ -45,16 +45,16 @@ def _architecture(of: Launch) -> Hits:
     "does not support LoRA yet.",
     needs_version=True,
 )
-def _adapters(of: Launch) -> Hits:
-    if of.args.get("enable-lora") is not True or of.word("model-impl") == "transformers":
+def _adapters(launch: Launch) -> Hits:
+    if launch.args.get("enable-lora") is not True or launch.word("model-impl") == "transformers":
         return
-    name = next(iter(of.architectures), "")
+    name = next(iter(launch.architectures), "")
     # A version that nobody has read may have learnt it.
-    if catalogue.was_read(of.version) and catalogue.has("without_adapters", name, of.version):
-        yield {"version": of.version, "architecture": name}
+    if catalogue.was_read(launch.version) and catalogue.has("without_adapters", name, launch.version):
+        yield {"version": launch.version, "architecture": name}
 
 
-# Methods of one family read each other's checkpoints; what is not listed is not judged.
+# Methods of one family read each other's checkpoints; other methods are not judged.
 _QUANTISATION_FAMILIES = {
     "modelopt": "modelopt",
     "modelopt_fp4": "modelopt",
@@ -83,11 +83,11 @@ _QUANTISATION_FAMILIES = {
     "Quantization method specified in the model config ({checkpoint}) does not match the quantization method "
     "specified in the `quantization` argument ({asked}).",
 )
-def _quantisation_mismatch(of: Launch) -> Hits:
-    asked = str(of.args.get("quantization") or "")
-    mine, theirs = _QUANTISATION_FAMILIES.get(asked), _QUANTISATION_FAMILIES.get(of.checkpoint)
-    if mine and theirs and mine != theirs and not of.overriding:
-        yield {"asked": asked, "checkpoint": of.checkpoint, "changes": (Change("args", "quantization"),)}
+def _quantisation_mismatch(launch: Launch) -> Hits:
+    method = str(launch.args.get("quantization") or "")
+    mine, theirs = _QUANTISATION_FAMILIES.get(method), _QUANTISATION_FAMILIES.get(launch.checkpoint)
+    if mine and theirs and mine != theirs and not launch.overriding:
+        yield {"asked": method, "checkpoint": launch.checkpoint, "changes": (Change("args", "quantization"),)}
 
 
 @rule(
@@ -100,20 +100,23 @@ def _quantisation_mismatch(of: Launch) -> Hits:
     PACKAGES,
     "{error}",
 )
-def _too_long(of: Launch) -> Hits:
-    if not any(_overridden_ropes(of)):
-        yield from _beyond_limit(of)
+def _too_long(launch: Launch) -> Hits:
+    if not any(_overridden_ropes(launch)):
+        yield from _beyond_limit(launch)
 
 
-def _beyond_limit(of: Launch) -> Hits:
-    """Yield the context that is asked for where this vLLM refuses it."""
-    asked, limit = of.args.get("max-model-len"), _limit(of, of.version.release[1] if of.version else None)
-    if isinstance(asked, int) and limit and limit.refusal(asked) and not of.truthy(ALLOW_VARIABLE):
-        yield {"asked": asked, "limit": limit.tokens, "error": limit.refusal(asked).partition(": ")[2]}
+def _beyond_limit(launch: Launch) -> Hits:
+    """Yield a configured context length that this vLLM refuses."""
+    max_model_len, limit = (
+        launch.args.get("max-model-len"),
+        _limit(launch, launch.version.release[1] if launch.version else None),
+    )
+    if isinstance(max_model_len, int) and limit and limit.refusal(max_model_len) and not launch.truthy(ALLOW_VARIABLE):
+        yield {"asked": max_model_len, "limit": limit.tokens, "error": limit.refusal(max_model_len).partition(": ")[2]}
 
 
-def _limit(of: Launch, minor: int | None) -> ContextLimit | None:
-    return context_limit(of.config, of.args.get("hf-overrides"), minor)
+def _limit(launch: Launch, minor: int | None) -> ContextLimit | None:
+    return context_limit(launch.config, launch.args.get("hf-overrides"), minor)
 
 
 @rule(
@@ -125,11 +128,17 @@ def _limit(of: Launch, minor: int | None) -> ContextLimit | None:
     "Set max-model-len to {limit} or less, or extend the context with YaRN in --hf-overrides.",
     PACKAGES,
 )
-def _unreachable_context(of: Launch) -> Hits:
-    asked, limit = of.args.get("max-model-len"), _limit(of, None)
-    rotary = of.text.get("model_type") not in _NO_ROTARY
-    if isinstance(asked, int) and limit and limit.refusal(asked) and of.truthy(ALLOW_VARIABLE) and rotary:
-        yield {"asked": asked, "limit": limit.tokens}
+def _unreachable_context(launch: Launch) -> Hits:
+    max_model_len, limit = launch.args.get("max-model-len"), _limit(launch, None)
+    rotary = launch.text.get("model_type") not in _NO_ROTARY
+    if (
+        isinstance(max_model_len, int)
+        and limit
+        and limit.refusal(max_model_len)
+        and launch.truthy(ALLOW_VARIABLE)
+        and rotary
+    ):
+        yield {"asked": max_model_len, "limit": limit.tokens}
 
 
 # Families without rotary positions: states and plain attention reach further than their config says (model_executor/models/nemotron_h.py).
@@ -145,20 +154,20 @@ _NO_ROTARY = ("nemotron_h",)
     PACKAGES,
     needs_version=True,
 )
-def _quantisation_unknown(of: Launch) -> Hits:
-    # What a ModelOpt checkpoint overrides is never looked up.
-    asked = "" if of.overriding else str(of.args.get("quantization") or "")
-    if asked and of.unsupported("quantizations", asked):
-        meant = of.respelled("quantizations", asked)
-        changes = (Change("args", "quantization", meant),) if meant else ()
-        yield {"what": "--quantization", **of.missing("quantizations", asked), "changes": changes}
+def _quantisation_unknown(launch: Launch) -> Hits:
+    # vLLM never looks up a method that a ModelOpt checkpoint overrides.
+    method = "" if launch.overriding else str(launch.args.get("quantization") or "")
+    if method and launch.unsupported("quantizations", method):
+        intended = launch.respelled("quantizations", method)
+        changes = (Change("args", "quantization", intended),) if intended else ()
+        yield {"what": "--quantization", **launch.missing("quantizations", method), "changes": changes}
     # A checkpoint may spell its method in ways that vLLM maps by itself: only names that come and go are judged.
     elif (
-        not asked
-        and of.checkpoint in catalogue.names("quantizations")
-        and of.unsupported("quantizations", of.checkpoint)
+        not method
+        and launch.checkpoint in catalogue.names("quantizations")
+        and launch.unsupported("quantizations", launch.checkpoint)
     ):
-        yield {"what": "The checkpoint's quantisation", **of.missing("quantizations", of.checkpoint)}
+        yield {"what": "The checkpoint's quantisation", **launch.missing("quantizations", launch.checkpoint)}
 
 
 @rule(
@@ -171,9 +180,9 @@ def _quantisation_unknown(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _gemma4_scales(of: Launch) -> Hits:
-    patched = any(target.endswith("/gemma4.py") for _source, target in of.docker.mounts)
-    if of.within("0.19.0", "0.19.1") and of.gemma4 and of.expert_format == "nvfp4" and not patched:
+def _gemma4_scales(launch: Launch) -> Hits:
+    patched = any(target.endswith("/gemma4.py") for _source, target in launch.docker.mounts)
+    if launch.within("0.19.0", "0.19.1") and launch.gemma4 and launch.expert_format == "nvfp4" and not patched:
         yield FIRES
 
 
@@ -187,15 +196,15 @@ def _gemma4_scales(of: Launch) -> Hits:
     "Load format `{name}` is not supported.",
     needs_version=True,
 )
-def _load_format(of: Launch) -> Hits:
-    name = str(of.args.get("load-format") or "")
-    if name and of.unsupported("load_formats", name):
-        meant = of.respelled("load_formats", name)
-        changes = (Change("args", "load-format", meant),) if meant else ()
-        yield {**of.missing("load_formats", name), "changes": changes}
+def _load_format(launch: Launch) -> Hits:
+    name = str(launch.args.get("load-format") or "")
+    if name and launch.unsupported("load_formats", name):
+        intended = launch.respelled("load_formats", name)
+        changes = (Change("args", "load-format", intended),) if intended else ()
+        yield {**launch.missing("load_formats", name), "changes": changes}
 
 
-# Load formats that need a package beside vLLM: format to package and the version that brings it along.
+# Load formats that need a further package: format to package and the vLLM version that includes it.
 _LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
     "fastsafetensors": ("fastsafetensors", "0.20.0"),
     "instanttensor": ("instanttensor", None),
@@ -214,12 +223,12 @@ _LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
     PACKAGES,
     needs_version=True,
 )
-def _loader_package(of: Launch) -> Hits:
-    name = str(of.args.get("load-format") or "")
+def _loader_package(launch: Launch) -> Hits:
+    name = str(launch.args.get("load-format") or "")
     package, since = _LOADER_PACKAGES.get(name, ("", None))
-    there = of.brings(package, name.partition("_")[0]) or (since is not None and not of.before(since))
-    if package and not there and not of.unsupported("load_formats", name):
-        yield {"name": name, "package": package, "version": of.version}
+    has_package = launch.brings(package, name.partition("_")[0]) or (since is not None and not launch.before(since))
+    if package and not has_package and not launch.unsupported("load_formats", name):
+        yield {"name": name, "package": package, "version": launch.version}
 
 
 @rule(
@@ -230,8 +239,8 @@ def _loader_package(of: Launch) -> Hits:
     "Remove load-format.",
     PACKAGES,
 )
-def _dummy(of: Launch) -> Hits:
-    if of.args.get("load-format") == "dummy":
+def _dummy(launch: Launch) -> Hits:
+    if launch.args.get("load-format") == "dummy":
         yield FIRES
 
 
@@ -244,10 +253,10 @@ def _dummy(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _gguf(of: Launch) -> Hits:
+def _gguf(launch: Launch) -> Hits:
     # A file, or a repository of such files, of which vLLM takes one by what stands behind a colon.
-    if of.repo.lower().partition(":")[0].endswith((".gguf", "-gguf")) and not of.before("0.24.0"):
-        yield {"repo": of.repo, "version": of.version}
+    if launch.repo.lower().partition(":")[0].endswith((".gguf", "-gguf")) and not launch.before("0.24.0"):
+        yield {"repo": launch.repo, "version": launch.version}
 
 
 @rule(
@@ -259,16 +268,18 @@ def _gguf(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _deprecated_quantisation(of: Launch) -> Hits:
-    asked = str(of.args.get("quantization") or "")
-    name = asked or of.checkpoint
-    if of.args.get("allow-deprecated-quantization") is True or not name:
+def _deprecated_quantisation(launch: Launch) -> Hits:
+    method = str(launch.args.get("quantization") or "")
+    name = method or launch.checkpoint
+    if launch.args.get("allow-deprecated-quantization") is True or not name:
         return
-    if catalogue.has("deprecated_quantizations", name, of.version) and not of.unsupported("quantizations", name):
+    if catalogue.has("deprecated_quantizations", name, launch.version) and not launch.unsupported(
+        "quantizations", name
+    ):
         yield {
-            "what": "--quantization" if asked else "The checkpoint's quantisation",
+            "what": "--quantization" if method else "The checkpoint's quantisation",
             "name": name,
-            "version": of.version,
+            "version": launch.version,
         }
 
 
@@ -280,12 +291,12 @@ def _deprecated_quantisation(of: Launch) -> Hits:
     "Install vllm[audio] in addition (pip of the service), or remove audio from limit-mm-per-prompt.",
     f"{PACKAGES}; {GUIDE}",
 )
-def _audio(of: Launch) -> Hits:
-    limits = of.args.get("limit-mm-per-prompt")
-    asked = limits.get("audio") if isinstance(limits, dict) else None
-    stock = of.entry.get("repository") == "vllm/vllm-openai" and not of.docker.values("--entrypoint")
-    if asked and stock and not of.brings("av", "audio"):
-        yield {"image": of.image}
+def _audio(launch: Launch) -> Hits:
+    limits = launch.args.get("limit-mm-per-prompt")
+    audio_limit = limits.get("audio") if isinstance(limits, dict) else None
+    stock = launch.entry.get("repository") == "vllm/vllm-openai" and not launch.docker.values("--entrypoint")
+    if audio_limit and stock and not launch.brings("av", "audio"):
+        yield {"image": launch.image}
 
 
 @rule(
@@ -296,10 +307,14 @@ def _audio(of: Launch) -> Hits:
     "For audio use vLLM 0.20.0 or newer without the override.",
     "NVIDIA's release notes of 26.04",
 )
-def _omni_as_vision(of: Launch) -> Hits:
-    listed = of.config.get("architectures")
-    own = [str(name) for name in listed] if isinstance(listed, list) else []
-    if of.architectures != own and "NemotronH_Nano_VL_V2" in of.architectures and ("Omni" in f"{own}{of.repo}"):
+def _omni_as_vision(launch: Launch) -> Hits:
+    listed = launch.config.get("architectures")
+    architectures = [str(name) for name in listed] if isinstance(listed, list) else []
+    if (
+        launch.architectures != architectures
+        and "NemotronH_Nano_VL_V2" in launch.architectures
+        and ("Omni" in f"{architectures}{launch.repo}")
+    ):
         yield {"architecture": "NemotronH_Nano_VL_V2"}
 
 
@@ -311,9 +326,9 @@ def _omni_as_vision(of: Launch) -> Hits:
     "Serve it on one Spark; expert parallelism was reported to work.",
     GUIDE,
 )
-def _gemma4_parallel(of: Launch) -> Hits:
-    size = of.number("tensor-parallel-size", 1)
-    if of.gemma4 and of.expert_format.startswith("nvfp4") and size > 1:
+def _gemma4_parallel(launch: Launch) -> Hits:
+    size = launch.number("tensor-parallel-size", 1)
+    if launch.gemma4 and launch.expert_format.startswith("nvfp4") and size > 1:
         yield {"size": size}
 
 
@@ -325,11 +340,11 @@ def _gemma4_parallel(of: Launch) -> Hits:
     "Remove it where the model's own {own} tokens are enough.",
     "model cards of Qwen3.6",
 )
-def _yarn(of: Launch) -> Hits:
-    for rope in _overridden_ropes(of):
+def _yarn(launch: Launch) -> Hits:
+    for rope in _overridden_ropes(launch):
         if rope.get("rope_type", rope.get("type")) == "yarn" and rope.get("factor"):
-            own = rope.get("original_max_position_embeddings") or of.text.get("max_position_embeddings")
-            yield {"factor": rope["factor"], "own": own or "original"}
+            original_length = rope.get("original_max_position_embeddings") or launch.text.get("max_position_embeddings")
+            yield {"factor": rope["factor"], "own": original_length or "original"}
 
 
 @rule(
@@ -341,13 +356,13 @@ def _yarn(of: Launch) -> Hits:
     PACKAGES,
     "{error}",
 )
-def _stretched_too_far(of: Launch) -> Hits:
-    if not any(_overridden_ropes(of)):
+def _stretched_too_far(launch: Launch) -> Hits:
+    if not any(_overridden_ropes(launch)):
         return
-    newer = of.version is not None and of.version >= version(f"0.{SCALED_YARN_MINOR}.0")
-    for hit in _beyond_limit(of):
+    newer = launch.version is not None and launch.version >= version(f"0.{SCALED_YARN_MINOR}.0")
+    for hit in _beyond_limit(launch):
         how = (
-            f"vLLM {of.version}, which takes max_position_embeddings as extended already, limits"
+            f"vLLM {launch.version}, which takes max_position_embeddings as extended already, limits"
             if newer
             else "--hf-overrides extends"
         )
@@ -358,9 +373,9 @@ def _stretched_too_far(of: Launch) -> Hits:
         }
 
 
-def _overridden_ropes(of: Launch) -> Iterator[Mapping[str, Any]]:
+def _overridden_ropes(launch: Launch) -> Iterator[Mapping[str, Any]]:
     """Yield what C(--hf-overrides) say about rotary positions."""
-    overrides = of.args.get("hf-overrides")
+    overrides = launch.args.get("hf-overrides")
     if isinstance(overrides, Mapping):
         for place in (overrides, overrides.get("text_config")):
             if isinstance(place, Mapping):
@@ -377,11 +392,11 @@ def _overridden_ropes(of: Launch) -> Iterator[Mapping[str, Any]]:
     f"{PACKAGES}; {GUIDE}",
     "Invalid `--allowed-local-media-path`: The path {path} does not exist.",
 )
-def _local_media(of: Launch) -> Hits:
-    path = str(of.args.get("allowed-local-media-path") or "").rstrip("/")
-    # Without any option of docker nobody has said what is mounted.
-    if not path.startswith("/") or not of.docker.options:
+def _local_media(launch: Launch) -> Hits:
+    path = str(launch.args.get("allowed-local-media-path") or "").rstrip("/")
+    # Without options of docker, the mounts are unknown.
+    if not path.startswith("/") or not launch.docker.options:
         return
-    targets = [target.rstrip("/") for _source, target in of.docker.mounts]
+    targets = [target.rstrip("/") for _source, target in launch.docker.mounts]
     if not any(f"{target}/".startswith(f"{path}/") or f"{path}/".startswith(f"{target}/") for target in targets):
         yield {"path": path}

@@ -22,11 +22,11 @@ from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
     "GB10 has one GPU; vLLM's own check",
     "World size ({world}) is larger than the number of available GPUs ({nodes}) in this node.",
 )
-def _too_many_gpus(of: Launch) -> Hits:
-    if of.uses_ray and of.sparks == 1:
+def _too_many_gpus(launch: Launch) -> Hits:
+    if launch.uses_ray and launch.sparks == 1:
         return  # how many Sparks a Ray cluster has is not in the launch
-    if of.world > of.sparks:
-        yield {"world": of.world, "nodes": of.sparks}
+    if launch.world > launch.sparks:
+        yield {"world": launch.world, "nodes": launch.sparks}
 
 
 @rule(
@@ -38,10 +38,10 @@ def _too_many_gpus(of: Launch) -> Hits:
     "reports on the images; vLLM's requirements, which dropped Ray in 0.18.0",
     "Failed to import Ray",
 )
-def _no_ray(of: Launch) -> Hits:
-    if of.uses_ray and of.entry.get("ray") is False and not of.brings("ray"):
+def _no_ray(launch: Launch) -> Hits:
+    if launch.uses_ray and launch.entry.get("ray") is False and not launch.brings("ray"):
         or_mp = ", or use the executor mp (--nnodes, --node-rank, --master-addr)"
-        yield {"image": of.image, "or_mp": "" if of.before("0.11.1") else or_mp}
+        yield {"image": launch.image, "or_mp": "" if launch.before("0.11.1") else or_mp}
 
 
 @rule(
@@ -53,9 +53,9 @@ def _no_ray(of: Launch) -> Hits:
     PACKAGES,
     "nnodes > 1 can only be set when distributed executor backend is mp",
 )
-def _nnodes_ray(of: Launch) -> Hits:
-    if of.number("nnodes", 1) > 1 and of.uses_ray:
-        yield {"nnodes": of.number("nnodes", 1)}
+def _nnodes_ray(launch: Launch) -> Hits:
+    if launch.number("nnodes", 1) > 1 and launch.uses_ray:
+        yield {"nnodes": launch.number("nnodes", 1)}
 
 
 @rule(
@@ -67,9 +67,9 @@ def _nnodes_ray(of: Launch) -> Hits:
     "Take NCCL_IB_GID_INDEX out: NCCL finds the RoCE v2 index itself.",
     "reports from ConnectX-7 pairs",
 )
-def _gid_index(of: Launch) -> Hits:
-    if "NCCL_IB_GID_INDEX" in of.env:
-        yield {"value": of.env["NCCL_IB_GID_INDEX"]}
+def _gid_index(launch: Launch) -> Hits:
+    if "NCCL_IB_GID_INDEX" in launch.env:
+        yield {"value": launch.env["NCCL_IB_GID_INDEX"]}
 
 
 @rule(
@@ -81,9 +81,15 @@ def _gid_index(of: Launch) -> Hits:
     PACKAGES,
     "World size ({world}) is larger than the number of available GPUs (1) in this node.",
 )
-def _no_executor(of: Launch) -> Hits:
-    if of.nodes > 1 and of.world > 1 and of.executor is None and not of.uses_ray and of.number("nnodes", 1) == 1:
-        yield {"nodes": of.nodes, "world": of.world}
+def _no_executor(launch: Launch) -> Hits:
+    if (
+        launch.nodes > 1
+        and launch.world > 1
+        and launch.executor is None
+        and not launch.uses_ray
+        and launch.number("nnodes", 1) == 1
+    ):
+        yield {"nodes": launch.nodes, "world": launch.world}
 
 
 @rule(
@@ -94,8 +100,8 @@ def _no_executor(of: Launch) -> Hits:
     "Take it out.",
     PACKAGES,
 )
-def _expert_parallel(of: Launch) -> Hits:
-    if of.args.get("enable-expert-parallel") is True and of.world == 1 and of.replicas == 1:
+def _expert_parallel(launch: Launch) -> Hits:
+    if launch.args.get("enable-expert-parallel") is True and launch.world == 1 and launch.replicas == 1:
         yield FIRES
 
 
@@ -108,9 +114,13 @@ def _expert_parallel(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _mp_too_old(of: Launch) -> Hits:
-    if of.nodes > 1 and of.before("0.11.1") and (of.executor or of.word("distributed-executor-backend")) == "mp":
-        yield {"version": of.version}
+def _mp_too_old(launch: Launch) -> Hits:
+    if (
+        launch.nodes > 1
+        and launch.before("0.11.1")
+        and (launch.executor or launch.word("distributed-executor-backend")) == "mp"
+    ):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -122,9 +132,9 @@ def _mp_too_old(of: Launch) -> Hits:
     f"{PACKAGES}; vLLM's recipe for two Sparks",
     needs_version=True,
 )
-def _ray_needless(of: Launch) -> Hits:
-    if of.uses_ray and of.world > 1 and not of.before("0.11.1"):
-        yield {"version": of.version}
+def _ray_needless(launch: Launch) -> Hits:
+    if launch.uses_ray and launch.world > 1 and not launch.before("0.11.1"):
+        yield {"version": launch.version}
 
 
 @rule(
@@ -136,9 +146,9 @@ def _ray_needless(of: Launch) -> Hits:
     PACKAGES,
     "--api-server-count={count} cannot be used with --headless (no API servers are started in headless mode).",
 )
-def _headless_servers(of: Launch) -> Hits:
-    count = of.number("api-server-count", 0)
-    if of.args.get("headless") is True and count > 0:
+def _headless_servers(launch: Launch) -> Hits:
+    count = launch.number("api-server-count", 0)
+    if launch.args.get("headless") is True and count > 0:
         yield {"count": count, "changes": (Change("args", "api-server-count"),)}
 
 
@@ -150,10 +160,12 @@ def _headless_servers(of: Launch) -> Hits:
     "Make the product {nodes}, or set nnodes to {world}.",
     f"{PACKAGES}; GB10 has one GPU",
 )
-def _spread(of: Launch) -> Hits:
-    nodes, world = of.number("nnodes", 1), of.world * of.replicas
-    if nodes > 1 and not of.uses_ray and world < nodes:
-        product = "tensor-parallel-size x pipeline-parallel-size" + (" x data-parallel-size" if of.replicas > 1 else "")
+def _spread(launch: Launch) -> Hits:
+    nodes, world = launch.number("nnodes", 1), launch.world * launch.replicas
+    if nodes > 1 and not launch.uses_ray and world < nodes:
+        product = "tensor-parallel-size x pipeline-parallel-size" + (
+            " x data-parallel-size" if launch.replicas > 1 else ""
+        )
         yield {"product": product, "world": world, "nodes": nodes}
 
 
@@ -166,9 +178,9 @@ def _spread(of: Launch) -> Hits:
     PACKAGES,
     "collective_rpc should not be called on follower node",
 )
-def _follower(of: Launch) -> Hits:
-    rank = of.number("node-rank", 0)
-    if of.number("nnodes", 1) > 1 and rank > 0 and of.args.get("headless") is not True:
+def _follower(launch: Launch) -> Hits:
+    rank = launch.number("node-rank", 0)
+    if launch.number("nnodes", 1) > 1 and rank > 0 and launch.args.get("headless") is not True:
         yield {"rank": rank}
 
 
@@ -180,12 +192,12 @@ def _follower(of: Launch) -> Hits:
     "Take --headless out on node 0, or set node-rank.",
     PACKAGES,
 )
-def _headless_leader(of: Launch) -> Hits:
+def _headless_leader(launch: Launch) -> Hits:
     if (
-        of.number("nnodes", 1) > 1
-        and of.number("node-rank", 0) == 0
-        and of.args.get("headless") is True
-        and of.replicas == 1
+        launch.number("nnodes", 1) > 1
+        and launch.number("node-rank", 0) == 0
+        and launch.args.get("headless") is True
+        and launch.replicas == 1
     ):
         yield FIRES
 
@@ -198,9 +210,13 @@ def _headless_leader(of: Launch) -> Hits:
     "Add master-addr with node 0's address on the ConnectX-7 link.",
     PACKAGES,
 )
-def _no_leader(of: Launch) -> Hits:
-    nodes = of.number("nnodes", 1)
-    if nodes > 1 and not of.uses_ray and str(of.args.get("master-addr") or "127.0.0.1") in ("127.0.0.1", "localhost"):
+def _no_leader(launch: Launch) -> Hits:
+    nodes = launch.number("nnodes", 1)
+    if (
+        nodes > 1
+        and not launch.uses_ray
+        and str(launch.args.get("master-addr") or "127.0.0.1") in ("127.0.0.1", "localhost")
+    ):
         yield {"nodes": nodes}
 
 
@@ -212,8 +228,8 @@ def _no_leader(of: Launch) -> Hits:
     "Set node-rank to {last} or less.",
     PACKAGES,
 )
-def _rank(of: Launch) -> Hits:
-    nodes, rank = of.number("nnodes", 1), of.number("node-rank", 0)
+def _rank(launch: Launch) -> Hits:
+    nodes, rank = launch.number("nnodes", 1), launch.number("node-rank", 0)
     if rank >= nodes:
         yield {"rank": rank, "nodes": nodes, "last": nodes - 1}
 
@@ -226,18 +242,18 @@ def _rank(of: Launch) -> Hits:
     "Set it to mp.",
     PACKAGES,
 )
-def _executor_unknown(of: Launch) -> Hits:
-    for option, known in (
+def _executor_unknown(launch: Launch) -> Hits:
+    for option, executors in (
         ("distributed-executor-backend", ("mp", "ray", "uni", "external_launcher")),
         ("data-parallel-backend", ("mp", "ray")),
     ):
-        value = of.args.get(option)
-        if isinstance(value, str) and value not in known and "." not in value:  # a class is named with its module
-            yield {"option": f"--{option}", "value": value, "known": ", ".join(known)}
+        value = launch.args.get(option)
+        if isinstance(value, str) and value not in executors and "." not in value:  # a class is named with its module
+            yield {"option": f"--{option}", "value": value, "known": ", ".join(executors)}
 
 
-def _spans(of: Launch) -> bool:
-    return of.sparks > 1 or (of.uses_ray and of.world > 1) or of.args.get("headless") is True
+def _spans(launch: Launch) -> bool:
+    return launch.sparks > 1 or (launch.uses_ray and launch.world > 1) or launch.args.get("headless") is True
 
 
 _NETDEV = re.compile(r"^=?\^?en[pP]")
@@ -253,8 +269,8 @@ _HCA = re.compile(r"^=?\^?(roce|mlx5_)")
     "reports from ConnectX-7 pairs",
     "NET/IB : No device found",
 )
-def _netdev_as_hca(of: Launch) -> Hits:
-    value = of.env.get("NCCL_IB_HCA", "")
+def _netdev_as_hca(launch: Launch) -> Hits:
+    value = launch.env.get("NCCL_IB_HCA", "")
     if any(_NETDEV.match(name.strip()) for name in value.split(",")):
         names = [
             re.sub(r"^=?\^?en(P2)?p1s0f([01])(np[01])?$", r"roce\1p1s0f\2", name.strip()) for name in value.split(",")
@@ -271,10 +287,10 @@ def _netdev_as_hca(of: Launch) -> Hits:
     "Set NCCL_IB_HCA to {devices}.",
     "reports from ConnectX-7 pairs; NVIDIA's guide to two Sparks",
 )
-def _one_rail(of: Launch) -> Hits:
-    names = [name.strip() for name in of.env.get("NCCL_IB_HCA", "").split(",") if name.strip()]
+def _one_rail(launch: Launch) -> Hits:
+    names = [name.strip() for name in launch.env.get("NCCL_IB_HCA", "").split(",") if name.strip()]
     match = re.fullmatch(r"=?roce(?:P2)?p1s0f([01])", names[0]) if len(names) == 1 else None
-    if match and _spans(of):
+    if match and _spans(launch):
         port = match.group(1)
         yield {"value": names[0], "devices": f"rocep1s0f{port},roceP2p1s0f{port}"}
 
@@ -287,9 +303,9 @@ def _one_rail(of: Launch) -> Hits:
     "Set it to the network device, for example enp1s0f0np0 (see ibdev2netdev).",
     "reports from ConnectX-7 pairs",
 )
-def _hca_as_netdev(of: Launch) -> Hits:
+def _hca_as_netdev(launch: Launch) -> Hits:
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
-        value = of.env.get(name, "")
+        value = launch.env.get(name, "")
         if any(_HCA.match(part.strip()) for part in value.split(",")):
             yield {"name": name, "value": value}
 
@@ -302,8 +318,8 @@ def _hca_as_netdev(of: Launch) -> Hits:
     "Take it out, or set it to 0.",
     f"{GUIDE}; reports from ConnectX-7 pairs",
 )
-def _rdma_off(of: Launch) -> Hits:
-    if _rdma_is_off(of):
+def _rdma_off(launch: Launch) -> Hits:
+    if _rdma_is_off(launch):
         yield FIRES
 
 
@@ -316,8 +332,8 @@ def _rdma_off(of: Launch) -> Hits:
     "Set VLLM_HOST_IP to this node's address on the ConnectX-7 link.",
     "vLLM's recipe for two Sparks; eugr/spark-vllm-docker#227",
 )
-def _no_host_ip(of: Launch) -> Hits:
-    if _spans(of) and of.argv and "VLLM_HOST_IP" not in of.env:
+def _no_host_ip(launch: Launch) -> Hits:
+    if _spans(launch) and launch.argv and "VLLM_HOST_IP" not in launch.env:
         yield FIRES
 
 
@@ -331,9 +347,9 @@ def _no_host_ip(of: Launch) -> Hits:
     "NVIDIA's guide to two Sparks; reports from pairs",
     "ray.exceptions.OutOfMemoryError",
 )
-def _ray_monitor(of: Launch) -> Hits:
-    value = of.env.get("RAY_memory_monitor_refresh_ms", "not set" if of.argv else "0")
-    if of.uses_ray and value.strip() != "0" and "RAY_memory_usage_threshold" not in of.env:
+def _ray_monitor(launch: Launch) -> Hits:
+    value = launch.env.get("RAY_memory_monitor_refresh_ms", "not set" if launch.argv else "0")
+    if launch.uses_ray and value.strip() != "0" and "RAY_memory_usage_threshold" not in launch.env:
         yield {"value": value}
 
 
@@ -345,9 +361,9 @@ def _ray_monitor(of: Launch) -> Hits:
     "Set NCCL_NET_PLUGIN=none.",
     "reports from ConnectX-7 pairs",
 )
-def _nccl_plugin(of: Launch) -> Hits:
-    ngc = of.entry.get("repository") == "nvcr.io/nvidia/vllm"
-    if ngc and of.argv and _spans(of) and "NCCL_NET_PLUGIN" not in of.env:
+def _nccl_plugin(launch: Launch) -> Hits:
+    ngc = launch.entry.get("repository") == "nvcr.io/nvidia/vllm"
+    if ngc and launch.argv and _spans(launch) and "NCCL_NET_PLUGIN" not in launch.env:
         yield FIRES
 
 
@@ -359,8 +375,8 @@ def _nccl_plugin(of: Launch) -> Hits:
     "Take it out.",
     PACKAGES,
 )
-def _device_ids(of: Launch) -> Hits:
-    if of.uses_ray and of.args.get("device-ids") is not None:
+def _device_ids(launch: Launch) -> Hits:
+    if launch.uses_ray and launch.args.get("device-ids") is not None:
         yield FIRES
 
 
@@ -372,10 +388,10 @@ def _device_ids(of: Launch) -> Hits:
     "Add nnodes, the same on every node.",
     PACKAGES,
 )
-def _no_nnodes(of: Launch) -> Hits:
-    if of.args.get("nnodes") is None and not of.uses_ray and of.replicas == 1:
+def _no_nnodes(launch: Launch) -> Hits:
+    if launch.args.get("nnodes") is None and not launch.uses_ray and launch.replicas == 1:
         for option in ("master-addr", "headless"):
-            if of.args.get(option) not in (None, False):
+            if launch.args.get(option) not in (None, False):
                 yield {"option": f"--{option}"}
                 return
 
@@ -388,10 +404,10 @@ def _no_nnodes(of: Launch) -> Hits:
     "Set data-parallel-size-local 1 and start one engine on each of {size} Sparks.",
     "GB10 has one GPU",
 )
-def _data_parallel(of: Launch) -> Hits:
-    size, local = of.replicas, of.number("data-parallel-size-local", 0)
-    if size > of.sparks and local != 1 and of.args.get("headless") is not True:
-        yield {"size": size, "nodes": of.sparks}
+def _data_parallel(launch: Launch) -> Hits:
+    size, local = launch.replicas, launch.number("data-parallel-size-local", 0)
+    if size > launch.sparks and local != 1 and launch.args.get("headless") is not True:
+        yield {"size": size, "nodes": launch.sparks}
 
 
 @rule(
@@ -403,16 +419,22 @@ def _data_parallel(of: Launch) -> Hits:
     "Set NCCL_IB_HCA to both devices of the port (rocep1s0f0,roceP2p1s0f0) if NCCL's log names one.",
     "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
 )
-def _no_hca(of: Launch) -> Hits:
-    if of.argv and _spans(of) and of.joined > 1 and "NCCL_IB_HCA" not in of.env and not _rdma_is_off(of):
+def _no_hca(launch: Launch) -> Hits:
+    if (
+        launch.argv
+        and _spans(launch)
+        and launch.joined > 1
+        and "NCCL_IB_HCA" not in launch.env
+        and not _rdma_is_off(launch)
+    ):
         yield FIRES
 
 
-def _rdma_is_off(of: Launch) -> bool:
-    return of.env.get("NCCL_IB_DISABLE", "").strip() == "1"
+def _rdma_is_off(launch: Launch) -> bool:
+    return launch.env.get("NCCL_IB_DISABLE", "").strip() == "1"
 
 
-# Variables that put another library in the place of the one that torch finds.
+# Variables that replace the library that torch finds.
 _NCCL_VARIABLES = ("VLLM_NCCL_SO_PATH", "LD_PRELOAD")
 
 
@@ -425,17 +447,17 @@ _NCCL_VARIABLES = ("VLLM_NCCL_SO_PATH", "LD_PRELOAD")
     "release notes of NCCL 2.29.3; vllm-project/vllm#41725, #42354; sgl-project/sglang#33289; marin-community/marin#8038",
     "No available shared memory broadcast block found in 60 seconds",
 )
-def _old_nccl(of: Launch) -> Hits:
-    told = of.entry.get("nccl") or {}
-    if of.joined < 2 or any("nccl" in of.env.get(name, "") for name in _NCCL_VARIABLES):
+def _old_nccl(launch: Launch) -> Hits:
+    nccl = launch.entry.get("nccl") or {}
+    if launch.joined < 2 or any("nccl" in launch.env.get(name, "") for name in _NCCL_VARIABLES):
         return
     installed = next(
-        (of.pinned()[name] for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12") if name in of.pinned()), ""
+        (launch.pinned()[name] for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12") if name in launch.pinned()), ""
     )
-    library = "pip" if installed else str(told.get("library") or "")
-    release = installed or str(told.get("version") or "")
+    library = "pip" if installed else str(nccl.get("library") or "")
+    release = installed or str(nccl.get("version") or "")
     for row in nccl_data.against(library, release):
-        yield {"image": of.image, "version": release, "library": library, "why": row["why"], "fix": row["fix"]}
+        yield {"image": launch.image, "version": release, "library": library, "why": row["why"], "fix": row["fix"]}
 
 
 @rule(
@@ -449,18 +471,18 @@ def _old_nccl(of: Launch) -> Hits:
     "vllm-project/vllm#57635, #57579; two owners, one of them of Sparks",
     needs_version=True,
 )
-def _kept_autotune(of: Launch) -> Hits:
+def _kept_autotune(launch: Launch) -> Hits:
     if (
-        not of.within(*versions.AUTOTUNE_CACHE_HANGS)
-        or of.joined < 2
-        or of.args.get("enable-flashinfer-autotune") is False
+        not launch.within(*versions.AUTOTUNE_CACHE_HANGS)
+        or launch.joined < 2
+        or launch.args.get("enable-flashinfer-autotune") is False
     ):
         return
-    folder = of.env.get(versions.AUTOTUNE_CACHE) or of.env.get("VLLM_CACHE_ROOT") or "/root/.cache/vllm"
-    targets = [target.rstrip("/") for _source, target in of.docker.mounts]
+    folder = launch.env.get(versions.AUTOTUNE_CACHE) or launch.env.get("VLLM_CACHE_ROOT") or "/root/.cache/vllm"
+    targets = [target.rstrip("/") for _source, target in launch.docker.mounts]
     if any(f"{folder.rstrip('/')}/".startswith(f"{target}/") for target in targets):
         change = Change("env", versions.AUTOTUNE_CACHE, versions.AUTOTUNE_FOLDER)
-        yield {"version": of.version, "folder": folder, "changes": (change,)}
+        yield {"version": launch.version, "folder": folder, "changes": (change,)}
 
 
 _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
@@ -475,8 +497,8 @@ _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
     "Set env VLLM_SHM_BROADCAST_BUSY_LOOP_S to 0.002.",
     "vllm-project/vllm#52814, #52916; five owners of pairs",
 )
-def _spinning(of: Launch) -> Hits:
-    if of.world > 1 and _SPIN[5:] in of.entry.get("features", ()) and _SPIN not in of.env:
+def _spinning(launch: Launch) -> Hits:
+    if launch.world > 1 and _SPIN[5:] in launch.entry.get("features", ()) and _SPIN not in launch.env:
         yield FIRES
 
 
@@ -489,9 +511,9 @@ def _spinning(of: Launch) -> Hits:
     "Serve each replica as a service of its own on {world} Sparks, behind one gateway; or make tensor-parallel-size x pipeline-parallel-size 1.",
     PACKAGES,
 )
-def _dense_replicas(of: Launch) -> Hits:
-    if of.dense and of.replicas > 1 and of.world > 1 and of.number("nnodes", 1) > 1:
-        yield {"size": of.replicas, "world": of.world}
+def _dense_replicas(launch: Launch) -> Hits:
+    if launch.dense and launch.replicas > 1 and launch.world > 1 and launch.number("nnodes", 1) > 1:
+        yield {"size": launch.replicas, "world": launch.world}
 
 
 @rule(
@@ -503,8 +525,8 @@ def _dense_replicas(of: Launch) -> Hits:
     PACKAGES,
     "Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
 )
-def _no_experts(of: Launch) -> Hits:
-    if of.args.get("enable-expert-parallel") is True and of.dense:
+def _no_experts(launch: Launch) -> Hits:
+    if launch.args.get("enable-expert-parallel") is True and launch.dense:
         yield FIRES
 
 
@@ -517,9 +539,9 @@ def _no_experts(of: Launch) -> Hits:
     PACKAGES,
     "assert intermediate_size % tp_size == 0",
 )
-def _split_experts(of: Launch) -> Hits:
-    width = of.text.get("moe_intermediate_size") or of.text.get("intermediate_size")
-    ranks = of.replicas * of.number("tensor-parallel-size", 1)
-    spread = of.args.get("enable-expert-parallel") is True
-    if of.moe and of.replicas > 1 and not spread and isinstance(width, int) and width % ranks:
-        yield {"ranks": ranks, "size": of.replicas, "width": width}
+def _split_experts(launch: Launch) -> Hits:
+    width = launch.text.get("moe_intermediate_size") or launch.text.get("intermediate_size")
+    ranks = launch.replicas * launch.number("tensor-parallel-size", 1)
+    spread = launch.args.get("enable-expert-parallel") is True
+    if launch.moe and launch.replicas > 1 and not spread and isinstance(width, int) and width % ranks:
+        yield {"ranks": ranks, "size": launch.replicas, "width": width}

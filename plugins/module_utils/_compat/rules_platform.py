@@ -26,18 +26,18 @@ from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, 
     "Use a CUDA 13 build: {instead}.",
     "kernels inside the published aarch64 packages; reports to vllm-project/vllm",
 )
-def _cuda12(of: Launch) -> Hits:
-    cuda = str(of.entry.get("cuda") or "")
+def _cuda12(launch: Launch) -> Hits:
+    cuda = str(launch.entry.get("cuda") or "")
     if cuda == "12" or cuda.startswith("12."):
-        tag = str(of.entry.get("tag") or "")
-        modern = of.version is not None and of.version >= version("0.20.0")
+        tag = str(launch.entry.get("tag") or "")
+        modern = launch.version is not None and launch.version >= version("0.20.0")
         if re.search(r"-cu12\d", tag):
             instead = re.sub(r"-cu12\d", "" if modern and tag.startswith("v") else "-cu130", tag)
         elif re.fullmatch(r"gemma4|v\d+\.\d+\.\d+", tag):
             instead = f"{tag}-cu130 where it exists, or v0.20.0 and newer"
         else:
             instead = "v0.20.0 and newer"
-        yield {"image": of.image, "cuda": cuda, "instead": instead}
+        yield {"image": launch.image, "cuda": cuda, "instead": instead}
 
 
 @rule(
@@ -48,12 +48,12 @@ def _cuda12(of: Launch) -> Hits:
     "Pin it: {repository}@sha256:..., or a release tag.",
     "tags of the publishers",
 )
-def _moving_tag(of: Launch) -> Hits:
-    if of.entry.get("digest") or "@" in of.image:
+def _moving_tag(launch: Launch) -> Hits:
+    if launch.entry.get("digest") or "@" in launch.image:
         return
-    repository, tag, _digest = image_catalogue.split_image(of.image)
-    if of.entry.get("moving") or (not of.entry and image_catalogue.tag_moves(tag)):
-        yield {"image": of.image, "repository": repository}
+    repository, tag, _digest = image_catalogue.split_image(launch.image)
+    if launch.entry.get("moving") or (not launch.entry and image_catalogue.tag_moves(tag)):
+        yield {"image": launch.image, "repository": repository}
 
 
 @rule(
@@ -64,19 +64,21 @@ def _moving_tag(of: Launch) -> Hits:
     "Use a tag with an arm64 build.",
     "manifests of the image",
 )
-def _no_arm64(of: Launch) -> Hits:
-    if of.entry.get("arm64") is False:
-        yield {"image": of.image}
+def _no_arm64(launch: Launch) -> Hits:
+    if launch.entry.get("arm64") is False:
+        yield {"image": launch.image}
 
 
-def _defects(of: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
+def _defects(launch: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """Yield each known defect of the image and whether this launch runs into it."""
-    for defect in of.entry.get("defects") or []:
+    for defect in launch.entry.get("defects") or []:
         hits = {
             None: True,
-            "tools": of.args.get("enable-auto-tool-choice") is True,
-            "hybrid_prefixes": of.hybrid and of.prefix_caching,
-            "gemma4_nvfp4_moe": of.gemma4 and of.expert_format == "nvfp4" and "gemma4.py" not in _patched_files(of),
+            "tools": launch.args.get("enable-auto-tool-choice") is True,
+            "hybrid_prefixes": launch.hybrid and launch.prefix_caching,
+            "gemma4_nvfp4_moe": launch.gemma4
+            and launch.expert_format == "nvfp4"
+            and "gemma4.py" not in _patched_files(launch),
         }
         yield defect, hits.get(defect.get("when"), True)
 
@@ -89,10 +91,10 @@ def _defects(of: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
     "{fix}",
     "reports to the publisher of the image",
 )
-def _broken_image(of: Launch) -> Hits:
-    for defect, hits in _defects(of):
+def _broken_image(launch: Launch) -> Hits:
+    for defect, hits in _defects(launch):
         if hits:
-            yield {"image": of.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
+            yield {"image": launch.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
 
 
 @rule(
@@ -103,10 +105,10 @@ def _broken_image(of: Launch) -> Hits:
     "{fix}",
     "reports to the publisher of the image",
 )
-def _limited_image(of: Launch) -> Hits:
-    for defect, hits in _defects(of):
+def _limited_image(launch: Launch) -> Hits:
+    for defect, hits in _defects(launch):
         if not hits and defect.get("when") == "tools":
-            yield {"image": of.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
+            yield {"image": launch.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
 
 
 @rule(
@@ -117,9 +119,9 @@ def _limited_image(of: Launch) -> Hits:
     "Set image.entrypoint of the service to serve or passthrough.",
     "catalogue of images",
 )
-def _entrypoint_unknown(of: Launch) -> Hits:
-    if not of.entrypoint_known:
-        yield {"image": of.image}
+def _entrypoint_unknown(launch: Launch) -> Hits:
+    if not launch.entrypoint_known:
+        yield {"image": launch.image}
 
 
 @rule(
@@ -130,29 +132,29 @@ def _entrypoint_unknown(of: Launch) -> Hits:
     "Set image.vllm_version of the service, or let site.yml inspect the image once it is on a host.",
     "catalogue of images",
 )
-def _version_unknown(of: Launch) -> Hits:
-    if of.version is None:
-        skipped = sorted(each.id for each in REGISTERED if each.needs_version)
-        yield {"image": of.image, "count": len(skipped), "details": f"Not checked: {', '.join(skipped)}."}
+def _version_unknown(launch: Launch) -> Hits:
+    if launch.version is None:
+        skipped = sorted(entry.id for entry in REGISTERED if entry.needs_version)
+        yield {"image": launch.image, "count": len(skipped), "details": f"Not checked: {', '.join(skipped)}."}
 
 
 # Driver branch that runs a CUDA release natively, where start-up banners showed it.
 _NATIVE_DRIVERS = {"13.0": "580", "13.1": "590.44", "13.4": "615"}
 
 
-def _driver_gap(of: Launch) -> dict[str, str] | None:
-    cuda = str(of.entry.get("cuda") or "")
-    native = str(of.entry.get("native_driver") or _NATIVE_DRIVERS.get(cuda) or "")
-    if not native or not of.driver or not re.fullmatch(r"[\d.]+", of.driver):
+def _driver_gap(launch: Launch) -> dict[str, str] | None:
+    cuda = str(launch.entry.get("cuda") or "")
+    native = str(launch.entry.get("native_driver") or _NATIVE_DRIVERS.get(cuda) or "")
+    if not native or not launch.driver or not re.fullmatch(r"[\d.]+", launch.driver):
         return None
-    if numbers(of.driver)[: len(numbers(native))] >= numbers(native):
+    if numbers(launch.driver)[: len(numbers(native))] >= numbers(native):
         return None
-    return {"image": of.image, "cuda": cuda, "native": native, "driver": of.driver}
+    return {"image": launch.image, "cuda": cuda, "native": native, "driver": launch.driver}
 
 
-def _forward_compatible(of: Launch) -> bool:
-    ngc = of.entry.get("repository") == "nvcr.io/nvidia/vllm" and of.entrypoint == "passthrough"
-    return ngc and of.driver is not None and numbers(of.driver)[:1] >= [580]
+def _forward_compatible(launch: Launch) -> bool:
+    ngc = launch.entry.get("repository") == "nvcr.io/nvidia/vllm" and launch.entrypoint == "passthrough"
+    return ngc and launch.driver is not None and numbers(launch.driver)[:1] >= [580]
 
 
 @rule(
@@ -164,9 +166,9 @@ def _forward_compatible(of: Launch) -> bool:
     "Use an image with CUDA 13.0, or update driver and firmware together.",
     "NVIDIA's release notes; start-up banners of the images",
 )
-def _old_driver(of: Launch) -> Hits:
-    gap = _driver_gap(of)
-    if gap and not _forward_compatible(of):
+def _old_driver(launch: Launch) -> Hits:
+    gap = _driver_gap(launch)
+    if gap and not _forward_compatible(launch):
         yield gap
 
 
@@ -179,9 +181,9 @@ def _old_driver(of: Launch) -> Hits:
     "Leave the image's entrypoint as it is.",
     "start-up banners of the images on 580 drivers",
 )
-def _forward_compatibility(of: Launch) -> Hits:
-    gap = _driver_gap(of)
-    if gap and _forward_compatible(of):
+def _forward_compatibility(launch: Launch) -> Hits:
+    gap = _driver_gap(launch)
+    if gap and _forward_compatible(launch):
         yield gap
 
 
@@ -194,10 +196,10 @@ def _forward_compatibility(of: Launch) -> Hits:
     "Leave the entrypoint alone and pass vllm serve after the image name.",
     "reports on NGC images",
 )
-def _ngc_entrypoint(of: Launch) -> Hits:
-    replaced = of.entrypoint == "serve" or bool(of.docker.values("--entrypoint"))
-    if of.entry.get("repository") == "nvcr.io/nvidia/vllm" and replaced:
-        yield {"image": of.image}
+def _ngc_entrypoint(launch: Launch) -> Hits:
+    replaced = launch.entrypoint == "serve" or bool(launch.docker.values("--entrypoint"))
+    if launch.entry.get("repository") == "nvcr.io/nvidia/vllm" and replaced:
+        yield {"image": launch.image}
 
 
 @rule(
@@ -210,9 +212,9 @@ def _ngc_entrypoint(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _memory_accounting(of: Launch) -> Hits:
-    if of.before("0.11.1"):
-        yield {"version": of.version}
+def _memory_accounting(launch: Launch) -> Hits:
+    if launch.before("0.11.1"):
+        yield {"version": launch.version}
 
 
 # Backends whose kernels come out of FlashInfer.
@@ -229,12 +231,17 @@ _FLASHINFER_OPTIONS = ("attention-backend", "moe-backend", "linear-backend")
     PACKAGES,
     needs_version=True,
 )
-def _flashinfer_kernels(of: Launch) -> Hits:
-    if of.before("0.26.0") or of.entry.get("repository") in ("nvcr.io/nvidia/vllm", "vllm/vllm-openai"):
+def _flashinfer_kernels(launch: Launch) -> Hits:
+    if launch.before("0.26.0") or launch.entry.get("repository") in ("nvcr.io/nvidia/vllm", "vllm/vllm-openai"):
         return
     for option in _FLASHINFER_OPTIONS:
-        if of.word(option).startswith("flashinfer"):
-            yield {"version": of.version, "option": f"--{option}", "value": of.args[option], "image": of.image}
+        if launch.word(option).startswith("flashinfer"):
+            yield {
+                "version": launch.version,
+                "option": f"--{option}",
+                "value": launch.args[option],
+                "image": launch.image,
+            }
             return
 
 
@@ -246,10 +253,10 @@ def _flashinfer_kernels(of: Launch) -> Hits:
     "Rules about options can be wrong for it; `ignore` silences them.",
     "publishers of the images",
 )
-def _fork(of: Launch) -> Hits:
-    repository = image_catalogue.split_image(of.image)[0]
+def _fork(launch: Launch) -> Hits:
+    repository = image_catalogue.split_image(launch.image)[0]
     if repository.startswith(("eugr/spark-vllm", "ghcr.io/aeon-7/", "ghcr.io/z-lab/", "scitrera/")):
-        yield {"image": of.image}
+        yield {"image": launch.image}
 
 
 @rule(
@@ -260,21 +267,21 @@ def _fork(of: Launch) -> Hits:
     "Set {settings} in env to use them; what is compiled beside them is then lost with each container.",
     "NVIDIA/dgx-spark-playbooks, which mounts nothing over them",
 )
-def _prebuilt_caches(of: Launch) -> Hits:
-    unused = {name: path for name, path in (of.entry.get("caches") or {}).items() if of.env.get(name) != path}
-    if unused and not of.argv:  # a command that somebody typed keeps what the image says
+def _prebuilt_caches(launch: Launch) -> Hits:
+    unused = {name: path for name, path in (launch.entry.get("caches") or {}).items() if launch.env.get(name) != path}
+    if unused and not launch.argv:  # a typed command keeps the entrypoint of the image
         settings = ", ".join(f"{name}: {path}" for name, path in sorted(unused.items()))
-        yield {"image": of.image, "variables": ", ".join(sorted(unused)), "settings": settings}
+        yield {"image": launch.image, "variables": ", ".join(sorted(unused)), "settings": settings}
 
 
 # Hxx: host and container
 
 
-def _patched_files(of: Launch) -> dict[str, str]:
+def _patched_files(launch: Launch) -> dict[str, str]:
     """Return files of vLLM's package that mounts put something else in place of: leaf name to source."""
     return {
         posixpath.basename(target): source
-        for source, target in of.docker.mounts
+        for source, target in launch.docker.mounts
         if re.search(r"(site|dist)-packages/vllm/", target)
     }
 
@@ -293,17 +300,17 @@ _DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
     PACKAGES,
     needs_version=True,
 )
-def _foreign_package(of: Launch) -> Hits:
-    if of.version is None:
+def _foreign_package(launch: Launch) -> Hits:
+    if launch.version is None:
         return
-    for name, found in sorted(of.pinned().items()):
-        other = versions.parse_version(found) if name == "vllm" else None
-        if other is not None and other.release != of.version.release:
-            yield {"name": name, "found": found, "version": of.version, "wants": "is what the image has"}
-        own_build = of.entry.get("repository") == "nvcr.io/nvidia/vllm" and name in ("flashinfer-python", "torch")
-        wanted = catalogue.requirement(name, of.version) if name in _DECISIVE and not own_build else None
-        if wanted and not meets(found, wanted):
-            yield {"name": name, "found": found, "version": of.version, "wants": f"asks for {wanted}"}
+    for name, installed in sorted(launch.pinned().items()):
+        other = versions.parse_version(installed) if name == "vllm" else None
+        if other is not None and other.release != launch.version.release:
+            yield {"name": name, "found": installed, "version": launch.version, "wants": "is what the image has"}
+        own_build = launch.entry.get("repository") == "nvcr.io/nvidia/vllm" and name in ("flashinfer-python", "torch")
+        requirement = catalogue.requirement(name, launch.version) if name in _DECISIVE and not own_build else None
+        if requirement and not meets(installed, requirement):
+            yield {"name": name, "found": installed, "version": launch.version, "wants": f"asks for {requirement}"}
 
 
 @rule(
@@ -316,14 +323,14 @@ def _foreign_package(of: Launch) -> Hits:
     PACKAGES,
     needs_version=True,
 )
-def _old_patch(of: Launch) -> Hits:
-    source = _patched_files(of).get("gemma4.py")
-    if source is not None and _loader_is_fixed(of):
-        yield {"source": source, "version": of.version}
+def _old_patch(launch: Launch) -> Hits:
+    source = _patched_files(launch).get("gemma4.py")
+    if source is not None and _loader_is_fixed(launch):
+        yield {"source": source, "version": launch.version}
 
 
-def _loader_is_fixed(of: Launch) -> bool:
-    return of.version is not None and of.version >= version("0.20.0")
+def _loader_is_fixed(launch: Launch) -> bool:
+    return launch.version is not None and launch.version >= version("0.20.0")
 
 
 @rule(
@@ -334,10 +341,10 @@ def _loader_is_fixed(of: Launch) -> bool:
     "Pin the image by digest for as long as the mount is needed.",
     PACKAGES,
 )
-def _mounted_file(of: Launch) -> Hits:
-    if not of.entry.get("digest") and "@" not in of.image:
-        for target, source in _patched_files(of).items():
-            if target != "gemma4.py" or not _loader_is_fixed(of):
+def _mounted_file(launch: Launch) -> Hits:
+    if not launch.entry.get("digest") and "@" not in launch.image:
+        for target, source in _patched_files(launch).items():
+            if target != "gemma4.py" or not _loader_is_fixed(launch):
                 yield {"source": source, "target": target}
 
 
@@ -352,9 +359,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "Set host to 0.0.0.0 and publish the port on an address (-p 127.0.0.1:8000:8000), or use --network host.",
     "how docker publishes ports",
 )
-def _loopback(of: Launch) -> Hits:
-    host = str(of.args.get("host") or "")
-    if host in _LOOPBACK and of.docker.values("--publish") and "host" not in of.docker.values("--network"):
+def _loopback(launch: Launch) -> Hits:
+    host = str(launch.args.get("host") or "")
+    if host in _LOOPBACK and launch.docker.values("--publish") and "host" not in launch.docker.values("--network"):
         yield {"host": host}
 
 
@@ -366,10 +373,10 @@ def _loopback(of: Launch) -> Hits:
     "Add --network host.",
     "vLLM's recipe for two Sparks",
 )
-def _bridge(of: Launch) -> Hits:
-    given = bool(of.docker.options)
-    networks = of.docker.values("--network")
-    if given and (of.sparks > 1 or of.uses_ray) and of.world > 1 and "host" not in networks:
+def _bridge(launch: Launch) -> Hits:
+    has_options = bool(launch.docker.options)
+    networks = launch.docker.values("--network")
+    if has_options and (launch.sparks > 1 or launch.uses_ray) and launch.world > 1 and "host" not in networks:
         yield {"network": networks[-1] if networks else "docker's bridge"}
 
 
@@ -382,11 +389,16 @@ def _bridge(of: Launch) -> Hits:
     "Add --device /dev/infiniband --ulimit memlock=-1, or --privileged.",
     "vLLM's recipe for two Sparks; reports from ConnectX-7 pairs",
 )
-def _no_rdma(of: Launch) -> Hits:
-    if not of.docker.options or of.docker.has("--privileged") or not (of.sparks > 1 or of.uses_ray) or of.world < 2:
+def _no_rdma(launch: Launch) -> Hits:
+    if (
+        not launch.docker.options
+        or launch.docker.has("--privileged")
+        or not (launch.sparks > 1 or launch.uses_ray)
+        or launch.world < 2
+    ):
         return
-    devices = any("/dev/infiniband" in value for value in of.docker.values("--device"))
-    memlock = any(value.startswith("memlock=-1") for value in of.docker.values("--ulimit"))
+    devices = any("/dev/infiniband" in value for value in launch.docker.values("--device"))
+    memlock = any(value.startswith("memlock=-1") for value in launch.docker.values("--ulimit"))
     if not devices or not memlock:
         yield {}
 
@@ -399,14 +411,14 @@ def _no_rdma(of: Launch) -> Hits:
     "Add --ipc host, or --shm-size 8g.",
     "vLLM's documents on docker",
 )
-def _small_shm(of: Launch) -> Hits:
+def _small_shm(launch: Launch) -> Hits:
     if (
-        of.docker.options
-        and of.world // of.sparks > 1
-        and not of.docker.values("--shm-size")
-        and "host" not in of.docker.values("--ipc")
+        launch.docker.options
+        and launch.world // launch.sparks > 1
+        and not launch.docker.values("--shm-size")
+        and "host" not in launch.docker.values("--ipc")
     ):
-        yield {"world": of.world}
+        yield {"world": launch.world}
 
 
 @rule(
@@ -418,8 +430,8 @@ def _small_shm(of: Launch) -> Hits:
     "Set --shm-size to 32g or less.",
     "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark#31",
 )
-def _large_shm(of: Launch) -> Hits:
-    for size in of.docker.values("--shm-size"):
+def _large_shm(launch: Launch) -> Hits:
+    for size in launch.docker.values("--shm-size"):
         match = re.fullmatch(r"(\d+)\s*([gGtT])[iI]?[bB]?", size.strip())
         if match and int(match.group(1)) * (1024 if match.group(2) in "tT" else 1) >= 64:
             yield {"size": size}
@@ -435,10 +447,10 @@ def _large_shm(of: Launch) -> Hits:
     "opens more than that.",
     "NVIDIA/local-ai-inference-recipes; FujitsuPolycom/sparkring",
 )
-def _uring(of: Launch) -> Hits:
-    what = seccomp.needed_for(of.args, of.env)
-    if what and of.docker.options and not seccomp.chosen(of.docker):
-        yield {"what": what}
+def _uring(launch: Launch) -> Hits:
+    feature = seccomp.needed_for(launch.args, launch.env)
+    if feature and launch.docker.options and not seccomp.chosen(launch.docker):
+        yield {"what": feature}
 
 
 @rule(
@@ -450,21 +462,21 @@ def _uring(of: Launch) -> Hits:
     "Set shm_size (--shm-size) to {needed}, or make the buffer smaller.",
     "vLLM 0.27.0 to 0.33.0, shared_offload_region.py and multimodal/cache; vllm-project/vllm#50094, #52496",
 )
-def _buffer_in_shm(of: Launch) -> Hits:
-    if not of.docker.options or any(value != "private" for value in of.docker.values("--ipc")):
+def _buffer_in_shm(launch: Launch) -> Hits:
+    if not launch.docker.options or any(value != "private" for value in launch.docker.values("--ipc")):
         return
     kv_buffer = (
         0
-        if of.version is None or of.before(shared_memory.KV_BUFFER_SINCE)
-        else shared_memory.kv_buffer_bytes(of.args, of.env)
+        if launch.version is None or launch.before(shared_memory.KV_BUFFER_SINCE)
+        else shared_memory.kv_buffer_bytes(launch.args, launch.env)
     )
-    media_cache = shared_memory.media_cache_bytes(of.args)
-    sizes = of.docker.values("--shm-size")
+    media_cache = shared_memory.media_cache_bytes(launch.args)
+    sizes = launch.docker.values("--shm-size")
     shm = sizes[-1] if sizes else None
     if kv_buffer + media_cache > shared_memory.docker_bytes(shm):
         option = "mm-processor-cache-gb"
         if kv_buffer:
-            option = "kv-offloading-size" if of.args.get("kv-offloading-size") else "kv-transfer-config"
+            option = "kv-offloading-size" if launch.args.get("kv-offloading-size") else "kv-transfer-config"
         yield {
             "size": f"{(kv_buffer + media_cache) / GIB:.4g}",
             "option": option,

@@ -23,7 +23,7 @@ ENGINES = "engines that were watched while they died"
 
 @dataclass
 class Written:
-    """What was written: a unit with or without a C(docker run) in it, or a command alone (C(unit) is C(None))."""
+    """A unit with or without a C(docker run) in it, or only a command (C(unit) is C(None))."""
 
     unit: Unit | None = None
     run: DockerRun | None = None
@@ -37,7 +37,7 @@ class Written:
 
     @property
     def options(self) -> DockerRun:
-        """The options of C(docker run), empty where there is none."""
+        """The options of C(docker run), empty without it."""
         return self.run or DockerRun()
 
     @property
@@ -71,8 +71,8 @@ _DROPS = re.compile(r"drop_caches")
     "Take it out and write ExecStartPre=+... in front of the one command that needs root.",
     SYSTEMD,
 )
-def _permissions(of: Written) -> Hits:
-    if of.service("PermissionsStartOnly"):
+def _permissions(written: Written) -> Hits:
+    if written.service("PermissionsStartOnly"):
         yield {}
 
 
@@ -86,11 +86,11 @@ def _permissions(of: Written) -> Hits:
     about="A restart policy of docker. Inside a unit it makes a second supervisor beside systemd; alone it starts a failing "
     "engine again for ever, holds its name, and never drops the page cache.",
 )
-def _restart_policy(of: Written) -> Hits:
-    for policy in of.options.values("--restart"):
+def _restart_policy(written: Written) -> Hits:
+    for policy in written.options.values("--restart"):
         if policy == "no" or re.fullmatch(r"on-failure:\d+", policy):
             continue
-        if of.unit:
+        if written.unit:
             yield {
                 "policy": policy,
                 "why": " makes docker a second supervisor beside systemd; they start and remove each other's containers",
@@ -113,9 +113,9 @@ def _restart_policy(of: Written) -> Hits:
     "Take --detach out of ExecStart.",
     SYSTEMD,
 )
-def _detached(of: Written) -> Hits:
-    kind = of.service("Type") or "simple"
-    if of.unit and of.options.has("--detach") and kind in ("simple", "exec", "notify"):
+def _detached(written: Written) -> Hits:
+    kind = written.service("Type") or "simple"
+    if written.unit and written.options.has("--detach") and kind in ("simple", "exec", "notify"):
         yield {"type": kind}
 
 
@@ -128,15 +128,15 @@ def _detached(of: Written) -> Hits:
     "{fix}",
     "NVIDIA's guides to DGX Spark",
 )
-def _no_drop(of: Written) -> Hits:
-    if of.run is None or (_DROPS.search(of.text) and True not in _ineffective_drops(of)):
+def _no_drop(written: Written) -> Hits:
+    if written.run is None or (_DROPS.search(written.text) and True not in _ineffective_drops(written)):
         return
-    if of.unit:
+    if written.unit:
         yield {
             "what": "The unit",
             "fix": "Add ExecStartPre=+/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'.",
         }
-    elif set(of.options.values("--restart")) - {"no"}:
+    elif set(written.options.values("--restart")) - {"no"}:
         yield {
             "what": "Docker's restart",
             "fix": "Run it under a systemd unit that drops the page cache before every start.",
@@ -152,22 +152,22 @@ def _no_drop(of: Written) -> Hits:
     SYSTEMD,
     "Permission denied",
 )
-def _drop_as_user(of: Written) -> Hits:
-    if False in _ineffective_drops(of):
-        yield {"user": of.service("User")}
+def _drop_as_user(written: Written) -> Hits:
+    if False in _ineffective_drops(written):
+        yield {"user": written.service("User")}
 
 
-def _ineffective_drops(of: Written) -> list[bool]:
-    """Say of every line that drops the page cache as a user who may not whether the unit goes on all the same."""
-    user = of.service("User")
-    if user in ("", "root", "0") or of.service("PermissionsStartOnly").lower() in ("true", "yes", "1", "on"):
+def _ineffective_drops(written: Written) -> list[bool]:
+    """Return, for each line that drops the page cache as an unprivileged user, whether the unit ignores its failure."""
+    user = written.service("User")
+    if user in ("", "root", "0") or written.service("PermissionsStartOnly").lower() in ("true", "yes", "1", "on"):
         return []
-    found = []
-    for line in of.before:
+    is_ignored = []
+    for line in written.before:
         prefix = exec_prefix(line)
         if _DROPS.search(line) and not set(prefix) & set("+!") and "sudo" not in line:
-            found.append("-" in prefix or "|| true" in line)
-    return found
+            is_ignored.append("-" in prefix or "|| true" in line)
+    return is_ignored
 
 
 @rule(
@@ -179,10 +179,10 @@ def _ineffective_drops(of: Written) -> list[bool]:
     "Set TimeoutStartSec to 1800 or more.",
     FIELD,
 )
-def _start_timeout(of: Written) -> Hits:
-    if not of.unit or not of.run or not of.unit.all("Service", "ExecStartPost"):
+def _start_timeout(written: Written) -> Hits:
+    if not written.unit or not written.run or not written.unit.all("Service", "ExecStartPost"):
         return
-    value = of.service("TimeoutStartSec") or of.service("TimeoutSec") or "90"
+    value = written.service("TimeoutStartSec") or written.service("TimeoutSec") or "90"
     limit = seconds(value)
     if limit is not None and 0 < limit < 1800:
         yield {"value": value}
@@ -196,12 +196,12 @@ def _start_timeout(of: Written) -> Hits:
     "Add Requires=docker.service and After=docker.service.",
     SYSTEMD,
 )
-def _requires(of: Written) -> Hits:
-    if not of.unit or not of.run:
+def _requires(written: Written) -> Hits:
+    if not written.unit or not written.run:
         return
 
     def names(key: str) -> str:
-        return " ".join(of.unit.all("Unit", key)) if of.unit else ""
+        return " ".join(written.unit.all("Unit", key)) if written.unit else ""
 
     bound = f"{names('Requires')} {names('BindsTo')} {names('Requisite')}"
     ordered = "docker.service" in names("After") or "docker.socket" in names("After")
@@ -218,15 +218,22 @@ def _requires(of: Written) -> Hits:
     "Set StartLimitIntervalSec=1800 and StartLimitBurst=3 in [Unit].",
     f"{SYSTEMD}; report on two Qwen3 models on one DGX Spark (19 restarts)",
 )
-def _endless(of: Written) -> Hits:
-    restart = of.service("Restart")
-    if not of.unit or restart in ("", "no"):
+def _endless(written: Written) -> Hits:
+    restart = written.service("Restart")
+    if not written.unit or restart in ("", "no"):
         return
-    interval = of.unit.last("Unit", "StartLimitIntervalSec") or of.unit.last("Unit", "StartLimitInterval") or "10"
-    burst = of.unit.last("Unit", "StartLimitBurst") or "5"
-    pause = of.service("RestartSec") or "0.1"
-    each, window = seconds(pause), seconds(interval)
-    if each is not None and window is not None and burst.isdecimal() and (window == 0 or each * int(burst) >= window):
+    interval = (
+        written.unit.last("Unit", "StartLimitIntervalSec") or written.unit.last("Unit", "StartLimitInterval") or "10"
+    )
+    burst = written.unit.last("Unit", "StartLimitBurst") or "5"
+    pause = written.service("RestartSec") or "0.1"
+    pause_seconds, window_seconds = seconds(pause), seconds(interval)
+    if (
+        pause_seconds is not None
+        and window_seconds is not None
+        and burst.isdecimal()
+        and (window_seconds == 0 or pause_seconds * int(burst) >= window_seconds)
+    ):
         yield {"restart": restart, "pause": pause, "burst": burst, "interval": interval}
 
 
@@ -238,9 +245,9 @@ def _endless(of: Written) -> Hits:
     "Set Restart=always.",
     ENGINES,
 )
-def _restart_on_failure(of: Written) -> Hits:
-    restart = of.service("Restart")
-    if of.run and restart in ("on-failure", "on-abnormal", "on-abort", "on-watchdog"):
+def _restart_on_failure(written: Written) -> Hits:
+    restart = written.service("Restart")
+    if written.run and restart in ("on-failure", "on-abnormal", "on-abort", "on-watchdog"):
         yield {"restart": restart}
 
 
@@ -253,9 +260,9 @@ def _restart_on_failure(of: Written) -> Hits:
     "Wait for a real answer in ExecStartPost=.",
     FIELD,
 )
-def _no_readiness(of: Written) -> Hits:
-    kind = of.service("Type") or "simple"
-    if of.unit and of.run and kind in ("simple", "exec") and not of.unit.all("Service", "ExecStartPost"):
+def _no_readiness(written: Written) -> Hits:
+    kind = written.service("Type") or "simple"
+    if written.unit and written.run and kind in ("simple", "exec") and not written.unit.all("Service", "ExecStartPost"):
         yield {}
 
 
@@ -268,9 +275,9 @@ def _no_readiness(of: Written) -> Hits:
     "Add ExecStop=/usr/bin/docker stop {name}.",
     FIELD,
 )
-def _no_stop(of: Written) -> Hits:
-    if of.unit and of.run and not of.unit.all("Service", "ExecStop"):
-        names = of.run.values("--name")
+def _no_stop(written: Written) -> Hits:
+    if written.unit and written.run and not written.unit.all("Service", "ExecStop"):
+        names = written.run.values("--name")
         yield {"name": names[-1] if names else "NAME, and a --name to docker run"}
 
 
@@ -282,8 +289,8 @@ def _no_stop(of: Written) -> Hits:
     "Add [Install] with WantedBy=multi-user.target.",
     SYSTEMD,
 )
-def _no_install(of: Written) -> Hits:
-    if of.unit and not of.unit.sections.get("Install"):
+def _no_install(written: Written) -> Hits:
+    if written.unit and not written.unit.sections.get("Install"):
         yield {}
 
 
@@ -296,12 +303,12 @@ def _no_install(of: Written) -> Hits:
     "Take it out; --gpu-memory-utilization is the limit.",
     FIELD,
 )
-def _memory_limit(of: Written) -> Hits:
+def _memory_limit(written: Written) -> Hits:
     for option in ("--memory", "--memory-reservation"):
-        for value in of.options.values(option):
+        for value in written.options.values(option):
             yield {"option": f"{option} {value}"}
-    if of.run and of.service("MemoryMax") not in ("", "infinity"):
-        yield {"option": f"MemoryMax={of.service('MemoryMax')}"}
+    if written.run and written.service("MemoryMax") not in ("", "infinity"):
+        yield {"option": f"MemoryMax={written.service('MemoryMax')}"}
 
 
 @rule(
@@ -312,11 +319,11 @@ def _memory_limit(of: Written) -> Hits:
     "Add ExecStartPre=-/usr/bin/docker rm -f {name}.",
     FIELD,
 )
-def _leftover(of: Written) -> Hits:
-    if not of.unit or not of.run:
+def _leftover(written: Written) -> Hits:
+    if not written.unit or not written.run:
         return
-    for name in of.run.values("--name"):
-        if not any(re.search(r"\brm\b", line) and name in line for line in of.before):
+    for name in written.run.values("--name"):
+        if not any(re.search(r"\brm\b", line) and name in line for line in written.before):
             yield {"name": name}
 
 
@@ -328,8 +335,8 @@ def _leftover(of: Written) -> Hits:
     "Put the comment on a line of its own.",
     SYSTEMD,
 )
-def _inline_comment(of: Written) -> Hits:
-    for settings in of.unit.sections.values() if of.unit else ():
+def _inline_comment(written: Written) -> Hits:
+    for settings in written.unit.sections.values() if written.unit else ():
         for key, value in settings:
             match = re.search(r"\s(#.*)$", value)
             if match and not key.startswith(("Exec", "Description")):
@@ -344,8 +351,8 @@ def _inline_comment(of: Written) -> Hits:
     "Move it to [Unit].",
     SYSTEMD,
 )
-def _limit_section(of: Written) -> Hits:
-    for key, _value in of.unit.sections.get("Service", []) if of.unit else ():
+def _limit_section(written: Written) -> Hits:
+    for key, _value in written.unit.sections.get("Service", []) if written.unit else ():
         if key == "StartLimitIntervalSec":
             yield {"key": key}
 
@@ -359,9 +366,9 @@ def _limit_section(of: Written) -> Hits:
     "Use docker stop on the container.",
     FIELD,
 )
-def _pkill(of: Written) -> Hits:
+def _pkill(written: Written) -> Hits:
     for key in ("ExecStop", "ExecStopPost", "ExecStartPre"):
-        for line in of.unit.all("Service", key) if of.unit else ():
+        for line in written.unit.all("Service", key) if written.unit else ():
             match = re.search(r"\b(pkill|killall)\b.*vllm", line)
             if match:
                 yield {"command": exec_command(line)}
@@ -375,8 +382,8 @@ def _pkill(of: Written) -> Hits:
     "Build an image that contains them.",
     FIELD,
 )
-def _pip_install(of: Written) -> Hits:
-    if re.search(r"\b(pip3?|uv pip|apt-get|apt) install\b", of.inside):
+def _pip_install(written: Written) -> Hits:
+    if re.search(r"\b(pip3?|uv pip|apt-get|apt) install\b", written.inside):
         yield {}
 
 
@@ -389,10 +396,10 @@ def _pip_install(of: Written) -> Hits:
     "docker's and NVIDIA's documents",
     "Failed to infer device type",
 )
-def _no_gpu(of: Written) -> Hits:
-    options = of.options
-    given = options.values("--gpus") or any("nvidia" in value for value in options.values("--runtime", "--device"))
-    if of.run and not given and not options.has("--privileged"):
+def _no_gpu(written: Written) -> Hits:
+    options = written.options
+    has_gpu = options.values("--gpus") or any("nvidia" in value for value in options.values("--runtime", "--device"))
+    if written.run and not has_gpu and not options.has("--privileged"):
         yield {}
 
 
@@ -404,8 +411,8 @@ def _no_gpu(of: Written) -> Hits:
     "Mount a folder of the host (-v /srv/huggingface:/root/.cache/huggingface).",
     GUIDE,
 )
-def _no_volume(of: Written) -> Hits:
-    if of.run and not of.run.mounts:
+def _no_volume(written: Written) -> Hits:
+    if written.run and not written.run.mounts:
         yield {}
 
 
@@ -417,8 +424,8 @@ def _no_volume(of: Written) -> Hits:
     "Pass it by --env-file, with mode 0600.",
     "docker's documents",
 )
-def _secret(of: Written) -> Hits:
-    for name, value in of.options.env.items():
+def _secret(written: Written) -> Hits:
+    for name, value in written.options.env.items():
         if value and re.search(r"(?:^|_)(?:TOKEN|API_KEY|SECRET|PASSWORD)$", name) and not re.match(r"[$%]", value):
             yield {"name": name}
 
@@ -431,8 +438,8 @@ def _secret(of: Written) -> Hits:
     "Write -p 127.0.0.1:{value}, or the address that the clients use.",
     "docker's documents; field reports from GB10 hosts",
 )
-def _published(of: Written) -> Hits:
-    for value in of.options.values("--publish"):
+def _published(written: Written) -> Hits:
+    for value in written.options.values("--publish"):
         if re.fullmatch(r"[\d-]+:[\d-]+(/tcp)?", value):
             yield {"value": value}
 
@@ -445,12 +452,12 @@ def _published(of: Written) -> Hits:
     "Request a token from /v1/completions instead.",
     FIELD,
 )
-def _health(of: Written) -> Hits:
-    lines = of.unit.all("Service", "ExecStartPost") if of.unit else []
+def _health(written: Written) -> Hits:
+    lines = written.unit.all("Service", "ExecStartPost") if written.unit else []
     for line in lines:
         if "/health" in line and "/v1/" not in line:
             yield {"where": "ExecStartPost="}
-    for command in of.options.values("--health-cmd"):
+    for command in written.options.values("--health-cmd"):
         if "/health" in command:
             yield {"where": "--health-cmd"}
 
@@ -463,16 +470,16 @@ def _health(of: Written) -> Hits:
     "Set TimeoutStopSec to {more} or more.",
     SYSTEMD,
 )
-def _stop_timeout(of: Written) -> Hits:
-    value = of.service("TimeoutStopSec") or of.service("TimeoutSec")
+def _stop_timeout(written: Written) -> Hits:
+    value = written.service("TimeoutStopSec") or written.service("TimeoutSec")
     limit = seconds(value) if value else 90.0
-    stops = of.unit.all("Service", "ExecStop") if of.unit else []
+    stops = written.unit.all("Service", "ExecStop") if written.unit else []
     waits = [
-        int(found) for line in stops for found in re.findall(r"docker stop (?:-t|--time|--timeout)[ =](\d+)", line)
+        int(timeout) for line in stops for timeout in re.findall(r"docker stop (?:-t|--time|--timeout)[ =](\d+)", line)
     ]
-    waits += [int(found) for found in of.options.values("--stop-timeout") if found.isdecimal()]
+    waits += [int(timeout) for timeout in written.options.values("--stop-timeout") if timeout.isdecimal()]
     wait = max(waits, default=10)
-    if of.unit and of.run and limit is not None and limit <= wait:
+    if written.unit and written.run and limit is not None and limit <= wait:
         yield {"value": value or "90 (systemd's default)", "wait": wait, "more": wait + 30}
 
 
@@ -485,6 +492,12 @@ def _stop_timeout(of: Written) -> Hits:
     "Add -e HF_HUB_OFFLINE=1 once the weights are on the host.",
     FIELD,
 )
-def _online(of: Written) -> Hits:
-    if of.unit and of.run and of.run.mounts and "HF_HUB_OFFLINE" not in of.run.env and not of.run.values("--env-file"):
+def _online(written: Written) -> Hits:
+    if (
+        written.unit
+        and written.run
+        and written.run.mounts
+        and "HF_HUB_OFFLINE" not in written.run.env
+        and not written.run.values("--env-file")
+    ):
         yield {}

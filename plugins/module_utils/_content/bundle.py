@@ -324,7 +324,7 @@ MANIFEST_SHAPE = untrusted.record(
                     "pieces": PIECES,
                 },
                 {"layers": LAYERS, "diff_ids": untrusted.listing(untrusted.image_id)},
-                rest=True,
+                keep_unknown=True,
             )
         ),
         "models": untrusted.listing(
@@ -341,11 +341,11 @@ MANIFEST_SHAPE = untrusted.record(
                         ),
                     ),
                 },
-                rest=True,
+                keep_unknown=True,
             )
         ),
     },
-    rest=True,
+    keep_unknown=True,
 )
 
 

@@ -127,7 +127,7 @@ MODEL_SNAPSHOT = record(
         "link": text,
         "changed": flag,
     },
-    rest=True,
+    keep_unknown=True,
 )
 
 ENDPOINT_STARTS = record(

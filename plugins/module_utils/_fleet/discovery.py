@@ -291,14 +291,17 @@ def _facts(value: Any) -> dict[str, Any]:
     return {**value, "machine": value.get("machine") or {}, "fabric": fabric}
 
 
-_NEIGHBOUR = untrusted.record({"mac": untrusted.text, "address": untrusted.text}, rest=True)
-_NETDEV = untrusted.record({"name": untrusted.text}, {"neighbours": untrusted.listing(_NEIGHBOUR, 10_000)}, rest=True)
-_PORT = untrusted.record({"cage": untrusted.one_of(0, 1), "netdevs": untrusted.listing(_NETDEV, 64)}, rest=True)
-_FABRIC = untrusted.record({}, {"ports": untrusted.listing(_PORT, 64)}, rest=True)
+_NEIGHBOUR = untrusted.record({"mac": untrusted.text, "address": untrusted.text}, keep_unknown=True)
+_NETDEV = untrusted.record(
+    {"name": untrusted.text}, {"neighbours": untrusted.listing(_NEIGHBOUR, 10_000)}, keep_unknown=True
+)
+_PORT = untrusted.record({"cage": untrusted.one_of(0, 1), "netdevs": untrusted.listing(_NETDEV, 64)}, keep_unknown=True)
+_FABRIC = untrusted.record({}, {"ports": untrusted.listing(_PORT, 64)}, keep_unknown=True)
 _LISTS = {
-    "launches": untrusted.listing(untrusted.record({}, rest=True), 1000),
+    "launches": untrusted.listing(untrusted.record({}, keep_unknown=True), 1000),
     "heard": untrusted.listing(
-        untrusted.record({"netdev": untrusted.text, "host": untrusted.text, "peer": untrusted.text}, rest=True), 10_000
+        untrusted.record({"netdev": untrusted.text, "host": untrusted.text, "peer": untrusted.text}, keep_unknown=True),
+        10_000,
     ),
 }
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How a fleet is: every service and host judged, alike ones in one line, the worst first. Pure functions.
 
-Rows are those of C(tables.status_rows); what is judged of them is C(state) and C(notes).
+Rows are those of C(status_rows.status_rows); what is judged of them is C(state) and C(notes).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from .._common import tables
 from .._host import guard_account
 from .._plan.picture import names_text, natural
+from . import status_rows
 
 SCHEMA = 1
 STATES = ("unreachable", "unknown", "down", "starting", "look", "well", "cold", "stopped")
@@ -98,7 +99,7 @@ class Status:
     reason: str
     counts: Mapping[str, int]
     hosts: Mapping[str, HostState]
-    services: Sequence[tables.Row] = field(default_factory=list)
+    services: Sequence[status_rows.Row] = field(default_factory=list)
 
     @property
     def well(self) -> bool:
@@ -138,7 +139,7 @@ def judge_host(asked: Mapping[str, Any], answer: str) -> HostState:
     return HostState("look" if notes else "well", "", notes, available, memory.get("total_gib"), guard or None)
 
 
-def judge_row(row: tables.Row, host: HostState) -> None:
+def judge_row(row: status_rows.Row, host: HostState) -> None:
     """Give a row its C(state) and C(notes), in place."""
     row.notes = []
     if host.silent:
@@ -153,14 +154,14 @@ def judge_row(row: tables.Row, host: HostState) -> None:
     if not row.ready and row.meant == "on_demand" and row.unit in ("inactive", "deactivating"):
         row.state, row.error = "cold", ""
         return
-    if not row.ready and row.unit == tables.NOT_KNOWN and (row.rank or not row.error):
+    if not row.ready and row.unit == status_rows.NOT_KNOWN and (row.rank or not row.error):
         row.state = "unknown"
         return
     if not row.ready:
         row.state = "starting" if row.unit in ("activating", "reloading") else "down"
         return
     notes = row.notes
-    if row.unit not in ("active", tables.NOT_KNOWN):
+    if row.unit not in ("active", status_rows.NOT_KNOWN):
         notes.append(f"it answers, but its unit is {row.unit}")
     if row.restarts and not row.rank and not row.cluster and (row.uptime_seconds or 0) < YOUNG_SECONDS:
         count = row.restarts
@@ -168,14 +169,14 @@ def judge_row(row: tables.Row, host: HostState) -> None:
     if row.fast_path and row.fast_path not in ("ok", "-"):
         notes.append(f"fast path: {row.fast_path}")
     if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
-        notes.append(f"{tables.decode(row)} tok/s when it was measured last")
+        notes.append(f"{status_rows.decode(row)} tok/s when it was measured last")
     held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
         notes.append(f"holds {held:.1f} GiB, planned {planned:.1f}")
     row.state = "look" if notes else "well"
 
 
-def report(rows: list[tables.Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:
+def report(rows: list[status_rows.Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:
     """Judge a fleet.
 
     rows: of all hosts, ranks not joined yet. hosts: of C(judge_host). fail_on: C(down), or C(look) to take what is worth a
@@ -184,7 +185,7 @@ def report(rows: list[tables.Row], hosts: Mapping[str, HostState], at: str, fail
     for row in rows:
         if hosts[row.host].silent:
             judge_row(row, hosts[row.host])
-    tables.join_ranks(rows)
+    status_rows.join_ranks(rows)
     _keep_one_per_set(rows)
     for row in rows:
         judge_row(row, hosts[row.host])
@@ -215,7 +216,7 @@ def report(rows: list[tables.Row], hosts: Mapping[str, HostState], at: str, fail
     )
 
 
-def _keep_one_per_set(rows: Sequence[tables.Row]) -> None:
+def _keep_one_per_set(rows: Sequence[status_rows.Row]) -> None:
     """Of an exclusive set one service runs; the others of its host are stopped on purpose, whichever the inventory has first."""
     serving = {(row.host, row.exclusive) for row in rows if row.exclusive and row.ready}
     for row in rows:
@@ -250,11 +251,11 @@ def groups(found: Status) -> list[tuple[str, str]]:
             lines.append(("look", 1, f"{host}: {'; '.join(body.notes)}"))
     for (state, why), hosts in silent.items():
         lines.append((state, len(hosts), f"{_counted(hosts)}: {why}"))
-    alike: dict[tuple[str, ...], list[tables.Row]] = {}
+    alike: dict[tuple[str, ...], list[status_rows.Row]] = {}
     for row in found.services:
         if row.state in ("unreachable", "unknown"):
             continue
-        part = f" ({tables.part(row)})" if row.cluster else ""
+        part = f" ({status_rows.part(row)})" if row.cluster else ""
         said = dict.fromkeys(short(text) for text in (row.status, row.error) if text)
         reason = "" if row.state in BELOW else "; ".join(said) or f"no ({row.stage})"
         notes = "; ".join(row.notes)
@@ -278,7 +279,7 @@ def _counted(hosts: Sequence[str]) -> str:
     return f"{names_text(hosts)} ({len(hosts)})" if len(hosts) > 1 else names_text(hosts)
 
 
-def well_text(rows: Sequence[tables.Row]) -> str:
+def well_text(rows: Sequence[status_rows.Row]) -> str:
     """Sum up rows that are well: memory, requests, KV use at most, uptime at least."""
 
     def known(name: str) -> list[float]:
@@ -312,7 +313,7 @@ def text(found: Status, show: str = "auto") -> str:
     """Return what a person sees. show: C(table) (a line a service), C(groups), or C(auto), by how many services there are."""
     many = len(found.services) > MOST_ROWS or (show == "auto" and len(found.hosts) > MOST_ROWS)
     if show == "table" or (show == "auto" and not many):
-        lines = [tables.status_text(found.services)]
+        lines = [status_rows.status_text(found.services)]
         # Hosts without services have no row there.
         busy = {row.host for row in found.services}
         lines += [

@@ -15,9 +15,9 @@ from html import escape
 from typing import Any
 
 from .._common import tables
-from .._common.tables import Row, Watched
 from .._plan import page_parts, picture
-from . import fleet_status
+from . import fleet_status, status_rows
+from .status_rows import Row, Watched
 
 SHADES = {
     "unreachable": "fails",
@@ -306,7 +306,7 @@ def _service(row: Row, watched: bool) -> str:
     stage = (
         "" if row.state in ("well", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
     )
-    part = f"<small>{escape(tables.part(row))}</small>" if row.cluster else ""
+    part = f"<small>{escape(status_rows.part(row))}</small>" if row.cluster else ""
     cells = [
         f"<td>{escape(str(row.service))}{part}</td>",
         f"<td>{escape(str(row.model or '-'))}</td>",
@@ -315,7 +315,7 @@ def _service(row: Row, watched: bool) -> str:
         page_parts.cell("KV use", "-" if use is None else f"{100 * use:.0f} %"),
         page_parts.cell("GiB", tables.gib(row.residency_gib, already_gib=True)),
         page_parts.cell("planned", tables.gib(row.planned_gib, already_gib=True)),
-        page_parts.cell("tok/s", tables.decode(row)),
+        page_parts.cell("tok/s", status_rows.decode(row)),
         f"<td>{escape(str(row.fast_path or '-'))}</td>",
         f'<td class="v">{escape(tables.uptime(row.uptime_seconds))}</td>',
     ]

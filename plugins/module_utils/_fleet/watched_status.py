@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from .._common import tables
 from .._common.sizes import GIB
 from .._runtime import metrics
-from . import fleet_status
+from . import fleet_status, status_rows
 from .status_page import Endpoint
 
 READ = ("dgxspark_", "node_time_seconds")
@@ -94,7 +94,7 @@ def report(
     :param exporters: Spark to what its exporter said
     :param now: seconds since 1970
     """
-    rows: list[tables.Row] = []
+    rows: list[status_rows.Row] = []
     hosts: dict[str, fleet_status.HostState] = {}
     engines: set[str] = set()
     for host, body in plans.items():
@@ -155,7 +155,7 @@ class _Host:
 
     def unit(self, name: str) -> dict[str, Any]:
         active = self.one("dgxspark_unit_active", unit=name) if self.fresh else None
-        state = tables.NOT_KNOWN if active is None else "active" if active else "inactive"
+        state = status_rows.NOT_KNOWN if active is None else "active" if active else "inactive"
         if state == "inactive" and self.one("dgxspark_unit_starting", unit=name):
             state = "activating"
         if state == "inactive" and self.one("dgxspark_unit_failed", unit=name):
@@ -224,7 +224,7 @@ def _of_host(
     said: str | None,
     why: str,
     now: float,
-) -> tuple[list[tables.Row], fleet_status.HostState]:
+) -> tuple[list[status_rows.Row], fleet_status.HostState]:
     """Return the rows of a host, and the host as it was judged. said, why: of its exporter."""
     seen = _Host(metrics.labelled(said or "", READ), now)
     why = NO_COLLECTOR if said is not None and not seen.told else why
@@ -235,7 +235,7 @@ def _of_host(
     for service in services:
         name = keys[service["name"]]
         unit = next(each for each in measured["units"] if each["name"] == service["unit"])
-        if unit["active_state"] == tables.NOT_KNOWN and service.get("rank") and (checks.get(name) or {}).get("ok"):
+        if unit["active_state"] == status_rows.NOT_KNOWN and service.get("rank") and (checks.get(name) or {}).get("ok"):
             unit["active_state"] = "active"  # the model answers, which takes all of its ranks
         answers.append(_answer(service, unit["active_state"], checks.get(name), figures.get(name) or {}, seen))
     answered = any((checks.get(name) or {}).get("ok") for name in own)
@@ -248,9 +248,9 @@ def _of_host(
         notes = [*judged.notes, *broken, *seen.notes()]
         told = "" if seen.fresh else why or "its collector has stopped"
         judged = replace(judged, notes=notes, state="look" if notes else "well", why=told)
-    rows = tables.status_rows(host, body, measured, answers)
+    rows = status_rows.status_rows(host, body, measured, answers)
     for row, answer in zip(rows, answers):
-        row.watched = tables.Watched(answer["tokens_per_second"], answer["proved"], answer["proved_rate"])
+        row.watched = status_rows.Watched(answer["tokens_per_second"], answer["proved"], answer["proved_rate"])
     return rows, judged
 
 

@@ -501,7 +501,7 @@ def _check_args(problems: Problems, args: Mapping[str, Any]) -> None:
         if isinstance(value, str) and CONTROL.search(value):
             problems.add(f"args.{name} holds a control character or a line break.")
         elif long_name not in OWNED_ARGS:
-            variable = plain_secrets.OPTION_VARIABLES.get(long_name)
+            variable = launch.SECRET_VARIABLES.get(long_name)
             fix = (
                 f"Put it into a file and name that under 'secrets': {{{variable}: FILE}}."
                 if variable

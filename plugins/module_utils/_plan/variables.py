@@ -61,7 +61,7 @@ def read(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 def _value(problems: validation.Problems, name: str, value: Any, default: Any) -> Any:
     """Return one variable, its default in the place of what cannot be used."""
-    value = schema.meant(VARIABLES[name], value)
+    value = schema.from_command_line(VARIABLES[name], value)
     if value is None:
         return default
     if why := schema.wrong(VARIABLES[name], value):

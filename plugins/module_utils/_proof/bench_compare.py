@@ -1,15 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Comparing measurements of a service: with its baseline, with what is published, and as people see it.
+"""Compare measurements of a service with its baseline and with published figures, and print them as tables.
 
-Two figures are comparable when the same thing was measured: the same image, arguments and environment, the same workload, and a
-GPU under the same conditions. Where they are not it is said what differs, and no ratio is given.
+Two figures are comparable if both were measured with the same image, arguments, environment and workload, on a GPU under the same
+conditions. For other figures, the differences are listed and no ratio is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import tables
@@ -18,16 +18,16 @@ from .._common.findings import Finding
 SCHEMA = 1
 """Of the section C(benchmark) of a receipt."""
 CLOCK_SHARE = 0.05
-"""The clock wanders a little with temperature; more than this is another clock."""
+"""The clock varies a little with temperature; a larger difference counts as another clock."""
 PUBLISHED_SHARE = 0.7
-"""Below this share of a published figure something is wrong with the host rather than with the comparison."""
+"""A measurement below this share of a published figure points to a fault of the host, not to different prompts."""
 NOISY_SHARE = 0.15
 PARTS = ("single", "contents", "prefix_cache", "concurrency", "request_rates")
-"""What a measurement consists of. Only single requests are always there."""
+"""The parts of a measurement. Only single requests are always measured."""
 BAR = "█"
 WIDTH = 40
 
-# What is named when it differs: key -> (words, how it is shown).
+# Conditions whose differences are listed: key -> words.
 DEPLOYED = {"image_id": "image", "fingerprint": "arguments and environment", "vllm_version": "vLLM"}
 HOST = {"driver": "driver", "power_limit_watts": "power cap", "gpu": "GPU"}
 WORKLOAD = {
@@ -54,7 +54,7 @@ def middle(row: Mapping[str, Any], figure: str) -> float | None:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return what differs of what was measured (deployment, workload), and of the host that it was measured on."""
+    """Return the differences of deployment and workload, and the differences of the host."""
     measured = _differ(DEPLOYED, old.get("conditions") or {}, new.get("conditions") or {})
     measured += _differ(WORKLOAD, old.get("workload") or {}, new.get("workload") or {})
     before, now = old.get("conditions") or {}, new.get("conditions") or {}
@@ -89,49 +89,78 @@ def compare(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Compare a measurement of a service with its baseline.
 
-    The baseline is the first measurement of what is deployed. Another deployment or workload begins a new one; a
-    host under other conditions does not: it is told, and its figures wait until the conditions are back or
-    C(rebaseline) says otherwise.
+    The baseline is the first measurement of a deployment. Another deployment or workload starts a new baseline. A host
+    under other conditions does not: a finding reports them, and the figures are not compared until the conditions are
+    back or C(rebaseline) is set.
 
-    :param previous: the section C(benchmark) of the receipt on the host, None where there is none
+    :param previous: the section C(benchmark) of the receipt on the host, None without one
     :param new: C({at, conditions, workload, single, concurrency, max_num_seqs, left_out})
     :param service: its name
     :param settings: C(spark_bench) with every default, of which C(rebaseline) and C(regression_percent) are used
     :returns: the new section, and findings as plain dicts
     """
-    decode = middle(headline(new), "decode_tokens_per_second")
-    disturbed = any(entry.get("disturbed") for entry in new["single"])
-    found: list[Finding] = list(_quality(new, service))
-    baseline = (previous or {}).get("baseline")
-    baseline = baseline if isinstance(baseline, Mapping) and baseline.get("single") else None
+    percent = settings["regression_percent"]
+    baseline = _baseline_of(previous)
     measured, host = differences(baseline, new) if baseline else ([], [])
+    decode = middle(headline(new), "decode_tokens_per_second")
+    disturbed = _is_disturbed(new)
     usable = decode is not None and not disturbed
-    fresh = usable and (baseline is None or bool(measured) or settings["rebaseline"])
-    if baseline and measured:
-        found.append(_other_measurement(service, baseline, measured, usable))
-    kept = _kept(new) if fresh else dict(baseline or {})
-    comparable = usable and bool(kept) and not fresh and not measured and not host
-    old = None if not kept else middle(headline(kept), "decode_tokens_per_second")
-    if usable and baseline and not fresh and host:
-        worse = old is not None and decode is not None and decode < old * (1 - settings["regression_percent"] / 100)
-        found.append(_other_conditions(service, decode, old, host, worse))
+    fresh = usable and bool(not baseline or measured or settings["rebaseline"])
+    same_deployment = usable and not fresh
+    comparable = same_deployment and not host
+    reference = _parts(new) if fresh else dict(baseline)
+    old = middle(headline(reference), "decode_tokens_per_second")
+    findings = _quality(new, service)
+    if measured:
+        findings.append(_other_measurement(service, baseline, measured, usable))
+    if host and same_deployment:
+        findings.append(_other_conditions(service, decode, old, host, percent))
     if comparable:
-        found += _regressions(kept, new, service, settings["regression_percent"])
-        # A part that the baseline lacks, since it was not asked for then, begins with this measurement.
-        kept.update({name: new[name] for name in PARTS if new.get(name) and not kept.get(name)})
+        findings += _regressions(reference, new, service, percent)
+        _add_new_parts(reference, new)
+    ratio = _ratio(decode, old) if comparable else None
     section = {
         "schema": SCHEMA,
-        **_kept(new),
-        "left_out": list(new.get("left_out") or []),
+        **_parts(new),
+        "left_out": _left_out(new),
         "disturbed": disturbed,
         "decode_tokens_per_second": decode,
         "baseline_decode_tokens_per_second": old,
-        "ratio": 1.0 if fresh else round(decode / old, 4) if comparable and decode and old else None,
-        "comparable": fresh or comparable,
-        "differs": [] if fresh else [*measured, *host],
-        "baseline": kept,
+        "ratio": ratio,
+        "comparable": comparable,
+        "differs": [*measured, *host],
+        "baseline": reference,
     }
-    return section, [finding.to_dict() for finding in found]
+    if fresh:
+        section.update(ratio=1.0, comparable=True, differs=[])
+    return section, _plain(findings)
+
+
+def _baseline_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the baseline of an earlier section, empty without a usable one."""
+    baseline = (previous or {}).get("baseline")
+    return baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
+
+
+def _is_disturbed(new: Mapping[str, Any]) -> bool:
+    return any(row.get("disturbed") for row in new["single"])
+
+
+def _left_out(section: Mapping[str, Any]) -> list[str]:
+    return list(section.get("left_out") or [])
+
+
+def _plain(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [finding.to_dict() for finding in findings]
+
+
+def _ratio(decode: float | None, old: float | None) -> float | None:
+    return round(decode / old, 4) if decode and old else None
+
+
+def _add_new_parts(baseline: dict[str, Any], new: Mapping[str, Any]) -> None:
+    """Add the parts that are measured for the first time to the baseline."""
+    baseline.update({name: new[name] for name in PARTS if new.get(name) and not baseline.get(name)})
 
 
 def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequence[str], usable: bool) -> Finding:
@@ -146,8 +175,9 @@ def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequ
 
 
 def _other_conditions(
-    service: str, decode: float | None, old: float | None, host: Sequence[str], worse: bool
+    service: str, decode: float | None, old: float | None, host: Sequence[str], percent: float
 ) -> Finding:
+    worse = old is not None and decode is not None and decode < old * (1 - percent / 100)
     return Finding(
         rule="bench.conditions",
         severity="warning" if worse else "info",
@@ -160,67 +190,67 @@ def _other_conditions(
     )
 
 
-def _kept(new: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(new: Mapping[str, Any]) -> dict[str, Any]:
     return {name: new.get(name) for name in ("at", "conditions", "workload", *PARTS)}
 
 
 def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
-    """Return what makes the figures themselves doubtful."""
-    found: list[Finding] = []
-
-    def add(rule: str, message: str, fix: str, severity: str = "warning") -> None:
-        found.append(Finding(rule=rule, severity=severity, service=service, message=message, fix=fix, basis="measured"))
-
+    """Return the findings that make the figures themselves doubtful."""
+    findings: list[Finding] = []
     rows = new["single"]
     busy = [row for row in rows if row.get("disturbed")]
     if busy:
-        add(
-            "bench.disturbed",
+        message = (
             f"other requests ran while {service} was measured ({', '.join(_at(row) for row in busy)}); its figures are compared "
-            "with nothing",
-            "measure again when the service is idle",
+            "with nothing"
+        )
+        findings.append(
+            _measured("bench.disturbed", "warning", service, message, "measure again when the service is idle")
         )
     short = [row for row in rows if row.get("short")]
     if short:
-        add(
-            "bench.short",
+        message = (
             f"{service} ended answers before their {short[0].get('output_tokens_asked')} tokens ({', '.join(map(_at, short))}): "
-            "the server does not force their length",
-            "compare only with figures of answers as short",
-            "info",
+            "the server does not force their length"
         )
+        fix = "compare only with figures of answers as short"
+        findings.append(_measured("bench.short", "info", service, message, fix))
     cached = [row for row in rows if (row.get("cached_share") or 0) > 0.1]
     if cached:
-        add(
-            "bench.cached",
+        message = (
             f"the prefix cache of {service} held {max(row['cached_share'] for row in cached):.0%} of a prompt "
-            f"({', '.join(map(_at, cached))}): prefill is faster on paper than it is",
-            "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts",
-            "info",
+            f"({', '.join(map(_at, cached))}): prefill is faster on paper than it is"
         )
+        fix = (
+            "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts"
+        )
+        findings.append(_measured("bench.cached", "info", service, message, fix))
+    return [*findings, *_check_rates(rows, service), *_check_load(new, service)]
+
+
+def _measured(rule: str, severity: str, service: str, message: str, fix: str) -> Finding:
+    return Finding(rule=rule, severity=severity, service=service, message=message, fix=fix, basis="measured")
+
+
+def _check_rates(rows: Sequence[Mapping[str, Any]], service: str) -> Iterator[Finding]:
+    """Yield doubts about the decode rates: few moments of arrival, or repeats that scatter."""
     for row in rows:
         rate = row.get("decode_tokens_per_second")
         if row.get("tokens_per_arrival") and row["tokens_per_arrival"] > 8:
-            add(
-                "bench.coarse",
+            message = (
                 f"answers of {service} came {row['tokens_per_arrival']:g} tokens at a time ({_at(row)}): its rates rest on few "
-                "moments",
-                "a reasoning parser may hold text back; measure with thinking: false, or longer answers",
-                "info",
+                "moments"
             )
+            fix = "a reasoning parser may hold text back; measure with thinking: false, or longer answers"
+            yield _measured("bench.coarse", "info", service, message, fix)
         if rate and rate["high"] - rate["low"] > NOISY_SHARE * rate["median"]:
-            add(
-                "bench.noisy",
-                f"decode of {service} scatters from {rate['low']:g} to {rate['high']:g} tokens/s ({_at(row)})",
-                "see what else runs on the host; with a drafter the text decides, and more repeats help",
-                "info",
-            )
-    return [*found, *_check_load(new, service)]
+            message = f"decode of {service} scatters from {rate['low']:g} to {rate['high']:g} tokens/s ({_at(row)})"
+            fix = "see what else runs on the host; with a drafter the text decides, and more repeats help"
+            yield _measured("bench.noisy", "info", service, message, fix)
 
 
-def _check_load(new: Mapping[str, Any], service: str) -> list[Finding]:
-    """Return doubts about the figures under load: requests that waited in the engine or failed."""
-    findings: list[Finding] = []
+def _check_load(new: Mapping[str, Any], service: str) -> Iterator[Finding]:
+    """Yield doubts about the figures under load: requests that waited in the engine or failed."""
     most = new.get("max_num_seqs")
     queued = [
         row["concurrency"]
@@ -233,24 +263,11 @@ def _check_load(new: Mapping[str, Any], service: str) -> list[Finding]:
             "(max-num-seqs): the others waited, and the time to their first token is mostly that"
         )
         fix = "compare up to that many, or raise max-num-seqs if the KV cache holds more"
-        findings.append(
-            Finding(rule="bench.queued", severity="info", service=service, message=message, fix=fix, basis="measured")
-        )
-    loads = (new.get("concurrency") or []) + (new.get("request_rates") or [])
-    failed = next((row for row in loads if row.get("failed")), None)
+        yield _measured("bench.queued", "info", service, message, fix)
+    failed = next((row for row in _loads(new) if row.get("failed")), None)
     if failed:
         message = f"{service} did not answer {failed['failed']} of {failed['requests']} requests at {pace(failed)[0]}"
-        findings.append(
-            Finding(
-                rule="bench.failed",
-                severity="warning",
-                service=service,
-                message=message,
-                fix="see the unit's log",
-                basis="measured",
-            )
-        )
-    return findings
+        yield _measured("bench.failed", "warning", service, message, "see the unit's log")
 
 
 def _at(row: Mapping[str, Any]) -> str:
@@ -258,50 +275,55 @@ def _at(row: Mapping[str, Any]) -> str:
 
 
 def _regressions(baseline: Mapping[str, Any], new: Mapping[str, Any], service: str, percent: float) -> list[Finding]:
-    """Return a finding for each figure that is worse than its baseline by more than so much."""
-    found: list[Finding] = []
-
-    def check(rule: str, what: str, old: float | None, now: float | None, apart: bool) -> None:
+    """Return a finding for each figure that is worse than its baseline by more than C(percent)."""
+    findings = []
+    for rule, label, (old, now, apart) in _compared_figures(baseline, new):
         if not old or now is None or now >= old * (1 - percent / 100):
-            return
-        found.append(
-            Finding(
-                rule=rule,
-                severity="warning" if apart else "info",
-                service=service,
-                message=f"{what} of {service} is {now:g} tokens/s; its baseline of {baseline.get('at')} is {old:g} "
-                f"({1 - now / old:.0%} lower){'' if apart else ', and the repeats of both overlap'}",
-                fix="check temperature and power of the GPU, swap in use, and what else runs on the host; image, arguments, "
+            continue
+        message = (
+            f"{label} of {service} is {now:g} tokens/s; its baseline of {baseline.get('at')} is {old:g} "
+            f"({1 - now / old:.0%} lower){'' if apart else ', and the repeats of both overlap'}"
+        )
+        fix = "measure again with more repeats"
+        if apart:
+            fix = (
+                "check temperature and power of the GPU, swap in use, and what else runs on the host; image, arguments, "
                 "driver and clock are the same"
-                if apart
-                else "measure again with more repeats",
-                basis="measured",
             )
-        )
+        findings.append(_measured(rule, "warning" if apart else "info", service, message, fix))
+    return findings
 
-    before = {row["prompt_tokens"]: row for row in baseline.get("single") or []}
+
+def _compared_figures(
+    baseline: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterator[tuple[str, str, tuple[float | None, float | None, bool]]]:
+    """Yield rule, label and C((baseline, now, whether the repeats lie apart)) of each figure that can regress."""
+    by_length = {row["prompt_tokens"]: row for row in baseline.get("single") or []}
     for row in new["single"]:
-        old = before.get(row["prompt_tokens"]) or {}
-        for figure, word in (("decode_tokens_per_second", "decode"), ("prefill_tokens_per_second", "prefill")):
-            then, now = old.get(figure), row.get(figure)
-            apart = bool(then and now and now["high"] < then["low"])
-            check(f"bench.{word}", f"{word} at {_at(row)}", middle(old, figure), middle(row, figure), apart)
-    contents = {row["content"]: row for row in baseline.get("contents") or []}
+        old = by_length.get(row["prompt_tokens"]) or {}
+        for word in ("decode", "prefill"):
+            yield f"bench.{word}", f"{word} at {_at(row)}", _old_and_new(old, row, f"{word}_tokens_per_second")
+    by_content = {row["content"]: row for row in baseline.get("contents") or []}
     for row in new.get("contents") or []:
-        then, now = (contents.get(row["content"]) or {}).get(figure := "decode_tokens_per_second"), row.get(figure)
-        apart = bool(then and now and now["high"] < then["low"])
-        check("bench.decode", f"decode of {row['content']}", (then or {}).get("median"), middle(row, figure), apart)
-    levels = {pace(row): row for row in (baseline.get("concurrency") or []) + (baseline.get("request_rates") or [])}
-    for row in (new.get("concurrency") or []) + (new.get("request_rates") or []):
-        then_row = levels.get(pace(row)) or {}
-        check(
-            "bench.concurrency",
-            f"output at {pace(row)[0]}",
-            then_row.get("output_tokens_per_second"),
-            row["output_tokens_per_second"],
-            True,
-        )
-    return found
+        old = by_content.get(row["content"]) or {}
+        yield "bench.decode", f"decode of {row['content']}", _old_and_new(old, row, "decode_tokens_per_second")
+    by_pace = {pace(row): row for row in _loads(baseline)}
+    for row in _loads(new):
+        old = by_pace.get(pace(row)) or {}
+        rates = old.get("output_tokens_per_second"), row["output_tokens_per_second"], True
+        yield "bench.concurrency", f"output at {pace(row)[0]}", rates
+
+
+def _old_and_new(
+    old: Mapping[str, Any], row: Mapping[str, Any], figure: str
+) -> tuple[float | None, float | None, bool]:
+    before, now = old.get(figure), row.get(figure)
+    return middle(old, figure), middle(row, figure), bool(before and now and now["high"] < before["low"])
+
+
+def _loads(section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the rows of requests under load: several at once, or at a rate."""
+    return [row for part in ("concurrency", "request_rates") for row in section.get(part) or []]
 
 
 def pace(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -318,9 +340,9 @@ def published(
     recipe: Mapping[str, Any],
     sparks: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what is published for a service with the measured figure beside it, and findings.
+    """Return the published figures of a service with the measured ones, and findings.
 
-    Such a figure is never called comparable: its source does not tell the prompts. What is known to differ is named.
+    A published figure is never called comparable, since its source does not name the prompts. Known differences are listed.
 
     :param expect: of the recipe: C({tokens_per_second, streams, sparks, ...}) each
     :param section: the section C(benchmark) of the receipt
@@ -329,43 +351,50 @@ def published(
     :param sparks: how many serve it; figures of another number are left out
     :returns: rows, and findings as plain dicts
     """
-    differs = ["prompts and answer length of the source are not known"]
+    differs = ["prompts and answer length of the source are not known", *_differences_from_recipe(service, recipe)]
+    rows = [
+        _published_row(entry, section, differs)
+        for entry in expect
+        if entry.get("tokens_per_second") and entry.get("sparks", 1) == sparks
+    ]
+    single = [row for row in rows if row["streams"] == 1]
+    low = [row for row in single if row["share"] is not None and row["share"] < PUBLISHED_SHARE]
+    if not low or len(low) != len(single):
+        return rows, []
+    row = min(low, key=lambda entry: entry["tokens_per_second"])
+    message = (
+        f"{service['name']} decodes {row['measured']:g} tokens/s; {row['tokens_per_second']:g} are published "
+        f"({row['what']}, {row['source']}). The two are not strictly comparable: {'; '.join(differs)}"
+    )
+    fix = (
+        "check the clock and power of the GPU first (nvidia-smi: a unit capped by its power supply shows a few "
+        "watts at a full clock), then the image"
+    )
+    return rows, _plain([_measured("bench.published", "warning", service["name"], message, fix)])
+
+
+def _differences_from_recipe(service: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the differences between a service and its recipe: image and arguments."""
     refs = [str(image.get("ref")) for image in recipe.get("images") or [] if isinstance(image, Mapping)]
     image = service["image"]["ref"]
     if refs and image != refs[0]:
-        differs.append(f"image {image}, the recipe's first is {refs[0]}")
-    own, given = service.get("args") or {}, recipe.get("args") or {}
-    changed = [name for name in sorted(given) if given[name] is not None and own.get(name) != given[name]]
+        yield f"image {image}, the recipe's first is {refs[0]}"
+    launch_args, recipe_args = service.get("args") or {}, recipe.get("args") or {}
+    changed = [
+        name for name, value in sorted(recipe_args.items()) if value is not None and launch_args.get(name) != value
+    ]
     if changed:
-        differs.append(f"arguments {', '.join(changed)}")
-    rows: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
-    for entry in expect:
-        rate, streams = entry.get("tokens_per_second"), entry.get("streams", 1)
-        if not rate or entry.get("sparks", 1) != sparks:
-            continue
-        measured = section.get("decode_tokens_per_second")
-        if streams != 1:
-            levels = {row["concurrency"]: row["output_tokens_per_second"] for row in section.get("concurrency") or []}
-            measured = levels.get(streams)
-        share = None if measured is None else round(measured / rate, 3)
-        rows.append({**entry, "streams": streams, "measured": measured, "share": share, "differs": differs})
-    low = [row for row in rows if row["share"] is not None and row["share"] < PUBLISHED_SHARE and row["streams"] == 1]
-    if low and len(low) == len([row for row in rows if row["streams"] == 1]):
-        row = min(low, key=lambda entry: entry["tokens_per_second"])
-        found.append(
-            Finding(
-                rule="bench.published",
-                severity="warning",
-                service=service["name"],
-                message=f"{service['name']} decodes {row['measured']:g} tokens/s; {row['tokens_per_second']:g} are published "
-                f"({row['what']}, {row['source']}). The two are not strictly comparable: {'; '.join(differs)}",
-                fix="check the clock and power of the GPU first (nvidia-smi: a unit capped by its power supply shows a few "
-                "watts at a full clock), then the image",
-                basis="measured",
-            ).to_dict()
-        )
-    return rows, found
+        yield f"arguments {', '.join(changed)}"
+
+
+def _published_row(entry: Mapping[str, Any], section: Mapping[str, Any], differs: Sequence[str]) -> dict[str, Any]:
+    rate, streams = entry["tokens_per_second"], entry.get("streams", 1)
+    measured = section.get("decode_tokens_per_second")
+    if streams != 1:
+        levels = {row["concurrency"]: row["output_tokens_per_second"] for row in section.get("concurrency") or []}
+        measured = levels.get(streams)
+    share = None if measured is None else round(measured / rate, 3)
+    return {**entry, "streams": streams, "measured": measured, "share": share, "differs": differs}
 
 
 # --- for people ----------------------------------------------------------------------------------------------------
@@ -381,7 +410,7 @@ def _ms(row: Mapping[str, Any], name: str) -> str:
 
 
 def single_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of single streams. results: sections with C(where), the service as people name it."""
+    """Return the table of single streams. results: sections with C(where), the displayed name of the service."""
     header = ["service", "prompt", "answer", "TTFT s", "prefill tok/s", "decode tok/s", "spread", "token ms p50/p95"]
     drafted = any(row.get("tokens_per_step") for result in results for row in result["single"])
     if drafted:
@@ -434,7 +463,7 @@ def load_table(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     cells = []
     for result in results:
-        for row in (result.get("concurrency") or []) + (result.get("request_rates") or []):
+        for row in _loads(result):
             rate, at_once = row["output_tokens_per_second"], row.get("concurrency")
             failed = f" ({row['failed']} failed)" if row["failed"] else ""
             cells.append(
@@ -528,14 +557,14 @@ def bars(title: str, rows: Sequence[tuple[str, float | None]], digits: int = 1) 
     """Return a small chart: a bar of blocks a row, the longest C(WIDTH) wide.
 
     :param title: the first line
-    :param rows: label and value; a value that is None or 0 has no bar
+    :param rows: label and value; None and 0 get no bar
     :param digits: behind the point of each value
     :returns: lines of text, empty when no value is known
     """
-    known = [value for _label, value in rows if value]
-    if not known:
+    values = [value for _label, value in rows if value]
+    if not values:
         return ""
-    most, label_width = max(known), max(len(label) for label, _value in rows)
+    most, label_width = max(values), max(len(label) for label, _value in rows)
     lines = [title]
     for label, value in rows:
         size = 0 if not value else max(1, round(WIDTH * value / most))
@@ -544,7 +573,7 @@ def bars(title: str, rows: Sequence[tuple[str, float | None]], digits: int = 1) 
 
 
 def chart(result: Mapping[str, Any]) -> str:
-    """Return the charts of one service: what its prompts, its answers and its load do to it."""
+    """Return the charts of one service: its rates by prompt length and by load."""
     single = [(f"{row['prompt_tokens']} tokens", row) for row in result["single"]]
     parts = [
         bars(
@@ -561,13 +590,15 @@ def chart(result: Mapping[str, Any]) -> str:
         (f"{row['concurrency']} at once", row["output_tokens_per_second"]) for row in result.get("concurrency") or []
     ]
     if load:
-        one = middle(headline(result), "decode_tokens_per_second")
-        parts.append(bars(f"{result['where']}: output tokens/s of all requests together", [("1 alone", one), *load]))
+        single_rate = middle(headline(result), "decode_tokens_per_second")
+        parts.append(
+            bars(f"{result['where']}: output tokens/s of all requests together", [("1 alone", single_rate), *load])
+        )
     return "\n".join(part for part in parts if part)
 
 
 def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> str:
-    """Return what bench.yml prints: tables, charts, what is published, findings, and what could not be measured.
+    """Return the text that bench.yml prints: tables, charts, published figures, findings, and services without measurement.
 
     results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
     """
@@ -579,24 +610,26 @@ def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, 
     if results:
         parts += [single_table(results), content_table(results), prefix_table(results), load_table(results)]
         parts += [chart(result) for result in results]
-    told = []
-    for result in results:
-        for row in result.get("published") or []:
-            share = "" if row["share"] is None else f"; measured {row['measured']:g}, {row['share']:.0%} of it"
-            told.append(
-                f"{result['where']}: published {row['tokens_per_second']:g} tokens/s, {row['what']} ({row['source']}){share}"
-            )
-            told.append(f"  not called comparable: {'; '.join(row['differs'])}")
-        told += [f"{result['where']}: left out: {text}" for text in result.get("left_out") or []]
-    parts.append("\n".join(dict.fromkeys(told)))
-    lines = []
+    parts.append("\n".join(dict.fromkeys(note for result in results for note in _notes(result))))
+    parts.append("\n".join(_finding_lines(results, refused)))
+    return "\n\n".join(part for part in parts if part) or "no service to measure"
+
+
+def _notes(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the published figures of a service and the parts that were left out."""
+    for row in result.get("published") or []:
+        share = "" if row["share"] is None else f"; measured {row['measured']:g}, {row['share']:.0%} of it"
+        yield f"{result['where']}: published {row['tokens_per_second']:g} tokens/s, {row['what']} ({row['source']}){share}"
+        yield f"  not called comparable: {'; '.join(row['differs'])}"
+    for text in _left_out(result):
+        yield f"{result['where']}: left out: {text}"
+
+
+def _finding_lines(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> Iterator[str]:
     for result in results:
         for finding in result.get("findings") or []:
-            lines.append(
-                f"{finding['severity'].upper():<7} {result['where']}: {finding['message']}. [{finding['rule']}]"
-            )
+            yield f"{finding['severity'].upper():<7} {result['where']}: {finding['message']}. [{finding['rule']}]"
             if finding.get("fix"):
-                lines.append(f"        Fix: {finding['fix']}.")
-    lines += [f"ERROR   {entry['where']} was not measured: {entry['reason']}" for entry in refused]
-    parts.append("\n".join(lines))
-    return "\n\n".join(part for part in parts if part) or "no service to measure"
+                yield f"        Fix: {finding['fix']}."
+    for entry in refused:
+        yield f"ERROR   {entry['where']} was not measured: {entry['reason']}"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two services of a host beside each other: two variants of a model, measured one after the other under the same conditions."""
+"""Compare two services of a host, such as two variants of a model, measured one after the other under the same conditions."""
 
 from __future__ import annotations
 
@@ -16,48 +16,64 @@ FIGURES = (
     ("prefill_tokens_per_second", "prefill tok/s", True),
     ("decode_tokens_per_second", "decode tok/s", True),
 )
-"""Of a row of single requests: key, as people read it, whether more is better."""
+"""Figures of a row of single requests: key, label, whether more is better."""
 
 
 def rows(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what was measured of both, in the order of the tables of a benchmark.
+    """Return the figures that were measured for both, in the order of the tables of a benchmark.
 
     :param a: section of a service, as C(bench_compare.compare) returns it
-    :param b: of the other one
-    :returns: C({what, a, b, change, apart, better}): C(change) is b / a - 1, C(apart) whether no repeat of one
-        reaches those of the other (None where nothing was repeated), and C(better) C(a), C(b), or empty where the
-        repeats overlap
+    :param b: section of the other service
+    :returns: C({what, a, b, change, apart, better}): C(change) is b / a - 1, C(apart) whether the ranges of the repeats
+        do not overlap (None without repeats), and C(better) C(a), C(b), or empty if the repeats overlap
     """
-    found: list[dict[str, Any]] = []
-    for what, one, other, more in _pairs(a, b):
-        values = [entry["median"] if isinstance(entry, Mapping) else entry for entry in (one, other)]
+    compared: list[dict[str, Any]] = []
+    for label, of_a, of_b, more_is_better in _pairs(a, b):
+        values = [entry["median"] if isinstance(entry, Mapping) else entry for entry in (of_a, of_b)]
         if not values[0] or values[1] is None:
             continue
         apart = None
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            apart = one["high"] < other["low"] or other["high"] < one["low"]
+        if isinstance(of_a, Mapping) and isinstance(of_b, Mapping):
+            apart = of_a["high"] < of_b["low"] or of_b["high"] < of_a["low"]
         change = values[1] / values[0] - 1
-        better = "" if apart is False or not change else "b" if (change > 0) == more else "a"
-        found.append(
-            {"what": what, "a": values[0], "b": values[1], "change": round(change, 4), "apart": apart, "better": better}
+        better = "" if apart is False or not change else "b" if (change > 0) == more_is_better else "a"
+        compared.append(
+            {
+                "what": label,
+                "a": values[0],
+                "b": values[1],
+                "change": round(change, 4),
+                "apart": apart,
+                "better": better,
+            }
         )
-    return found
+    return compared
 
 
 def _pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield what both measured: what it is, of a, of b, whether more is better."""
-    theirs = {row["prompt_tokens"]: row for row in b.get("single") or []}
+    """Yield the figures of both: label, value of a, value of b, whether more is better."""
+    yield from _single_pairs(a, b)
+    prefix_a, prefix_b = a.get("prefix_cache") or {}, b.get("prefix_cache") or {}
+    yield "TTFT s, shared prompt in the prefix cache", prefix_a.get("ttft_seconds"), prefix_b.get("ttft_seconds"), False
+    yield "prefix cache, share of the prompt", prefix_a.get("hit_rate"), prefix_b.get("hit_rate"), True
+    yield from _load_pairs(a, b)
+
+
+def _single_pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, bool]]:
+    """Yield the figures of single requests: by prompt length, then by content."""
+    rows_of_b = {row["prompt_tokens"]: row for row in b.get("single") or []}
     for row in a.get("single") or []:
-        other = theirs.get(row["prompt_tokens"]) or {}
+        other = rows_of_b.get(row["prompt_tokens"]) or {}
         for key, words, more in FIGURES:
             yield f"{words}, prompt of {row['prompt_tokens']}", row.get(key), other.get(key), more
-    theirs = {row["content"]: row for row in b.get("contents") or []}
+    rows_of_b = {row["content"]: row for row in b.get("contents") or []}
     for row in a.get("contents") or []:
-        other, key = theirs.get(row["content"]) or {}, "decode_tokens_per_second"
+        other, key = rows_of_b.get(row["content"]) or {}, "decode_tokens_per_second"
         yield f"decode tok/s, {row['content']}", row.get(key), other.get(key), True
-    one, two = a.get("prefix_cache") or {}, b.get("prefix_cache") or {}
-    yield "TTFT s, shared prompt in the prefix cache", one.get("ttft_seconds"), two.get("ttft_seconds"), False
-    yield "prefix cache, share of the prompt", one.get("hit_rate"), two.get("hit_rate"), True
+
+
+def _load_pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any, bool]]:
+    """Yield the figures of requests under load."""
     loads = {pace(row): row for part in ("concurrency", "request_rates") for row in b.get(part) or []}
     for part in ("concurrency", "request_rates"):
         for row in a.get(part) or []:
@@ -68,23 +84,25 @@ def _pairs(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, An
 
 
 def conditions(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return in words what of the host, or of what was asked, was not the same for both."""
-    found = []
+    """Return the differences in conditions of the host and in workload, in words."""
+    differing = []
     for part, names in (("conditions", HOST), ("workload", {"output_tokens": "answer length", "api": "API"})):
-        one, two = a.get(part) or {}, b.get(part) or {}
-        found += [
-            f"{words}: {one.get(key)} and {two.get(key)}"
+        of_a, of_b = a.get(part) or {}, b.get(part) or {}
+        differing += [
+            f"{words}: {of_a.get(key)} and {of_b.get(key)}"
             for key, words in names.items()
-            if one.get(key) != two.get(key)
+            if of_a.get(key) != of_b.get(key)
         ]
-    found += [
-        f"other requests ran while {name} was measured" for name, of in (("a", a), ("b", b)) if of.get("disturbed")
+    differing += [
+        f"other requests ran while {name} was measured"
+        for name, section in (("a", a), ("b", b))
+        if section.get("disturbed")
     ]
-    return found
+    return differing
 
 
 def report(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
-    """Return the table of each pair of services. pairs: results with C(where), the service as people name it."""
+    """Return the table of each pair of services. pairs: results with C(where), the displayed name of the service."""
     parts = []
     for a, b in pairs:
         cells = []
@@ -101,15 +119,17 @@ def report(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
         parts += [f"not the same for both: {text}" for text in conditions(a, b)]
         step = [middle_step(result) for result in (a, b)]
         if step[0] is not None or step[1] is not None:
-            said = [
+            steps = [
                 f"{result['service']} {'no drafter' if value is None else f'{value:.2f}'}"
                 for result, value in zip((a, b), step)
             ]
-            parts.append(f"tokens a step: {', '.join(said)}")
+            parts.append(f"tokens a step: {', '.join(steps)}")
     return "\n".join(parts)
 
 
 def middle_step(result: Mapping[str, Any]) -> float | None:
     """Return how many tokens a step of the drafter brought at the shortest prompts; None without one."""
-    found = sorted(result.get("single") or [], key=lambda row: row["prompt_tokens"])
-    return found[0].get("tokens_per_step") if found and middle(found[0], "decode_tokens_per_second") else None
+    by_length = sorted(result.get("single") or [], key=lambda row: row["prompt_tokens"])
+    return (
+        by_length[0].get("tokens_per_step") if by_length and middle(by_length[0], "decode_tokens_per_second") else None
+    )

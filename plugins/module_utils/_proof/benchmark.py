@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measuring a service: what is asked, and what follows from the moments at which the answer came.
+"""Measure a service: the requests, and the figures that follow from the arrival times of the answers.
 
-Three rules keep the figures honest, as the practical guide for the DGX Spark has them:
+Three rules of the practical guide for the DGX Spark keep the figures honest:
 
-1. The length of an answer is forced, so that a rate rests on as many tokens as were asked for, not on a short reply.
-2. No two prompts begin alike, so that the prefix cache never answers for the engine.
-3. Every token counts, those of the reasoning too: counts are the engine's own (usage), not the text that is shown.
+1. The length of an answer is forced, so that a rate rests on the requested number of tokens, not on a short reply.
+2. All prompts begin differently, so that the prefix cache never answers for the engine.
+3. Every token counts, reasoning included: the engine's usage counts, not the displayed text.
 
 Pure functions; C(plugins/modules/service_bench.py) makes the requests.
 """
@@ -60,22 +60,22 @@ KEYS: dict[str, Key] = {
 """What may stand below C(spark_bench)."""
 
 CONTENTS = ("medium", "long", "code", "reasoning")
-"""Names of the contents of an answer; C(workloads.py) has what is asked."""
+"""Names of the contents of an answer; C(workloads.py) has the prompts."""
 PROMPTS = 1
 """Version of the texts below: figures of different ones are not compared."""
 ROUNDS = 2
 """Requests that each of the concurrent clients makes, one after another."""
 MARGIN = 64
-"""Tokens of the context left to the chat template and to prompts that came out longer than meant."""
+"""Tokens of the context reserved for the chat template and for prompts that are longer than estimated."""
 SHORTEST = 32
 CHARACTERS_PER_TOKEN = 5.0
-"""To begin with; the warm-up tells what it is for this model."""
+"""First estimate; the warm-up measures the value of the model."""
 FOREIGN_SHARE = 0.1
-"""Tokens of other requests, as a share of one's own, that a measurement bears: probes of a watchdog ask for one token."""
+"""Tolerated tokens of other requests, as a share of the measured ones: probes of a watchdog ask for one token."""
 LOADER_GIB = 3.0
 """Memory that has to be free for vLLM's own client, which loads its libraries a second time: 0.6 GiB on CPU builds."""
 
-# What a first request asks for, until the server takes it: each further try leaves one thing out.
+# Extra options of the first request; after a refusal, the next try has fewer of them.
 EXTRAS: tuple[tuple[str, ...], ...] = (
     ("ignore_eos", "min_tokens", "continuous_usage_stats"),
     ("ignore_eos", "continuous_usage_stats"),
@@ -83,7 +83,7 @@ EXTRAS: tuple[tuple[str, ...], ...] = (
     (),
 )
 
-# A plain text for the prompts; what it says does not matter, but it has to be prose: drafters guess noise badly.
+# A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly.
 NOTES = (
     "The harbour freezes in January, and the ferries wait for the ice breaker before they leave.",
     "A baker on the corner starts at three and sells out of rye bread before the schools open.",
@@ -122,23 +122,21 @@ TASK = "Read the notes below. Then write a long and detailed essay about the pla
 
 
 def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings with all defaults filled in, and what is wrong with what was given. where: as messages name it."""
+    """Return the settings with all defaults, and the problems of the given value. where: its name in messages."""
     problems = validation.Problems(f"{where}, spark_bench")
-    given = problems.mapping(value, "spark_bench")
-    given = {name: schema.meant(KEYS[name], value) if name in KEYS else value for name, value in given.items()}
-    settings = schema.filled(problems, given, KEYS)
+    spark_bench = problems.mapping(value, "spark_bench")
+    spark_bench = {
+        name: schema.from_command_line(KEYS[name], value) if name in KEYS else value for name, value in spark_bench.items()
+    }
+    settings = schema.filled(problems, spark_bench, KEYS)
     for key, least in (("prompt_tokens", SHORTEST), ("concurrency", 2)):
-        wrong = [entry for entry in settings[key] if not _whole(entry) or entry < least]
-        if wrong:
-            problems.add(f"'{key}' holds {wrong[0]!r}; its entries are whole numbers from {least}.")
-        settings[key] = sorted({entry for entry in settings[key] if entry not in wrong})
-    unknown = [entry for entry in settings["contents"] if entry not in CONTENTS]
-    if unknown:
-        problems.add(f"'contents' holds {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
+        wrong = [entry for entry in settings[key] if not _is_whole(entry) or entry < least]
+        settings[key] = _without_wrong(problems, key, settings[key], wrong, f"whole numbers from {least}")
+    _check_contents(problems, settings["contents"])
     wrong = [entry for entry in settings["request_rates"] if not _finite(entry) or not 0 < entry <= 1000]
-    if wrong:
-        problems.add(f"'request_rates' holds {wrong[0]!r}; its entries are numbers above 0, at most 1000.")
-    settings["request_rates"] = sorted({entry for entry in settings["request_rates"] if entry not in wrong})
+    settings["request_rates"] = _without_wrong(
+        problems, "request_rates", settings["request_rates"], wrong, "numbers above 0, at most 1000"
+    )
     if not settings["prompt_tokens"]:
         problems.add("'prompt_tokens' is empty; the headline figure needs one length.")
     if not 0 < settings["regression_percent"] < 100:
@@ -146,7 +144,22 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     return settings, problems.messages
 
 
-def _whole(value: Any) -> bool:
+def _without_wrong(
+    problems: validation.Problems, key: str, entries: Sequence[Any], wrong: Sequence[Any], allowed: str
+) -> list[Any]:
+    """Return the right entries in ascending order, each once; a wrong one is a problem."""
+    if wrong:
+        problems.add(f"'{key}' holds {wrong[0]!r}; its entries are {allowed}.")
+    return sorted({entry for entry in entries if entry not in wrong})
+
+
+def _check_contents(problems: validation.Problems, contents: Sequence[Any]) -> None:
+    unknown = [entry for entry in contents if entry not in CONTENTS]
+    if unknown:
+        problems.add(f"'contents' holds {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
+
+
+def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -161,14 +174,14 @@ def lengths(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[lis
 
     When none does, the longest that would is measured instead, if there is any.
     """
-    wanted = list(settings["prompt_tokens"])
+    prompt_lengths = list(settings["prompt_tokens"])
     if max_model_len is None:
-        return wanted, []
+        return prompt_lengths, []
     room = max_model_len - settings["output_tokens"] - MARGIN
-    fitting = [length for length in wanted if length * 1.05 <= room]
+    fitting = [length for length in prompt_lengths if length * 1.05 <= room]
     if not fitting and int(room / 1.05) >= SHORTEST:
         fitting = [int(room / 1.05)]
-    return fitting, [length for length in wanted if length not in fitting]
+    return fitting, [length for length in prompt_lengths if length not in fitting]
 
 
 def prompt(characters: int, nonce: str, seed: str) -> str:
@@ -225,9 +238,9 @@ def body(
     :param thinking: whether the model is to think, None to leave it to the template
     :returns: the body in OpenAI's form
     """
-    asked = EXTRAS[extras]
+    options_asked = EXTRAS[extras]
     options: dict[str, Any] = {"include_usage": True}
-    if "continuous_usage_stats" in asked:
+    if "continuous_usage_stats" in options_asked:
         options["continuous_usage_stats"] = True
     request: dict[str, Any] = {
         "model": model,
@@ -243,15 +256,15 @@ def body(
             request["chat_template_kwargs"] = {"enable_thinking": thinking, "thinking": thinking}
     else:
         request["prompt"] = "\n\n".join(message["content"] for message in messages)
-    if "ignore_eos" in asked:
+    if "ignore_eos" in options_asked:
         request["ignore_eos"] = True
-    if "min_tokens" in asked:
+    if "min_tokens" in options_asked:
         request["min_tokens"] = max_tokens
     return request
 
 
 class Arrival(NamedTuple):
-    """A piece of an answer. tokens: how many the engine had made by then, where it says so."""
+    """A piece of an answer. tokens: generated up to then, None if the engine does not report it."""
 
     at: float
     tokens: int | None
@@ -259,7 +272,7 @@ class Arrival(NamedTuple):
 
 
 def arrival(at: float, event: Mapping[str, Any]) -> Arrival:
-    """Reduce an event of a stream to what counts; text of any field is text, whatever a version calls its reasoning."""
+    """Return time, tokens and presence of text of an event; text of any field counts, as versions name the reasoning differently."""
     usage = event.get("usage")
     tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
     choices = event.get("choices")
@@ -267,51 +280,54 @@ def arrival(at: float, event: Mapping[str, Any]) -> Arrival:
     text = False
     if isinstance(choice, Mapping):
         delta = choice.get("delta")
-        found = [choice.get("text")]
+        texts = [choice.get("text")]
         if isinstance(delta, Mapping):
-            found += [value for name, value in delta.items() if name != "role"]
-        text = any(bool(value) for value in found if isinstance(value, (str, list)))
+            texts += [value for name, value in delta.items() if name != "role"]
+        text = any(bool(value) for value in texts if isinstance(value, (str, list)))
     elif choice is None and not choices:
-        tokens = None  # the last event counts the whole; nothing arrived with it
-    return Arrival(at, tokens if _whole(tokens) else None, text)
+        tokens = None  # the last event has the total; no token arrived with it
+    return Arrival(at, tokens if _is_whole(tokens) else None, text)
 
 
-def stream_figures(sent: float, arrivals: Sequence[Arrival], usage: Mapping[str, Any], asked: int) -> dict[str, Any]:
+def _count_tokens(arrivals: Sequence[Arrival], usage: Mapping[str, Any]) -> tuple[str, list[Arrival], int, Any]:
+    """Return the way of counting, the arrivals that count, the tokens after the first of them, and all tokens."""
+    counted = [entry for entry in arrivals if entry.tokens]
+    total = usage.get("completion_tokens")
+    if len(counted) > 1:
+        came, most = [], 0
+        for entry in counted:
+            if (entry.tokens or 0) > most:
+                most = entry.tokens or 0
+                came.append(entry)
+        decoded = (came[-1].tokens or 0) - (came[0].tokens or 1)
+        return "events", came, decoded, total if _is_whole(total) else came[-1].tokens
+    came = [entry for entry in arrivals if entry.text]
+    if not _is_whole(total):
+        return "pieces", came, len(came) - 1, len(came)
+    return "usage", came, total - 1, total  # type: ignore[operator]  # mypy does not see that it is a number
+
+
+def stream_figures(
+    sent: float, arrivals: Sequence[Arrival], usage: Mapping[str, Any], asked_tokens: int
+) -> dict[str, Any]:
     """Return the figures of one answer.
 
-    Decode rate: tokens after the first arrival by the time between first and last arrival. Where every event says
-    how many
-    tokens there are by then, an arrival may carry several (a drafter's) or tokens without text (a special one), and the
-    count is exact; else the first arrival is taken for one token. Prefill rate: tokens of the prompt by the time
-    to the first.
+    Decode rate: tokens after the first arrival by the time between first and last arrival. If every event reports the
+    tokens so far, an arrival may carry several (a drafter's) or tokens without text (a special one), and the count is
+    exact; else the first arrival counts as one token. Prefill rate: tokens of the prompt by the time to the first.
 
     :param sent: when the request was sent, in seconds of the clock of C(arrivals)
     :param arrivals: the events that carried text or tokens
     :param usage: the engine's own count, of the last event that had one
-    :param asked: tokens that were asked for
+    :param asked_tokens: tokens that were asked for
     :returns: seconds, tokens and tokens per second; C(counted_by) is C(events), C(usage), or C(pieces) for a
         server that gives no count at all
     """
-    counted = [entry for entry in arrivals if entry.tokens]
-    total = usage.get("completion_tokens")
-    if len(counted) > 1:
-        by, came, seen = "events", [], 0
-        for entry in counted:
-            if (entry.tokens or 0) > seen:
-                seen = entry.tokens or 0
-                came.append(entry)
-        first_tokens = came[0].tokens or 1
-        decoded = (came[-1].tokens or 0) - first_tokens
-    else:
-        came = [entry for entry in arrivals if entry.text]
-        by = "usage" if _whole(total) else "pieces"
-        # _whole tells that it is a number, which mypy does not see.
-        decoded = (total if _whole(total) else len(came)) - 1  # type: ignore[operator]
-    if not _whole(total):
-        total = came[-1].tokens if by == "events" and came else len(came)
+    by, came, decoded, total = _count_tokens(arrivals, usage)
+    prompt_tokens = usage.get("prompt_tokens")
     figures: dict[str, Any] = {
-        "asked_tokens": asked,
-        "prompt_tokens": usage.get("prompt_tokens") if _whole(usage.get("prompt_tokens")) else None,
+        "asked_tokens": asked_tokens,
+        "prompt_tokens": prompt_tokens if _is_whole(prompt_tokens) else None,
         "completion_tokens": total,
         "reasoning_tokens": _reasoning(usage),
         "arrivals": len(came),
@@ -339,11 +355,11 @@ def stream_figures(sent: float, arrivals: Sequence[Arrival], usage: Mapping[str,
 def _reasoning(usage: Mapping[str, Any]) -> int | None:
     details = usage.get("completion_tokens_details")
     value = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
-    return value if _whole(value) else None
+    return value if _is_whole(value) else None
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return a percentile, between two values by where it lies (as numpy and vLLM do); None without values."""
+    """Return a percentile, interpolated linearly (as numpy and vLLM do); None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -354,14 +370,14 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float] | None:
-    """Return C({median, low, high}) of what was measured several times; None when it never was."""
-    known = [value for value in values if value is not None]
-    if not known:
+    """Return C({median, low, high}) of repeated measurements; None without any."""
+    measured = [value for value in values if value is not None]
+    if not measured:
         return None
     return {
-        "median": significant(statistics.median(known)),
-        "low": significant(min(known)),
-        "high": significant(max(known)),
+        "median": significant(statistics.median(measured)),
+        "low": significant(min(measured)),
+        "high": significant(max(measured)),
     }
 
 
@@ -371,51 +387,56 @@ def significant(value: float, digits: int = 4) -> float:
 
 
 def single_row(target: int, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the row of one prompt length from its counted answers. Gaps of all of them are taken together."""
-    gaps = [gap for run in runs for gap in run["gaps_ms"]]
-    arrivals, tokens = sum(run["arrivals"] for run in runs), sum(run["completion_tokens"] or 0 for run in runs)
-    median, late = percentile(gaps, 50), percentile(gaps, 95)
-    row: dict[str, Any] = {
+    """Return the row of one prompt length from its counted answers. The gaps of all answers are pooled."""
+
+    def values(name: str) -> list[Any]:
+        return [run[name] for run in runs]
+
+    def counted(name: str) -> list[Any]:
+        return [(run.get("seen") or {}).get(name) for run in runs]
+
+    gaps = [gap for run_gaps in values("gaps_ms") for gap in run_gaps]
+    arrivals, tokens = sum(values("arrivals")), [count or 0 for count in values("completion_tokens")]
+    return {
         "prompt_tokens": target,
-        "prompt_tokens_measured": _median([run["prompt_tokens"] for run in runs]),
-        "output_tokens": _median([run["completion_tokens"] for run in runs]),
+        "prompt_tokens_measured": _median(values("prompt_tokens")),
+        "output_tokens": _median(values("completion_tokens")),
         "output_tokens_asked": runs[0]["asked_tokens"] if runs else None,
-        "reasoning_tokens": _median([run["reasoning_tokens"] for run in runs]),
+        "reasoning_tokens": _median(values("reasoning_tokens")),
         "repeats": len(runs),
         "counted_by": runs[0]["counted_by"] if runs else None,
-        "ttft_seconds": spread([run["ttft_seconds"] for run in runs]),
-        "prefill_tokens_per_second": spread([run["prefill_tokens_per_second"] for run in runs]),
-        "decode_tokens_per_second": spread([run["decode_tokens_per_second"] for run in runs]),
-        "inter_token_ms": None if median is None else {"median": round(median, 2), "p95": round(late or 0.0, 2)},
-        "tokens_per_arrival": round(tokens / arrivals, 2) if arrivals else None,
-        "short": sum(1 for run in runs if (run["completion_tokens"] or 0) < run["asked_tokens"]),
-        "disturbed": sum(1 for run in runs if (run.get("seen") or {}).get("disturbed")),
-        "cached_share": _largest([(run.get("seen") or {}).get("cached_share") for run in runs]),
-        "draft_acceptance": _mean([(run.get("seen") or {}).get("draft_acceptance") for run in runs]),
-        "tokens_per_step": _mean([(run.get("seen") or {}).get("tokens_per_step") for run in runs]),
+        "ttft_seconds": spread(values("ttft_seconds")),
+        "prefill_tokens_per_second": spread(values("prefill_tokens_per_second")),
+        "decode_tokens_per_second": spread(values("decode_tokens_per_second")),
+        "inter_token_ms": _quantiles(gaps),
+        "tokens_per_arrival": round(sum(tokens) / arrivals, 2) if arrivals else None,
+        "short": sum(count < asked for count, asked in zip(tokens, values("asked_tokens"))),
+        "disturbed": sum(map(bool, counted("disturbed"))),
+        "cached_share": _largest(counted("cached_share")),
+        "draft_acceptance": _mean(counted("draft_acceptance")),
+        "tokens_per_step": _mean(counted("tokens_per_step")),
     }
-    return row
 
 
 def _median(values: Sequence[Any]) -> float | int | None:
-    known = [value for value in values if value is not None]
-    if not known:
+    measured = [value for value in values if value is not None]
+    if not measured:
         return None
-    middle = statistics.median(known)
+    middle = statistics.median(measured)
     return int(middle) if float(middle).is_integer() else middle
 
 
 def _mean(values: Sequence[Any]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.mean(known), 3) if known else None
+    measured = [value for value in values if value is not None]
+    return round(statistics.mean(measured), 3) if measured else None
 
 
 def _largest(values: Sequence[Any]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if known else None
+    measured = [value for value in values if value is not None]
+    return max(measured) if measured else None
 
 
-# --- what the engine counts itself ---------------------------------------------------------------------------------
+# --- counters of the engine ----------------------------------------------------------------------------------------
 
 COUNTERS = {
     "generation_tokens": ("vllm:generation_tokens_total",),
@@ -436,8 +457,8 @@ def counters(text: str) -> dict[str, float | None]:
     """Read /metrics; each of C(COUNTERS), summed over engines, or None."""
     samples = metrics.samples(text)
     return {
-        name: next((sum(samples[known]) for known in known_as if known in samples), None)
-        for name, known_as in COUNTERS.items()
+        name: next((sum(samples[metric]) for metric in metric_names if metric in samples), None)
+        for name, metric_names in COUNTERS.items()
     }
 
 
@@ -456,13 +477,13 @@ def seen(before: Mapping[str, Any], after: Mapping[str, Any], prompt_tokens: int
         old, new = before.get(name), after.get(name)
         return None if old is None or new is None or new < old else new - old
 
-    own = prompt_tokens + generated
+    own_tokens = prompt_tokens + generated
     made, read_ = grown("generation_tokens"), grown("prompt_tokens")
-    foreign = None if made is None or read_ is None else made + read_ - own
+    foreign = None if made is None or read_ is None else made + read_ - own_tokens
     drafts, drafted, accepted = grown("drafts"), grown("draft_tokens"), grown("accepted_tokens")
     queries, hits = grown("cache_queries"), grown("cache_hits")
     return {
-        "disturbed": foreign is not None and foreign > FOREIGN_SHARE * own,
+        "disturbed": foreign is not None and foreign > FOREIGN_SHARE * own_tokens,
         "foreign_tokens": None if foreign is None else max(0, int(foreign)),
         "cached_share": round(hits / queries, 4) if queries and hits is not None else None,
         "draft_acceptance": round(accepted / drafted, 4) if drafted and accepted is not None else None,
@@ -555,7 +576,7 @@ def load_options(url: str, model: str, task: Mapping[str, Any], seed: int, args:
         requests a second, with C(requests), how many
     :param seed: a new one each time; by default all runs would ask the same, and the second would be answered
         from the prefix cache
-    :param args: those of the service's launch
+    :param args: of the service's launch
     :returns: words of a command line
     """
     rate = task.get("rate")
@@ -584,12 +605,12 @@ def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
 
     model: C(argument), C(repo), C(revision) and C(extra) of the plan.
     """
-    given = args.get("tokenizer")
-    name = str(given or model["argument"])
+    configured = args.get("tokenizer")
+    name = str(configured or model["argument"])
     if name.startswith("/"):
         return ["", "", name]
     revision = args.get("tokenizer-revision") or model.get("revision")
-    if given and not args.get("tokenizer-revision"):
+    if configured and not args.get("tokenizer-revision"):
         extra = [entry for entry in model.get("extra") or [] if entry.get("repo") == name]
         same = name == model.get("repo")
         revision = model.get("revision") if same else (extra[0].get("revision") if extra else None)
@@ -622,44 +643,40 @@ def parse_load(
     :param err: its errors
     :param level: requests at once, or a second
     :param kind: which of the two: C(concurrency) or C(request_rate)
-    :returns: the row, or None and why there is none
+    :returns: the row, or None and the reason
     """
     if rc in (124, 137):
         return None, "vllm bench serve did not end in time"
     _log, mark, text = out.partition(MARK + "\n")
     if rc or not mark:
         return None, _reason(rc, err)
-    try:
-        found = parse_json(text, "the result of vllm bench serve", finite=False)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    result = _parse_result(text)
+    if result is None:
         return None, "vllm bench serve left no result that can be read"
-    done = found.get("completed")
+    done = result.get("completed")
     if not done:
         return None, "all requests of vllm bench serve failed"
-    asked = found.get("num_prompts") or done
+    requests = result.get("num_prompts") or done
     numbers = {
-        name: found.get(name) or 0
+        name: result.get(name) or 0
         for name in ("total_input_tokens", "total_output_tokens", "duration", "output_throughput")
     }
-    timed = {name: found.get(name) or 0 for name in found if re.match(r"(median|p95)_(ttft|tpot)_ms", str(name))}
-    odd = [name for name, value in {**numbers, **timed}.items() if not _finite(value)]
-    if odd or not (_whole(done) and _whole(asked)) or not 0 < done <= asked:
+    odd = _odd_figures(result, numbers)
+    if odd or not (_is_whole(done) and _is_whole(requests)) or not 0 < done <= requests:
         return (
             None,
             f"vllm bench serve left figures that cannot be read: {', '.join(sorted(odd)) or 'completed, num_prompts'}",
         )
 
     def pair(name: str) -> dict[str, float] | None:
-        median, late = found.get(f"median_{name}_ms"), found.get(f"p95_{name}_ms")
+        median, late = result.get(f"median_{name}_ms"), result.get(f"p95_{name}_ms")
         return None if median is None or late is None else {"median": round(median, 2), "p95": round(late, 2)}
 
     return {
         kind: level,
         "client": "vllm",
-        "requests": asked,
-        "failed": asked - done,
+        "requests": requests,
+        "failed": requests - done,
         "seconds": significant(numbers["duration"]),
         "prompt_tokens": round(numbers["total_input_tokens"] / done),
         "output_tokens": round(numbers["total_output_tokens"] / done),
@@ -669,16 +686,30 @@ def parse_load(
     }, ""
 
 
+def _parse_result(text: str) -> dict[str, Any] | None:
+    try:
+        result = parse_json(text, "the result of vllm bench serve", finite=False)
+    except ValueError:
+        return None
+    return result if isinstance(result, dict) else None
+
+
+def _odd_figures(result: Mapping[str, Any], numbers: Mapping[str, Any]) -> list[str]:
+    """Return the names of the figures that are no finite numbers."""
+    timed = {name: result.get(name) or 0 for name in result if re.match(r"(median|p95)_(ttft|tpot)_ms", str(name))}
+    return [name for name, value in {**numbers, **timed}.items() if not _finite(value)]
+
+
 def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
 def _reason(rc: int, err: str) -> str:
-    """The line of a failed run that says most: the last one that names an error, else the last one."""
+    """Return the most telling line of a failed run: the last line that names an error, else the last line."""
     lines = [line.strip() for line in err.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"\b\w*(Error|error|Exception|invalid|no program)\b", line)]
-    said = (named or lines or [f"exit code {rc}"])[-1]
-    return f"vllm bench serve: {said[:300]}"
+    reason = (named or lines or [f"exit code {rc}"])[-1]
+    return f"vllm bench serve: {reason[:300]}"
 
 
 # --- the host while it is measured ---------------------------------------------------------------------------------
@@ -688,7 +719,7 @@ GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,
 
 
 def parse_gpu(text: str) -> dict[str, Any] | None:
-    """Parse what C(GPU_QUERY) prints of the first GPU; [N/A], as GB10 says of its power limit, is None."""
+    """Parse the first line that C(GPU_QUERY) prints; [N/A], GB10's answer for its power limit, is None."""
     line = next((line for line in text.splitlines() if line.count(",") == len(GPU_FIELDS) - 1), None)
     if line is None:
         return None
@@ -709,7 +740,7 @@ def parse_gpu(text: str) -> dict[str, Any] | None:
 
 
 def gpu_under_load(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the medians of what was sampled during the answers, and the highest temperature."""
+    """Return the medians of the samples taken during the answers, and the highest temperature."""
     return {
         "sm_clock_mhz": _median([sample["sm_clock_mhz"] for sample in samples]),
         "power_watts": _median([sample["power_watts"] for sample in samples]),

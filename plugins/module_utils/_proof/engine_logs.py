@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read the start-up lines of the engines of this host: of their containers, and of Ray's workers. What they mean is in C(explain.py)."""
+"""Read the start-up lines of the engines of this host, from containers and Ray's workers. C(explain.py) interprets them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -
     :returns: their names
     """
     return [
-        found["name"]
-        for found in containers
-        if found["state"] == "running" and (found["name"] == container or found["service"] == name)
+        entry["name"]
+        for entry in containers
+        if entry["state"] == "running" and (entry["name"] == container or entry["service"] == name)
     ]
 
 
@@ -50,13 +50,13 @@ def read_logs(view: HostView, containers: list[str], until: str | None) -> tuple
     :param view: of the host
     :param containers: their names
     :param until: when the unit was active, as ISO 8601, None to read all
-    :returns: lines, and why there are none of one of them, or an empty text
+    :returns: lines, and the reason why one of the logs is missing, or an empty text
     """
     lines: list[str] = []
     reasons = []
     for container in containers:
-        own, reason = read_log(view, container, until)
-        lines += own
+        container_lines, reason = read_log(view, container, until)
+        lines += container_lines
         reasons += [reason] if reason else []
     return lines, "; ".join(reasons)
 
@@ -73,7 +73,7 @@ def read_session(run_dir: Path, service: str) -> tuple[list[str], str]:
         with beneath.folder(folder, logs) as at:
             names = beneath.names(at)
         lines: list[str] = []
-        # Engines write there: what a link leads to is none of their words.
+        # Engines write there; a link could lead to a foreign file.
         for name in (name for pattern in SESSION_LOGS for name in names if fnmatch.fnmatch(name, pattern)):
             with beneath.open_file(folder, f"{logs}/{name}") as stream:
                 lines += decode_text(stream.read(MOST_BYTES)).splitlines()
@@ -87,13 +87,13 @@ def read_session(run_dir: Path, service: str) -> tuple[list[str], str]:
 def read_log(view: HostView, container: str, until: str | None) -> tuple[list[str], str]:
     """Read the start-up lines of a container.
 
-    A container of ours is made anew at every start, so its log has no other start; what came after the unit was active
-    (requests, for weeks) is left out.
+    A container is created at every start, so its log has no other start. Lines after the unit was active (requests, for
+    weeks) are skipped.
 
     :param view: of the host
     :param container: its name
     :param until: when the unit was active, as ISO 8601, None to read all
-    :returns: lines, and a reason why there are none, or an empty text
+    :returns: lines, and the reason for a missing log, or an empty text
     """
     if until:
         until = (datetime.fromisoformat(until) + SLACK).isoformat()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ Self = TypeVar("Self", bound="Engine")
 
 @dataclass(frozen=True)
 class Engine:
-    """A service whose engine is looked at. url, api_key_file: where its C(/metrics) are. memory, fast_path: what its plan says of them.
+    """A service whose engine is examined. url, api_key_file: of its C(/metrics). memory, fast_path: the expectations of its plan.
 
     cluster: None for a service of this host alone. fingerprint: of the plan of its containers, None if it is not compared.
     """
@@ -39,18 +39,18 @@ class Engine:
     fingerprint: str | None
 
     @classmethod
-    def read(cls: type[Self], given: Mapping[str, Any]) -> Self:
+    def read(cls: type[Self], params: Mapping[str, Any]) -> Self:
         """Return a service of the arguments of a module, with its unit and its container; see C(service_arguments.SERVICE)."""
-        probe = given["probe"] or {}
+        probe = params["probe"] or {}
         more: dict[str, Any] = {
-            **given,
-            "unit": given["unit"] or f"spark-{given['name']}.service",
-            "container": given["container"] or f"spark-{given['name']}",
+            **params,
+            "unit": params["unit"] or f"spark-{params['name']}.service",
+            "container": params["container"] or f"spark-{params['name']}",
             "metrics_url": probe.get("url"),
             "api_key_file": probe.get("api_key_file"),
         }
-        own: dict[str, Any] = {field.name: more.get(field.name) for field in fields(cls)}
-        return cls(**own)
+        values: dict[str, Any] = {field.name: more.get(field.name) for field in fields(cls)}
+        return cls(**values)
 
     @property
     def under_ray(self) -> bool:
@@ -65,7 +65,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Looked:
-    """Memory and kernels of an engine, beside its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
+    """Memory and kernels of an engine, compared with its plan; C(plain) is one of C(engines.services) of M(dgxspark.vllm.spark_info).
 
     record: what a receipt keeps of the fast path. start: the measured start for a receipt, None if it is unknown.
     """
@@ -126,7 +126,7 @@ def look(
     active_since = engine_logs.read_units(view, [service.unit for service in services])
     containers = view.containers()
     gpu = view.gpu(containers)
-    held = gpu_memory(gpu)
+    held_gib_of = gpu_memory(gpu)
 
     results: dict[str, Looked] = {}
     uses: list[residency.HostUse] = []
@@ -139,13 +139,12 @@ def look(
         if service.under_ray and names:
             workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
-        held_gib = [held[name] for name in names if name in held]
-        use = read_record(run_dir, service.unit, round(sum(held_gib), 2) if held_gib else None)
+        use = read_record(run_dir, service.unit, _sum_gib(held_gib_of, names))
         counted, silent = read_metrics(service, timeout)
         log, terms, of_memory = compare_memory(service, lines, workers, use, reason)
         runs, checks, of_path = compare_path(service, workers + lines, counted, reason, silent)
         marks = {container["fingerprint"] for container in containers if container["name"] in names}
-        other = service.fingerprint and marks != {service.fingerprint}  # it runs from what an earlier plan said
+        other = service.fingerprint and marks != {service.fingerprint}  # started by an earlier plan
         results[service.name] = Looked(
             terms=terms,
             measured=residency.figures(terms, log, use),
@@ -159,7 +158,13 @@ def look(
         )
         uses.append(use)
     system, of_host = residency.compare_system(os_reserve_gib, uses)
-    return results, system, [*of_host, *(finding for found in results.values() for finding in found.findings)]
+    return results, system, [*of_host, *(finding for looked in results.values() for finding in looked.findings)]
+
+
+def _sum_gib(gib_of: Mapping[str, float], names: Iterable[str]) -> float | None:
+    """Return the sum of the named figures, None if none is known."""
+    sizes = [gib_of[name] for name in names if name in gib_of]
+    return round(sum(sizes), 2) if sizes else None
 
 
 def compare_memory(
@@ -218,10 +223,10 @@ def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
 def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:
     """Read what the helper of the units noted at the start of a unit.
 
-    :param run_dir: where it keeps its records
+    :param run_dir: folder of its records
     :param unit: name of the unit
-    :param gpu_gib: GPU memory that the unit holds, GiB, None where it is not known
-    :returns: what the start took of the host
+    :param gpu_gib: GPU memory that the unit holds, GiB, None if unknown
+    :returns: host memory and time that the start took
     """
     try:
         record = parse_json((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"), f"{unit}.json")
@@ -233,7 +238,7 @@ def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.Ho
 
 
 def read_metrics(service: Engine, timeout: float) -> tuple[fast_path.Counted, str]:
-    """What a service counts, or a reason why that is not known."""
+    """Return the counters of a service, and the reason if they could not be read."""
     if not service.metrics_url:
         return fast_path.Counted(), "it answers no requests"
     try:

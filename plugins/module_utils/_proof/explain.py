@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from .._common.redaction import Redactor
 from .._runtime import start_stages
 from .._vllm import known_failures, versions
-from .log_signs import CONTAINER, SIGNS, Sign
+from .host_log_signs import CONTAINER, Sign
+from .log_signs import SIGNS
 
 NONE, UNKNOWN = "none", "unknown"
 """Ids of the answer where a log has no failure, and where it has one that nothing here knows."""
@@ -104,11 +106,11 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """Return the explanation as labelled lines; further lines of the error are indented."""
-        first, *rest = (self.error or "none found").splitlines()
+        first, *further = (self.error or "none found").splitlines()
         return [
             f"Stage: {self.stage}",
             f"Error: {first}",
-            *(f"       {line}" for line in rest),
+            *(f"       {line}" for line in further),
             f"Cause: {self.cause}",
             f"Fix: {self.fix or 'none known'}",
             f"Source: {self.source}",
@@ -165,14 +167,19 @@ def explain(lines: Iterable[str], redactor: Redactor | None = None) -> Explanati
     # Redacted as a whole, before it is cut: a part of a secret is no secret by its form.
     error = redactor.clean(words.text)[:LONGEST_ERROR] if words else ""
     cause, fix, source = (redactor.clean(text) for text in texts)
-    answer_id = UNKNOWN if words or stage != "serving" else NONE
+    return Explanation(_id_of(kind, words, stage), stage, error, cause, fix, source)
+
+
+def _id_of(kind: _Kind | None, words: _Words | None, stage: str) -> str:
+    """Return the id of an answer: of its row or sign, else C(UNKNOWN) or C(NONE)."""
     if kind is not None:
-        answer_id = kind.id if isinstance(kind, Sign) else kind["id"]
-    return Explanation(answer_id, stage, error, cause, fix, source)
+        return str(kind.id if isinstance(kind, Sign) else kind["id"])
+    return UNKNOWN if words or stage != "serving" else NONE
 
 
 _Kind = Any  # a Sign, a row, or _VLLM_CHECK
 _VLLM_CHECK = {"id": "vllm_check"}
+_Answer = tuple[_Kind, "_Words | None", tuple[str, str, str]]
 _CHECKS = re.compile(
     r"^(?:\S+\.)?(?:AssertionError|ValueError|NotImplementedError|TypeError|ValidationError)\b(?!.*Failed core proc)"
 )
@@ -180,39 +187,51 @@ _CHECKS = re.compile(
 
 def _answer(
     last_words: Sequence[_Words], log: Sequence[str], version: versions.Version | None, stage: str
-) -> tuple[_Kind, _Words | None, tuple[str, str, str]] | None:
+) -> _Answer | None:
     """Find the kind of a failure.
 
     The first words with a row or sign decide. Warnings, and errors that only point to another process, come last.
-    :returns: the row or sign, the words, and cause, fix and source; None where nothing is known
+    :returns: the row or sign, the words, and cause, fix and source; None if nothing is known
     """
     first_hand = [words for words in last_words if not words.is_second_hand and not words.is_warning]
     second_hand = [] if first_hand else [words for words in last_words if words.is_second_hand]
     warnings = [words for words in last_words if words.is_warning] if first_hand or stage != "serving" else []
-    for words in (*first_hand, *warnings, *second_hand):
-        row = _row_of(words.text, version)
-        if row is not None:
-            return row, words, _row_texts(row, version)
-        for sign in SIGNS:
-            match = None if sign.generic or sign.waits else sign.pattern.search(words.text)
-            if match is None and sign.id == "compile_cache":
-                match = sign.pattern.search(words.traceback)
-            if match is not None:
-                return sign, words, _sign_texts(sign, match)
-    for words in first_hand:
-        for sign in SIGNS:
-            match = sign.pattern.search(words.text) if sign.generic else None
-            if match is not None:
-                return sign, words, _sign_texts(sign, match)
-        if words.frame and _CHECKS.match(words.text):
-            where = words.frame
-            cause = f"a check of vLLM refuses these options or this model ({where}); no table has this text"
-            fix = "change the options or the model that the error names; plan.yml may name the rule"
-            return _VLLM_CHECK, words, (cause, fix, f"the check in {where}")
-    return None if first_hand or second_hand else _by_line(log, version)
+    specific = (_specific_answer(words, version) for words in (*first_hand, *warnings, *second_hand))
+    answer = next(filter(None, chain(specific, map(_generic_answer, first_hand))), None)
+    if answer or first_hand or second_hand:
+        return answer
+    return _by_line(log, version)
 
 
-def _by_line(log: Sequence[str], version: versions.Version | None) -> tuple[_Kind, None, tuple[str, str, str]] | None:
+def _specific_answer(words: _Words, version: versions.Version | None) -> _Answer | None:
+    """Return the row, or else the first specific sign, that last words match."""
+    row = _row_of(words.text, version)
+    if row is not None:
+        return row, words, _row_texts(row, version)
+    for sign in SIGNS:
+        match = None if sign.generic or sign.waits else sign.pattern.search(words.text)
+        if match is None and sign.id == "compile_cache":
+            match = sign.pattern.search(words.traceback)
+        if match is not None:
+            return sign, words, _sign_texts(sign, match)
+    return None
+
+
+def _generic_answer(words: _Words) -> _Answer | None:
+    """Return the generic sign, or else the check of vLLM, that last words match."""
+    for sign in SIGNS:
+        match = sign.pattern.search(words.text) if sign.generic else None
+        if match is not None:
+            return sign, words, _sign_texts(sign, match)
+    if words.frame and _CHECKS.match(words.text):
+        where = words.frame
+        cause = f"a check of vLLM refuses these options or this model ({where}); no table has this text"
+        fix = "change the options or the model that the error names; plan.yml may name the rule"
+        return _VLLM_CHECK, words, (cause, fix, f"the check in {where}")
+    return None
+
+
+def _by_line(log: Sequence[str], version: versions.Version | None) -> _Answer | None:
     """Search a log without last words line by line: for slow kernels, and at its end for ranks that wait."""
     written = [line for line in log if line.strip()]
     for row in known_failures.ROWS:
@@ -308,40 +327,47 @@ def _last_words(log: Sequence[str]) -> Iterator[_Words]:
         if text.startswith("Traceback (most recent call last)"):
             inside, is_mentioned, frame, traceback = True, is_mention, "", []
             continue
-        is_exception = bool(_EXCEPTION.match(text)) and (inside or not is_mention)
-        is_exception = is_exception or (inside and bool(_NAMED_EXCEPTION.match(text)))
-        is_words = not is_mention and bool(_LAST_WORDS.search(text))
-        is_warning = not is_exception and not is_words and bool(_WARNINGS.search(text))
-        if inside and not is_exception:
+        kind = _kind_of_line(text, is_mention, inside)
+        if inside and kind != "exception":
             traceback = [*traceback[-60:], text]
-            match = _FRAME.match(text)
-            if match is not None:
-                frame = _frame_in_vllm(match) or frame
-        if not (is_exception or is_words or is_warning):
+            frame = _frame_in_vllm(text) or frame
+        if not kind:
             continue
-        if not (is_exception and inside and is_mentioned):
-            further = _further_lines(log[index + 1 : index + 20], line) if not is_warning else ()
+        if kind != "exception" or not is_mentioned:
+            further = _further_lines(log[index + 1 : index + 20], line) if kind != "warning" else ()
             words = "\n".join([text, *further])[:LONGEST_WORDS]
-            second_hand = bool(_SECOND_HAND.search(words))
-            yield _Words(
-                words, second_hand, is_warning, frame if inside else "", "\n".join(traceback) if inside else ""
-            )
+            yield _Words(words, bool(_SECOND_HAND.search(words)), kind == "warning", frame, "\n".join(traceback))
             count += 1
             if count == MOST_WORDS:
                 return
-        if is_exception:
+        if kind == "exception":
             inside = is_mentioned = False
             frame, traceback = "", []
 
 
-def _frame_in_vllm(match: re.Match[str]) -> str:
-    """Return file and function of a frame inside vLLM, empty for another package's."""
-    package = _PACKAGE.match(match["path"])
-    return f"{package['inside'] or package['source']}, {match['function']}" if package else ""
+def _kind_of_line(text: str, is_mention: bool, inside: bool) -> str:
+    """Return C(exception), C(words) or C(warning) for a line that may be last words, else an empty text.
+
+    :param text: the line without its process and level
+    :param is_mention: whether its level is below ERROR
+    :param inside: whether it is part of a traceback
+    """
+    if (_EXCEPTION.match(text) and (inside or not is_mention)) or (inside and _NAMED_EXCEPTION.match(text)):
+        return "exception"
+    if not is_mention and _LAST_WORDS.search(text):
+        return "words"
+    return "warning" if _WARNINGS.search(text) else ""
+
+
+def _frame_in_vllm(text: str) -> str:
+    """Return file and function of a frame inside vLLM, empty for another package's or another line."""
+    frame = _FRAME.match(text)
+    package = _PACKAGE.match(frame["path"]) if frame else None
+    return f"{package['inside'] or package['source']}, {frame['function']}" if frame and package else ""
 
 
 def _further_lines(lines: Sequence[str], first: str) -> Iterator[str]:
-    """Yield the further lines of an error: those of the same process and the same place in vLLM's source."""
+    """Yield the further lines of an error from the same process and the same place in vLLM's source."""
     who, source = _WHO.match(first), _bare(first)[1]
     for line in lines:
         text, its_source = _bare(line)

@@ -1,14 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a running engine took the fast path: which kernels, graphs and drafts it runs, against what was meant.
+"""Compare the kernels, graphs and drafts of a running engine with the expected fast path.
 
-vLLM falls back in silence: an option that does not apply, a package that is missing or a draft that is never accepted costs
-speed and nothing else. Its start-up lines say what it chose, and /metrics how many drafts were accepted. Here both are read
-and compared with what is expected (C(expected_path.py), on the controller).
+vLLM falls back silently: an option that does not apply, a missing package or a draft that is never accepted costs only speed.
+Its start-up lines name the choices, and /metrics the accepted drafts. This module parses both and compares them with the
+expected path (C(expected_path.py), on the controller).
 
-The texts are those of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages; where
-they differ the pattern says so. No I/O.
+The patterns match the texts of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages.
+No I/O.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _PART = re.compile(
 
 
 def kernel(name: str) -> str:
-    """Return the one name of kernels that vLLM writes in several ways.
+    """Return a uniform name of kernels, which vLLM writes in several ways.
 
     C(NvFp4LinearBackend.FLASHINFER_CUTLASS) (to 0.19), C(FlashInferCutlassNvFp4LinearKernel), C(flashinfer-cutlass) and
-    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass). A kernel for 16-bit activations of a backend that
-    has one for 4-bit activations too keeps that: C(FlashInferCuteDslNvFp4W4A16LinearKernel) is C(flashinfer_cutedsl_w4a16).
+    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass). A kernel for 16-bit activations
+    keeps a suffix, since its backend may also have one for 4-bit activations: C(FlashInferCuteDslNvFp4W4A16LinearKernel) is C(flashinfer_cutedsl_w4a16).
     """
     parts = [part.replace("_", "") for part in _PART.findall(name.rpartition(".")[2].lower().replace("-", "_"))]
     plain = {"deepgemm": "deep_gemm"}
-    found = "_".join(dict.fromkeys(plain.get(part, part) for part in parts))
-    if found and "w4a16" in name.lower():
-        return f"{found}{W4A16}"
-    return found or name.strip().lower().replace("-", "_").replace(" ", "_")
+    backend = "_".join(dict.fromkeys(plain.get(part, part) for part in parts))
+    if backend and "w4a16" in name.lower():
+        return f"{backend}{W4A16}"
+    return backend or name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 W4A16 = "_w4a16"
@@ -121,10 +121,10 @@ _SLOW = {
 
 @dataclass
 class Running:
-    """What an engine says that it runs; C(None) and empty for what it does not say.
+    """The choices that an engine prints; C(None) and empty for missing ones.
 
     moe, linear: C({name, format}) in the order of the lines, one each. weight_only: kernels for FP4 weights that compute in 16 bits, by the
-    key of C(KERNELS), as the engine writes them. slow: what C(_SLOW) calls them.
+    key of C(KERNELS), as the engine writes them. slow: keys of C(_SLOW).
     """
 
     version: str | None = None
@@ -152,40 +152,55 @@ class Running:
 
 
 def parse_log(lines: Sequence[str]) -> Running:
-    """Read the start-up lines of one engine; lines of other kinds, and those of other hosts, are passed over."""
-    found = Running()
-    captured = given = False
+    """Read the start-up lines of one engine; lines of other kinds and of other hosts are skipped."""
+    running = Running()
+    captured = backend_given = False
     for coloured in lines:
         line = _COLOUR.sub("", coloured)
         if _ELSEWHERE.search(line):
             continue
         match = _CONFIG.search(line)
         if match:
-            found.version = match["version"]
-            _read_config(found, match["config"])
+            running.version = match["version"]
+            _read_config(running, match["config"])
             continue
-        _read_kernels(found, line)
-        _read_scheduling(found, line)
-        given = given or bool(_GIVEN.search(line))
-        match = _GRAPH_MODE.search(line)
-        if match:
-            found.graphs = match["mode"] or match["set"]
-        if _EAGER.search(line):
-            found.graphs = "NONE"
+        _read_kernels(running, line)
+        _read_scheduling(running, line)
+        backend_given = backend_given or bool(_GIVEN.search(line))
+        _read_graphs(running, line)
         if _CPU.search(line):
-            found.device = "cpu"
+            running.device = "cpu"
         captured = captured or bool(_GRAPHS_DONE.search(line))
-        found.slow += [name for name, pattern in _SLOW.items() if name not in found.slow and pattern.search(line)]
-    if captured and found.graphs in (None, "NONE"):
-        found.graphs = "captured"
-    # The line stands between its arguments and its configuration: where both are there, its silence is an answer.
-    if given and found.max_num_batched_tokens is None and found.chunked_prefill and _is_silent(found.version):
-        found.max_num_batched_tokens = SILENT_BATCH
-    return found
+        _read_slow(running, line)
+    if captured and running.graphs in (None, "NONE"):
+        running.graphs = "captured"
+    # The batch is printed between the arguments and the configuration; if both are printed without it, it is the default.
+    if (
+        backend_given
+        and running.max_num_batched_tokens is None
+        and running.chunked_prefill
+        and _is_silent(running.version)
+    ):
+        running.max_num_batched_tokens = SILENT_BATCH
+    return running
+
+
+def _read_graphs(running: Running, line: str) -> None:
+    """Read the mode of CUDA graphs."""
+    match = _GRAPH_MODE.search(line)
+    if match:
+        running.graphs = match["mode"] or match["set"]
+    if _EAGER.search(line):
+        running.graphs = "NONE"
+
+
+def _read_slow(running: Running, line: str) -> None:
+    """Read the signs of slow paths."""
+    running.slow += [name for name, pattern in _SLOW.items() if name not in running.slow and pattern.search(line)]
 
 
 def _is_silent(version: str | None) -> bool:
-    """Whether a release says nothing of its default batch."""
+    """Whether a release does not print its default batch."""
     parts = re.match(r"(\d+)\.(\d+)", version or "")
     return parts is not None and (int(parts[1]), int(parts[2])) >= _SILENT_SINCE
 
@@ -194,51 +209,53 @@ _FORMATS = ("nvfp4", "mxfp4", "mxfp8", "fp8", "w4a8", "int8", "wna16", "gptq", "
 
 
 def _format(name: str) -> str:
-    """Return the format of weights that a line names, or that the class that it names is of: C(ModelOptFp8LinearMethod) is C(fp8)."""
+    """Return the format of weights in a name, which may be a class: C(ModelOptFp8LinearMethod) is C(fp8)."""
     lower = name.lower()
-    return next((each for each in _FORMATS if each in lower), lower.removesuffix("linearmethod"))
+    return next(
+        (weight_format for weight_format in _FORMATS if weight_format in lower), lower.removesuffix("linearmethod")
+    )
 
 
-def _read_kernels(found: Running, line: str) -> None:
-    """Read which kernels attention, experts and linear layers run on."""
+def _read_kernels(running: Running, line: str) -> None:
+    """Read the kernels of attention, experts and linear layers."""
     for pattern in _ATTENTION:
         match = pattern.search(line)
-        if match and attention(match["name"]) not in found.attention:
-            found.attention.append(attention(match["name"]))
-    for patterns, known in ((_MOE, found.moe), (_LINEAR, found.linear)):
+        if match and attention(match["name"]) not in running.attention:
+            running.attention.append(attention(match["name"]))
+    for patterns, kernels in ((_MOE, running.moe), (_LINEAR, running.linear)):
         match = next((match for pattern in patterns if (match := pattern.search(line))), None)
         if match:
             named = match["format"]
             entry = {
                 "name": kernel(match["name"]),
-                "format": _format(named) if known is found.linear else named.lower(),
+                "format": _format(named) if kernels is running.linear else named.lower(),
             }
-            if entry not in known:
-                known.append(entry)
+            if entry not in kernels:
+                kernels.append(entry)
             if entry["format"] in ("nvfp4", "mxfp4") and is_weight_only(match["name"]):
-                key = "linear_kernel" if known is found.linear else "moe_backend"
-                found.weight_only.setdefault(key, match["name"].rpartition(".")[2])
+                key = "linear_kernel" if kernels is running.linear else "moe_backend"
+                running.weight_only.setdefault(key, match["name"].rpartition(".")[2])
             break
     match = _GDN.search(line)
     if match:
-        found.gdn = match["name"]
+        running.gdn = match["name"]
 
 
-def _read_scheduling(found: Running, line: str) -> None:
-    """Read whether scheduling is asynchronous, and how many tokens a step takes at most."""
+def _read_scheduling(running: Running, line: str) -> None:
+    """Read whether scheduling is asynchronous, and the most tokens of a step."""
     match = _ASYNC.search(line)
     if match:
-        found.async_scheduling = match[1] == "enabled"
+        running.async_scheduling = match[1] == "enabled"
     match = _NO_ASYNC.search(line)
     if match:
-        found.async_scheduling, found.async_reason = False, match[1].strip()
+        running.async_scheduling, running.async_reason = False, match[1].strip()
     match = _BATCH.search(line) or (_GIVEN.search(line) and _GIVEN_BATCH.search(line))
     if match:
-        found.max_num_batched_tokens = int(match[1])
+        running.max_num_batched_tokens = int(match[1])
 
 
-def _read_config(found: Running, config: str) -> None:
-    """Read the line in which an engine writes its configuration out."""
+def _read_config(running: Running, config: str) -> None:
+    """Read the line with the whole configuration of an engine."""
 
     def word(pattern: str) -> str | None:
         match = re.search(pattern, config)
@@ -247,19 +264,19 @@ def _read_config(found: Running, config: str) -> None:
     def truth(name: str) -> bool | None:
         return {"True": True, "False": False}.get(word(rf"\b{name}=(\w+)") or "")
 
-    found.device = word(r"\bdevice_config=(\w+)")
-    found.quantization = _none(word(r"\bquantization=([\w-]+)"))
-    found.kv_cache_dtype = word(r"\bkv_cache_dtype=([\w-]+)")
-    found.prefix_caching = truth("enable_prefix_caching")
-    found.chunked_prefill = truth("enable_chunked_prefill")
-    found.graphs = "NONE" if truth("enforce_eager") else word(r"'cudagraph_mode': <CUDAGraphMode\.(\w+)")
+    running.device = word(r"\bdevice_config=(\w+)")
+    running.quantization = _none(word(r"\bquantization=([\w-]+)"))
+    running.kv_cache_dtype = word(r"\bkv_cache_dtype=([\w-]+)")
+    running.prefix_caching = truth("enable_prefix_caching")
+    running.chunked_prefill = truth("enable_chunked_prefill")
+    running.graphs = "NONE" if truth("enforce_eager") else word(r"'cudagraph_mode': <CUDAGraphMode\.(\w+)")
     drafts = word(r"\bspeculative_config=(None|SpeculativeConfig\(.*?\))")
     if drafts == "None":
-        found.draft_method = "none"
+        running.draft_method = "none"
     elif drafts:
-        found.draft_method = (re.search(r"method='([^']*)'", drafts) or ["", None])[1]
+        running.draft_method = (re.search(r"method='([^']*)'", drafts) or ["", None])[1]
         tokens = re.search(r"num_spec_tokens=(\d+)", drafts)
-        found.draft_tokens = int(tokens[1]) if tokens else None
+        running.draft_tokens = int(tokens[1]) if tokens else None
 
 
 def _none(text: str | None) -> str | None:
@@ -308,18 +325,18 @@ def parse_metrics(text: str) -> Counted:
             info = samples[-1][0]
         short = name.removesuffix("_total")
         sums[short] = sums.get(short, 0.0) + sum(value for _labels, value in samples)
-    found = Counted()
+    counted = Counted()
     for key, name in _COUNTERS.items():
         if name in sums:
-            setattr(found, key, int(sums[name]))
-    if found.drafted:
-        found.acceptance = round((found.accepted or 0) / found.drafted, 3)
-    if found.drafts:
-        found.accepted_length = round(1 + (found.accepted or 0) / found.drafts, 2)
-    found.prefix_caching = {"True": True, "False": False}.get(info.get("enable_prefix_caching", ""))
+            setattr(counted, key, int(sums[name]))
+    if counted.drafted:
+        counted.acceptance = round((counted.accepted or 0) / counted.drafted, 3)
+    if counted.drafts:
+        counted.accepted_length = round(1 + (counted.accepted or 0) / counted.drafts, 2)
+    counted.prefix_caching = {"True": True, "False": False}.get(info.get("enable_prefix_caching", ""))
     tokens = info.get("kv_cache_size_tokens", "")
-    found.kv_cache_tokens = int(tokens) if tokens.isdigit() else None
-    return found
+    counted.kv_cache_tokens = int(tokens) if tokens.isdigit() else None
+    return counted
 
 
 # The comparison ------------------------------------------------------------------------------------------------------
@@ -327,9 +344,9 @@ def parse_metrics(text: str) -> Counted:
 
 @dataclass
 class Check:
-    """One thing that was meant beside what runs.
+    """An expected choice and the actual one.
 
-    verdict: C(ok), C(off), C(not_asked) (nothing was expected, C(found) is just noted) or C(unknown) with C(reason).
+    verdict: C(ok), C(off), C(not_asked) (nothing was expected, C(found) is only recorded) or C(unknown) with C(reason).
     """
 
     expected: Any = None
@@ -341,12 +358,12 @@ class Check:
 def compare(
     service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, rank: int = 0
 ) -> tuple[dict[str, Check], list[Finding]]:
-    """Compare what runs with what was meant.
+    """Compare the choices of an engine with the expected ones.
 
     :param service: its name
     :param expected: C(fast_path) of the service in the plan
-    :param runs: what the engine says that it runs
-    :param counted: what it counted of drafts
+    :param runs: choices that the engine printed
+    :param counted: its counters of drafts
     :param rank: of the service on this host; only rank 0 counts
     :returns: every check by name, and a finding for each that is off
     """
@@ -367,67 +384,69 @@ def compare(
         )
 
     on_cpu = runs.device == "cpu"
-    for key, what in KERNELS.items():
-        wanted = expected.get(key) or {}
-        names = _names(key, runs, str(wanted.get("format") or ""))
-        check = checks[key] = _judge(wanted.get("any_of"), names, ON_CPU if on_cpu else "")
+    for key, kind in KERNELS.items():
+        kernel_plan = expected.get(key) or {}
+        names = _names(key, runs, str(kernel_plan.get("format") or ""))
+        check = checks[key] = _judge(kernel_plan.get("any_of"), names, ON_CPU if on_cpu else "")
         if check.verdict == "off":
             off(
                 key,
-                f"{service} runs its {what} on {_or(names)}, not on {_or(wanted['any_of'])}; {wanted['why']}.",
-                _kernel_fix(key, wanted, names),
-                "error" if wanted.get("required") else "warning",
+                f"{service} runs its {kind} on {_or(names)}, not on {_or(kernel_plan['any_of'])}; {kernel_plan['why']}.",
+                _kernel_fix(key, kernel_plan, names),
+                "error" if kernel_plan.get("required") else "warning",
             )
     _compare_graphs(service, expected, runs, checks, off)
     _compare_plain(service, expected, runs, counted, checks, off)
     _compare_draft(service, expected, runs, counted, rank, checks, off)
     kernels_off = {key for key in KERNELS if checks[key].verdict == "off"}
-    _tell_slow(service, runs, _unasked_weight_only(expected, runs, kernels_off), on_cpu, off)
+    _report_slow(service, runs, _unasked_weight_only(expected, runs, kernels_off), on_cpu, off)
     return checks, findings
 
 
-def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, told: set[str]) -> str:
-    """Return the kernels that compute FP4 weights in 16 bits though nobody asked for that, in words.
+def _unasked_weight_only(expected: Mapping[str, Any], runs: Running, reported: set[str]) -> str:
+    """Return the kernels that compute FP4 weights in 16 bits without being configured, in words.
 
     :param expected: of C(compare)
-    :param runs: what the engine says that it runs
-    :param told: keys of kernels that are reported already
-    :returns: an empty text where there are none, or where the checkpoint has 16-bit activations
+    :param runs: choices that the engine printed
+    :param reported: keys of kernels that already have a finding
+    :returns: the kernels; empty without any, and for checkpoints with 16-bit activations
     """
     if expected.get("fp4_weight_only"):
         return ""
-    meant = {
-        key for key in KERNELS if any(is_weight_only(name) for name in (expected.get(key) or {}).get("any_of") or [])
-    }
-    kernels = {key: name for key, name in runs.weight_only.items() if key not in meant and key not in told}
+    intended = {key for key in KERNELS if _expects_weight_only(expected.get(key) or {})}
+    kernels = {key: name for key, name in runs.weight_only.items() if key not in intended and key not in reported}
     if kernels:
         return " and ".join(f"{KERNELS[key]} ({name})" for key, name in sorted(kernels.items()))
     # Marlin's own warning, of an engine whose lines name no kernel.
-    named = runs.weight_only or meant or told
+    named = runs.weight_only or intended or reported
     return "layers (Marlin)" if "fp4_weight_only" in runs.slow and not named else ""
 
 
+def _expects_weight_only(kernel_plan: Mapping[str, Any]) -> bool:
+    return any(is_weight_only(name) for name in kernel_plan.get("any_of") or [])
+
+
 def _names(key: str, runs: Running, wanted_format: str) -> list[str]:
-    """The kernels of one kind that run; those of a format alone where the format is known."""
+    """Return the kernels of one kind that run, limited to one format of weights if it is known."""
     if key == "attention_backend":
         return list(runs.attention)
     entries = runs.moe if key == "moe_backend" else runs.linear
-    own = [entry for entry in entries if not wanted_format or entry["format"] == wanted_format]
-    if key == "linear_kernel" and not wanted_format:  # the quantised layers of the checkpoint are what counts
-        own = [entry for entry in entries if entry["format"] == "nvfp4"] or entries
-    return list(dict.fromkeys(entry["name"] for entry in own))
+    of_format = [entry for entry in entries if not wanted_format or entry["format"] == wanted_format]
+    if key == "linear_kernel" and not wanted_format:  # only the quantised layers of the checkpoint count
+        of_format = [entry for entry in entries if entry["format"] == "nvfp4"] or entries
+    return list(dict.fromkeys(entry["name"] for entry in of_format))
 
 
-def _judge(wanted: Any, names: Sequence[str], unknown: str = "") -> Check:
-    check = Check(wanted, list(names) or None)
+def _judge(expected: Any, names: Sequence[str], unknown: str = "") -> Check:
+    check = Check(expected, list(names) or None)
     if unknown or not names:
         check.reason = unknown or NOT_SAID
-    elif not wanted:
+    elif not expected:
         check.verdict = "not_asked"
     else:
-        # An option names a backend, whose kernel for 16-bit activations has a name of its own.
+        # An option names a backend; its kernel for 16-bit activations has another name.
         backends = {name.removesuffix(W4A16) for name in names}
-        check.verdict = "ok" if set(wanted) & {*names, *backends} else "off"
+        check.verdict = "ok" if set(expected) & {*names, *backends} else "off"
     return check
 
 
@@ -435,8 +454,8 @@ def _or(names: Sequence[str]) -> str:
     return " or ".join(names)
 
 
-def _kernel_fix(key: str, wanted: Mapping[str, Any], names: Sequence[str]) -> str:
-    option = wanted.get("option")
+def _kernel_fix(key: str, expected: Mapping[str, Any], names: Sequence[str]) -> str:
+    option = expected.get("option")
     if option:
         return (
             f"See that the option is in the running command (docker inspect), and run site.yml if it is not; take {option} "
@@ -449,12 +468,12 @@ def _kernel_fix(key: str, wanted: Mapping[str, Any], names: Sequence[str]) -> st
     }
     missing = (
         "FlashInfer may be unusable in this image: from vLLM 0.26.0 it needs flashinfer-cubin or nvcc. "
-        if any("flashinfer" in name.lower() for name in wanted["any_of"])
+        if any("flashinfer" in name.lower() for name in expected["any_of"])
         else ""
     )
     return (
         f"{missing}Look for why in the start-up lines of the container; set {options[key]} to "
-        f"{wanted['any_of'][0]} to have it or a clear refusal, or to {names[0]} if that is what you want."
+        f"{expected['any_of'][0]} to have it or a clear refusal, or to {names[0]} if that is what you want."
     )
 
 
@@ -482,7 +501,7 @@ def _compare_graphs(
 def _compare_plain(
     service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, checks: dict[str, Check], off: Any
 ) -> None:
-    """Compare what is on or off, or one figure."""
+    """Compare switches and single figures."""
     caching = runs.prefix_caching if counted.prefix_caching is None else counted.prefix_caching
     texts = {
         "prefix_caching": (
@@ -508,26 +527,26 @@ def _compare_plain(
             "The KV cache holds another number of tokens than planned. Run site.yml: the unit may run from older files.",
         ),
     }
-    for name, (found, option, fix) in texts.items():
-        wanted = expected.get(name)
-        check = checks[name] = Check(wanted, found)
-        if found is None:
+    for name, (actual, option, fix) in texts.items():
+        planned = expected.get(name)
+        check = checks[name] = Check(planned, actual)
+        if actual is None:
             check.reason = NOT_SAID
-        elif wanted is None:
+        elif planned is None:
             check.verdict = "not_asked"
         else:
-            check.verdict = "ok" if _same(wanted, found) else "off"
+            check.verdict = "ok" if _same(planned, actual) else "off"
         if check.verdict == "off":
             reason = f" ({runs.async_reason})" if name == "async_scheduling" and runs.async_reason else ""
-            off(name, f"{option} of {service} is {_word(found)}, not {_word(wanted)} as asked for{reason}.", fix)
+            off(name, f"{option} of {service} is {_word(actual)}, not {_word(planned)} as asked for{reason}.", fix)
 
 
-def _same(wanted: Any, found: Any) -> bool:
-    if isinstance(found, bool):
-        return bool(wanted) is found
-    if isinstance(found, int):
-        return isinstance(wanted, int) and found >= wanted  # vLLM raises a batch that an image would not fit into
-    return str(found).startswith(str(wanted))  # fp8 may be fp8_e4m3, or fp8_ds_mla
+def _same(planned: Any, actual: Any) -> bool:
+    if isinstance(actual, bool):
+        return bool(planned) is actual
+    if isinstance(actual, int):
+        return isinstance(planned, int) and actual >= planned  # vLLM raises a batch that an image would not fit into
+    return str(actual).startswith(str(planned))  # fp8 may be fp8_e4m3, or fp8_ds_mla
 
 
 def _word(value: Any) -> str:
@@ -544,20 +563,20 @@ def _compare_draft(
     off: Any,
 ) -> None:
     draft = expected.get("draft") or {}
-    wanted = str(draft.get("method") or "") or ("some" if draft else "none")
-    check = checks["draft"] = Check(wanted, runs.draft_method)
+    planned_method = str(draft.get("method") or "") or ("some" if draft else "none")
+    check = checks["draft"] = Check(planned_method, runs.draft_method)
     if runs.draft_method is None:
         check.reason = NOT_SAID
     elif runs.draft_method == "none" and draft:
         check.verdict = "off"
         off(
             "draft",
-            f"{service} drafts nothing, though speculative-config asks for {wanted}.",
+            f"{service} drafts nothing, though speculative-config asks for {planned_method}.",
             "See that the option is in the running command; run site.yml if it is not.",
         )
     elif not draft:
         check.verdict = "not_asked"
-    elif wanted == "mtp" and runs.draft_method == "draft_model":
+    elif planned_method == "mtp" and runs.draft_method == "draft_model":
         check.verdict = "off"
         off(
             "draft",
@@ -567,24 +586,32 @@ def _compare_draft(
         )
     else:
         check.verdict = "ok"  # vLLM renames methods, as mtp to qwen3_5_mtp
+    checks["acceptance"] = _compare_acceptance(service, expected, counted, planned_method if draft else "", rank, off)
+
+
+def _compare_acceptance(
+    service: str, expected: Mapping[str, Any], counted: Counted, planned_method: str, rank: int, off: Any
+) -> Check:
+    """Compare the acceptance of drafts; planned_method: empty without speculative decoding."""
     floor = expected.get("min_acceptance") or {}
-    check = checks["acceptance"] = Check(floor.get("share"), counted.acceptance)
-    if not draft:
+    check = Check(floor.get("share"), counted.acceptance)
+    if not planned_method:
         check.verdict, check.expected = "not_asked", None
     elif rank:
         check.reason = "only the first rank counts drafts"
     elif counted.acceptance is None or (counted.drafted or 0) < FEW_DRAFTED:
         check.reason = f"{counted.drafted or 0} drafted tokens are too few to judge"
     else:
-        _judge_acceptance(service, wanted, floor, counted, check, off)
+        _judge_acceptance(service, planned_method, floor, counted, check, off)
+    return check
 
 
 def _judge_acceptance(
-    service: str, wanted: str, floor: Mapping[str, Any], counted: Counted, check: Check, off: Any
+    service: str, planned_method: str, floor: Mapping[str, Any], counted: Counted, check: Check, off: Any
 ) -> None:
-    """Compare the share of drafted tokens that were accepted with the recipe's, or with what is of no use at all.
+    """Compare the share of accepted drafted tokens with the recipe's, or with the share below which drafting is useless.
 
-    wanted: the method of speculative decoding. floor: C(share), C(why) and C(required) of the recipe, empty for none.
+    planned_method: of speculative decoding. floor: C(share), C(why) and C(required) of the recipe, empty for none.
     """
     share, drafted = counted.acceptance or 0.0, counted.drafted or 0
     if floor and share < floor["share"]:
@@ -605,15 +632,15 @@ def _judge_acceptance(
             f"{share:.1%} of {drafted} drafted tokens of {service} were accepted: drafting costs more than it brings.",
             "Take speculative-config out, or use a drafter that was trained for this model; ngram helps only where the "
             "output repeats the input.",
-            "info" if wanted in ("ngram", "ngram_gpu", "suffix") else "warning",
+            "info" if planned_method in ("ngram", "ngram_gpu", "suffix") else "warning",
             GUIDE,
         )
     else:
         check.verdict = "ok" if floor else "not_asked"
 
 
-def _tell_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off: Any) -> None:
-    """Say which lines of the start tell of a slow path that nothing above has told of. weight_only: of C(_unasked_weight_only)."""
+def _report_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off: Any) -> None:
+    """Report the slow paths that no other check has reported. weight_only: of C(_unasked_weight_only)."""
     if "emulation" in runs.slow:
         off(
             "emulation",
@@ -638,21 +665,21 @@ def _tell_slow(service: str, runs: Running, weight_only: str, on_cpu: bool, off:
             "Look for the reason below that line of its start-up lines; FlashInfer may be missing or unusable in this image. Set "
             "gdn-prefill-backend to triton, or use an image that has FlashInfer.",
         )
-    for name, what, fix in (
+    for name, label, fix in (
         ("untuned_moe", "experts", "tune them with vLLM's benchmark_moe.py --tune"),
         ("untuned_fp8", "FP8 block kernels", "tune them with vLLM's benchmark_w8a8_block_fp8.py"),
     ):
         if name in runs.slow and not on_cpu:
             off(
                 name,
-                f"vLLM has no tuned configuration of the Triton {what} of {service} for GB10 and takes its default.",
+                f"vLLM has no tuned configuration of the Triton {label} of {service} for GB10 and takes its default.",
                 f"It works. For more speed {fix} and name the folder in VLLM_TUNED_CONFIG_FOLDER (experts).",
                 "info",
             )
 
 
 def summary(checks: Mapping[str, Check]) -> str:
-    """Say it in a word for tables: C(ok), C(N off), or C(-) where next to nothing is known."""
+    """Return the verdict for tables: C(ok), C(N off), or C(-) if nothing could be judged."""
     verdicts = [check.verdict for check in checks.values()]
     if "off" in verdicts:
         return f"{verdicts.count('off')} off"
@@ -660,11 +687,11 @@ def summary(checks: Mapping[str, Check]) -> str:
 
 
 def record(checks: Mapping[str, Check], runs: Running, counted: Counted, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return what a receipt keeps of the fast path.
+    """Return the part of a receipt about the fast path.
 
     :param checks: of C(compare)
-    :param runs: what the engine says that it runs
-    :param counted: what it counted of drafts
+    :param runs: choices that the engine printed
+    :param counted: its counters of drafts
     :param findings: of C(compare)
     :returns: C({summary, checks, acceptance, accepted_length, slow, findings})
     """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The proof of a host's services: each is asked, what it took is compared with its plan, both are kept in its receipt."""
+"""The proof of a host's services: ask each one, compare its memory and kernels with the plan, write its receipt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import engines, readiness, receipt_file, receipts, residency, service_arg
 
 MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len", "tool_turns")
 METRICS_TIMEOUT = 10.0  # s
-AT_ONCE_SECONDS = 30.0  # for one that runs and was proved before; the whole proof gives a slower one all its time
+AT_ONCE_SECONDS = 30.0  # for running services that were proved before; slower ones are left to the whole proof
 INTERVAL = 2.0  # s
 
 ARGUMENTS: dict[str, Any] = {
@@ -50,14 +50,14 @@ ARGUMENTS: dict[str, Any] = {
     "root": {"type": "path", "default": "/"},
     "run_dir": {"type": "path", "default": "/run/dgxspark"},
 }
-"""What M(dgxspark.vllm.service_proof) is told, as Ansible has arguments; C(Task.read) reads it."""
+"""The arguments of M(dgxspark.vllm.service_proof) in Ansible's form; C(Task.read) reads them."""
 
 
 @dataclass(frozen=True)
 class ProvedService(engines.Engine):
-    """A service to prove: its engine, what is asked of it, and what a receipt says that is deployed.
+    """A service to prove: its engine, the questions to it, and its deployment for the receipt.
 
-    url: None for a rank behind the first one, which answers no requests. checks: of M(dgxspark.vllm.endpoint_ready). parts: containers of a rank.
+    url: None for ranks other than the first, which answer no requests. checks: of M(dgxspark.vllm.endpoint_ready). parts: containers of a rank.
     """
 
     url: str | None
@@ -74,14 +74,14 @@ class ProvedService(engines.Engine):
 
     @property
     def deployed(self) -> dict[str, Any]:
-        """What a receipt says of what is deployed."""
-        found = {key: getattr(self, key) for key in ("image", "model", "vllm_version", "argv", "env")}
+        """The deployment as a receipt records it."""
+        deployed = {key: getattr(self, key) for key in ("image", "model", "vllm_version", "argv", "env")}
         if len(self.parts) > 1:
-            found["ray_argv"] = self.parts[0]["argv"]
-        return found
+            deployed["ray_argv"] = self.parts[0]["argv"]
+        return deployed
 
     def question(self, timeout: float) -> readiness.Question:
-        """Return what it is asked, for so many seconds; what requests start has the time of its start."""
+        """Return the question to the service; timeout in seconds, longer for a service on demand, which has to start first."""
         if self.on_demand:
             timeout = max(timeout, float(self.settings.get("start_deadline_seconds") or 0))
         return readiness.Question(
@@ -99,7 +99,7 @@ class ProvedService(engines.Engine):
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be proved of a host, and where; receipts_dir: empty for no receipts."""
+    """The services to prove on a host, and its folders; receipts_dir: empty for no receipts."""
 
     services: Sequence[ProvedService]
     timeout: float  # s
@@ -111,15 +111,15 @@ class Task:
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> Task:
         """Return the task of the arguments of a module."""
-        own = {each.name: params[each.name] for each in fields(cls)}
-        return cls(**{**own, "services": [ProvedService.read(service) for service in params["services"]]})
+        values = {field.name: params[field.name] for field in fields(cls)}
+        return cls(**{**values, "services": [ProvedService.read(service) for service in params["services"]]})
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found of the services that were C(asked): their answers and engines by name, the term of everything else, and all findings."""
+    """The results of a proof: answers and engines by service name, the memory term of everything else, and all findings."""
 
-    asked: Sequence[ProvedService]
+    services: Sequence[ProvedService]
     answers: Mapping[str, readiness.Answer]
     engines: Mapping[str, engines.Looked]
     system: residency.Term
@@ -127,7 +127,7 @@ class Proof:
 
 
 class Silent(Exception):
-    """Services did not answer; C(answers) are of all, as C(Proof) has them, the text is about those."""
+    """Services did not answer; the text names them. C(answers) has the answers of all services, as in C(Proof)."""
 
     def __init__(self, text: str, answers: Mapping[str, readiness.Answer]) -> None:
         super().__init__(text)
@@ -135,19 +135,19 @@ class Silent(Exception):
 
 
 def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedService) -> bool:
-    """Tell whether a service on demand does not run, and was proved as what is deployed; a rank behind the first one goes with that one.
+    """Tell whether a service on demand is stopped and its present deployment was proved; other ranks follow the first one.
 
     :param module: the Ansible module
     :param receipts_dir: folder of the receipts, empty for none
-    :param asks: runs a program that only looks
-    :param service: to be proved
-    :returns: whether it is left alone
+    :param asks: runs a read-only program
+    :param service: to prove
+    :returns: whether the proof skips it
     """
     if not service.on_demand or not (receipts_dir or service.rank):
         return False
     with command.failing(module):
         shown = units.ask(asks, [service.unit])
-    # One whose last start failed, or whose unit is gone, is not well for having been proved before.
+    # An earlier proof does not excuse a failed start or a missing unit.
     if not shown or (shown[0]["load_state"], shown[0]["active_state"]) != ("loaded", "inactive"):
         return False
     if service.rank:
@@ -159,12 +159,12 @@ def rests(module: Any, receipts_dir: str, asks: command.Run, service: ProvedServ
 def new_receipt(
     service: ProvedService, answer: readiness.Answer, looked: engines.Looked, previous: receipts.Receipt | None
 ) -> tuple[receipts.Receipt, list[Finding]]:
-    """Return the receipt after the one before, and what got worse.
+    """Return the receipt that follows the previous one, and findings about worse figures.
 
-    :param service: that was proved; a rank behind the first one has answered nothing
+    :param service: that was proved; only the first rank has answered
     :param answer: of C(readiness.wait)
     :param looked: of C(engines.look)
-    :param previous: the receipt before, None for the first
+    :param previous: the previous receipt, None for the first
     :returns: receipt, and findings
     """
     figures = dict(looked.measured)
@@ -178,12 +178,12 @@ def new_receipt(
 
 
 def look(module: Any, task: Task) -> Proof:
-    """Ask the services and compare what they took and run with their plan; no receipt is written.
+    """Ask the services and compare their memory and kernels with the plan; no receipt is written.
 
-    :param module: the Ansible module, which fails where a program gives no answer
-    :param task: what is to be proved
-    :returns: what was found
-    :raises Silent: where one did not answer, after the others were asked
+    :param module: the Ansible module, which fails if a program gives no answer
+    :param task: the services to prove
+    :returns: the results
+    :raises Silent: if a service did not answer, after the others were asked
     """
     asks = command.reader(together=math.inf)
     services = [service for service in task.services if not rests(module, task.receipts_dir, asks, service)]
@@ -194,7 +194,7 @@ def look(module: Any, task: Task) -> Proof:
     if failures:
         raise Silent("\n".join(failures), answers)
 
-    # Beside one on demand others may run that are not asked about here; the system does not hold their memory.
+    # With a service on demand, unlisted services may run; their memory would count as memory of the system.
     reserve = None if any(service.on_demand for service in services) else task.os_reserve_gib
     with command.failing(module):
         looked, system, findings = engines.look(
@@ -204,44 +204,44 @@ def look(module: Any, task: Task) -> Proof:
 
 
 def keep(module: Any, task: Task, proof: Proof) -> dict[str, Any]:
-    """Write the receipts, and say as warnings what was found.
+    """Write the receipts, and report the findings as warnings.
 
     :param module: the Ansible module, which may be in check mode
-    :param task: what was to be proved
+    :param task: the proved services
     :param proof: of C(look)
     :returns: the result of M(dgxspark.vllm.service_proof)
     """
-    kept: dict[str, dict[str, Any]] = {}
-    for service in proof.asked if task.receipts_dir else []:
+    receipts_kept: dict[str, dict[str, Any]] = {}
+    for service in proof.services if task.receipts_dir else []:
         make = partial(new_receipt, service, proof.answers[service.name], proof.engines[service.name])
-        kept[service.name] = receipt_file.keep(module, f"{task.receipts_dir}/{service.name}.json", make)
+        receipts_kept[service.name] = receipt_file.keep(module, f"{task.receipts_dir}/{service.name}.json", make)
     for finding in proof.findings:
         if finding.severity != "info":
             module.warn(f"{finding.message} {finding.fix}")
     result: dict[str, Any] = {
-        "changed": any(entry["changed"] for entry in kept.values()),
+        "changed": any(entry["changed"] for entry in receipts_kept.values()),
         "answers": plain(proof.answers),
         "services": plain(proof.engines),
         "system": asdict(proof.system),
         "findings": [finding.to_dict() for finding in proof.findings],
-        "receipts": kept,
+        "receipts": receipts_kept,
     }
     if module._diff:
-        result["diff"] = [entry.pop("diff") for entry in kept.values()]
+        result["diff"] = [entry.pop("diff") for entry in receipts_kept.values()]
     return result
 
 
-def plain(found: Mapping[str, readiness.Answer | engines.Looked]) -> dict[str, dict[str, Any]]:
-    """Return what was found of services as modules return it, by name."""
-    return {name: each.plain() for name, each in found.items()}
+def plain(results: Mapping[str, readiness.Answer | engines.Looked]) -> dict[str, dict[str, Any]]:
+    """Return the results of services in the form of module results, by name."""
+    return {name: result.plain() for name, result in results.items()}
 
 
 class _Failed(Exception):
-    """What would have failed the module."""
+    """The message with which the module would have failed."""
 
 
 class _Quietly:
-    """A module whose failure is an exception, and whose warnings wait: what it cannot do is done, and told, by another one."""
+    """A module that raises instead of failing and collects its warnings; the whole proof repeats and reports failures."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -258,13 +258,13 @@ class _Quietly:
 
 
 def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
-    """Prove services that are believed to be well, in little time; who is not is left to the whole proof, which tells why.
+    """Prove services that are probably healthy, in little time; the whole proof explains failures.
 
-    Those that run are proved together, those that requests start only where they rest. No receipt is written where anything is wrong.
+    Running services are proved together; services on demand count as proved only if C(rests) is true. Any problem prevents all receipts.
 
     :param module: the Ansible module
-    :param task: what is to be proved
-    :returns: C({proved, changed}), with C(answers), C(receipts) and, of a diff run, C(diff) where they were proved, else C(unproved), why not
+    :param task: the services to prove
+    :returns: C({proved, changed}); after a proof with C(answers), C(receipts) and, in diff mode, C(diff); else with C(unproved), the reason
     """
     quietly = _Quietly(module)
     try:
@@ -277,20 +277,20 @@ def prove_at_once(module: Any, task: Task) -> dict[str, Any]:
         wrong = [finding.message for finding in proof.findings if finding.severity == "error"]
         if wrong:
             return {"proved": False, "changed": False, "unproved": "; ".join(wrong)}
-        kept = keep(quietly, task, proof)
+        saved = keep(quietly, task, proof)
     except (_Failed, Silent) as failure:
         return {"proved": False, "changed": False, "unproved": str(failure)}
     for text in quietly.warnings:
         module.warn(text)
-    return {"proved": True, **{key: kept[key] for key in ("changed", "answers", "receipts", "diff") if key in kept}}
+    return {"proved": True, **{key: saved[key] for key in ("changed", "answers", "receipts", "diff") if key in saved}}
 
 
 def waking(module: Any, task: Task) -> list[str]:
     """Return the names of the services on demand that a proof would ask, and perhaps start.
 
     :param module: the Ansible module
-    :param task: what is to be proved
-    :returns: their names
+    :param task: the services to prove
+    :returns: names
     """
-    asks, cold = command.reader(together=math.inf), [service for service in task.services if service.on_demand]
-    return [service.name for service in cold if not rests(module, task.receipts_dir, asks, service)]
+    asks, on_demand = command.reader(together=math.inf), [service for service in task.services if service.on_demand]
+    return [service.name for service in on_demand if not rests(module, task.receipts_dir, asks, service)]

@@ -1,380 +1,42 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kinds of failures by what engines, containers, Docker, NCCL and Ray print. Data only; C(explain.py) reads it.
+"""Kinds of failures by the messages of engines, NCCL and Ray, and C(SIGNS) of all kinds. Data only; C(explain.py) reads it.
 
-Failures of single versions are in C(_vllm/known_failures.py). A sign names the kind of an error and its fix for every version; its
-pattern goes by words that stay the same from version to version (vLLM 0.15 to 0.33), not by whole sentences.
+Failures of single versions are in C(_vllm/known_failures.py), failures of containers and hosts in C(host_log_signs.py). A sign names
+the kind of an error and its fix for every version; its pattern matches words that do not change from version to version (vLLM 0.15 to
+0.33), not whole sentences.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Any
-
-CONTAINER = "container"
-"""The stage before the engine prints anything: Docker, the container runtime, the entrypoint."""
-
-
-@dataclass(frozen=True)
-class Sign:
-    """A kind of failure.
-
-    id: a stable word. pattern: searched in the last words of a program. cause, fix: format strings for the named groups of the pattern.
-    rule: rules or findings of the plan about the same failure. stage: C(CONTAINER) for failures before the engine starts.
-    generic: used only where no other sign and no row matches any of the last words. waits: a line that means something as the end of a log.
-    """
-
-    id: str
-    pattern: re.Pattern[str]
-    cause: str
-    fix: str
-    rule: str = ""
-    stage: str = ""
-    generic: bool = False
-    waits: bool = False
-
-
-def _sign(id: str, pattern: str, cause: str, fix: str, rule: str = "", **more: Any) -> Sign:
-    return Sign(id, re.compile(pattern, re.DOTALL), cause, fix, rule, **more)
-
-
-_CONTAINER: dict[str, Any] = {"stage": CONTAINER}
-_RESTART_DOCKER = "sudo systemctl restart docker"
+from .host_log_signs import CONTAINER, SIGNS_OF_HOST, Sign, sign
 
 SIGNS: tuple[Sign, ...] = (
-    # --- the container and its GPU; one fix each
-    _sign(
-        "exec_format",
-        r"exec format error",
-        "the program in the container cannot be executed: the image is of another architecture, or the NVIDIA container runtime "
-        "(mode auto) puts files into the container that do not run there",
-        "check the architecture of the image, which has to be arm64 (docker image inspect IMAGE | grep Architecture); if it is right, "
-        f'set mode = "legacy" in /etc/nvidia-container-runtime/config.toml, or write a new CDI specification, then {_RESTART_DOCKER}',
-        **_CONTAINER,
-    ),
-    _sign(
-        "cdi_devices",
-        r"unresolvable CDI devices|failed to inject CDI devices|CDI device injection failed",
-        "Docker finds no CDI specification with the GPU, or an old one",
-        f"sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, then {_RESTART_DOCKER}; repeat it after each update of the driver",
-        **_CONTAINER,
-    ),
-    _sign(
-        "nvidia_runtime",
-        r"could not select device driver|unknown or invalid runtime name: nvidia|nvidia-container-runtime\S*: no such file|"
-        r"exec: \"nvidia-smi\": executable file not found",
-        "Docker does not give the GPU to containers: the NVIDIA container runtime is missing or not registered",
-        f"install nvidia-container-toolkit, then sudo nvidia-ctk runtime configure --runtime=docker and {_RESTART_DOCKER}",
-        "host.nvidia_runtime",
-        **_CONTAINER,
-    ),
-    _sign(
-        "kubernetes_runtime",
-        r"no runtime for \"nvidia\" is configured|RuntimeHandler \"nvidia\" not supported|RuntimeClass.*\"nvidia\" not found",
-        "containerd on this node, or the cluster, has no runtime named nvidia",
-        "install nvidia-container-toolkit and restart k3s, which finds it by itself; elsewhere run sudo nvidia-ctk runtime configure "
-        "--runtime=containerd and restart containerd; the RuntimeClass nvidia has to exist too",
-        **_CONTAINER,
-    ),
-    _sign(
-        "kubernetes_gpu",
-        r"Insufficient nvidia\.com/gpu",
-        "no node has a GPU to give: another pod holds it (a Spark has one), or NVIDIA's device plugin does not run",
-        "kubectl describe node: where nvidia.com/gpu is missing or 0 under Allocatable install the device plugin with runtimeClassName "
-        "nvidia; otherwise delete the pod that holds the GPU (an update needs strategy Recreate)",
-        **_CONTAINER,
-    ),
-    _sign(
-        "secure_boot",
-        r"Key was rejected by service",
-        "Secure Boot refuses the driver's kernel module: its signing key is not enrolled",
-        "sudo mokutil --import /var/lib/shim-signed/mok/MOK.der, reboot and enroll the key at the console; or switch Secure Boot off",
-    ),
-    _sign(
-        "driver_mismatch",
-        r"(?i)driver/library version mismatch|NVRM: API mismatch",
-        "the driver's libraries are newer than its loaded kernel module: the driver was updated while it was in use",
-        "reboot the host",
-        "doctor.driver_mismatch",
-        **_CONTAINER,
-    ),
-    _sign(
-        "driver_not_loaded",
-        r"nvml error: driver not loaded|NVIDIA-SMI has failed because it couldn't communicate|libnvidia-ml\.so\.1: cannot open",
-        "the NVIDIA driver is not loaded on the host",
-        "run sudo modprobe nvidia and read its error and journalctl -k -b -g nvidia; after an update of the kernel install the driver's "
-        "modules for it, then reboot",
-        **_CONTAINER,
-    ),
-    _sign(
-        "driver_too_old",
-        r"compatibility mode is UNAVAILABLE|forward compatibility was attempted|unsupported display driver / cuda driver combination|"
-        r"cudaErrorUnsupportedPtxVersion|unsupported toolchain|CUDA driver version is insufficient|cudaErrorInsufficientDriver|"
-        r"cudaErrorCompatNotSupportedOnDevice|NVIDIA driver on your system is too old",
-        "the CUDA of the image is newer than the driver of the host can run",
-        "use an image of the driver's CUDA version, or bring the host to the next DGX OS release",
-        "SPK308",
-        **_CONTAINER,
-    ),
-    _sign(
-        "nvml_unknown",
-        r"Failed to initialize NVML: Unknown Error",
-        "the container lost its access to the GPU's devices, as after systemctl daemon-reload on the host with Docker's systemd cgroup driver",
-        "restart the container; to prevent it give the devices by CDI, or set native.cgroupdriver=cgroupfs in /etc/docker/daemon.json, so that "
-        "daemon-reload does not take them away",
-        **_CONTAINER,
-    ),
-    _sign(
-        "runtime_mode",
-        r"invoking the NVIDIA Container Runtime Hook directly",
-        "the NVIDIA container runtime is set to the mode cdi, in which Docker's option --gpus does not work",
-        'start the container with --runtime nvidia or --device nvidia.com/gpu=all instead of --gpus, or set mode = "auto" in '
-        f"/etc/nvidia-container-runtime/config.toml, then {_RESTART_DOCKER}",
-        **_CONTAINER,
-    ),
-    _sign(
-        "nvidia_hook",
-        r"nvidia-container-cli: |nvidia-container-runtime-hook|error running (?:\w+ )?hook",
-        "the hook that puts the GPU into containers failed",
-        "run sudo nvidia-container-cli -k -d /dev/tty info and read its error; update nvidia-container-toolkit to the version of DGX OS",
-        **_CONTAINER,
-    ),
-    _sign(
-        "cuda_unknown",
-        r"CUDA unknown error",
-        "CUDA could not open the GPU although it is there: the device files of nvidia-uvm are missing or stale, as after a suspend or an update",
-        "on the host: sudo modprobe -r nvidia-uvm && sudo modprobe nvidia-uvm, then sudo nvidia-modprobe -u -c=0; reboot if it is in use",
-        **_CONTAINER,
-    ),
-    _sign(
-        "no_gpu",
-        r"No CUDA GPUs are available|no CUDA-capable device is detected|Failed to infer device type|Found no NVIDIA driver on your system|"
-        r"Failed to initialize NVML|NVML Shared Library Not Found|cudaErrorNoDevice",
-        "the container has no GPU",
-        "start it with --gpus all (or --runtime nvidia; in a pod runtimeClassName nvidia and the limit nvidia.com/gpu), and leave "
-        "CUDA_VISIBLE_DEVICES unset; nvidia-smi in the container has to show the GPU",
-        **_CONTAINER,
-    ),
-    # --- Docker
-    _sign(
-        "docker_socket",
-        r"permission denied while trying to connect to the [Dd]ocker|docker\.sock\S*: connect: permission denied",
-        "this account may not talk to Docker",
-        "sudo usermod -aG docker $USER, then log in again; or use sudo",
-        **_CONTAINER,
-    ),
-    _sign(
-        "docker_down",
-        r"Cannot connect to the Docker daemon|docker\.sock: connect: (?:no such file|connection refused)",
-        "Docker does not run",
-        "sudo systemctl start docker; systemctl status docker says why it ended",
-        **_CONTAINER,
-    ),
-    _sign(
-        "docker_name",
-        r"container name \"/?(?P<name>[^\"]+)\" is already in use",
-        "a container named {name} exists already, running or stopped",
-        "docker rm -f {name}, or stop its unit if a service of this collection owns it",
-        **_CONTAINER,
-    ),
-    _sign(
-        "docker_image_used",
-        r"unable to remove repository reference|is using its referenced image|image is being used by (?:running|stopped) container",
-        "a container still uses the image",
-        "remove the container first (docker rm -f NAME), then docker rmi with the whole name and tag",
-        **_CONTAINER,
-    ),
-    _sign(
-        "image_architecture",
-        r"no matching manifest for linux/arm64|does not match the (?:detected host|specified) platform",
-        "the image has no build for arm64, which a Spark is",
-        "use an image that is built for linux/arm64",
-        "image.architecture",
-        **_CONTAINER,
-    ),
-    _sign(
-        "registry_limited",
-        r"toomanyrequests|pull rate limit",
-        "the registry limits how many images this address may pull",
-        "docker login with an account of the registry, or pull later",
-        **_CONTAINER,
-    ),
-    _sign(
-        "registry_login",
-        r"unauthorized: |no basic auth credentials|denied: requested access|pull access denied",
-        "the registry does not give the image to this account, or has no image of that name",
-        "check the name of the image; for NVIDIA's registry docker login nvcr.io with the user $oauthtoken and an NGC API key",
-        "doctor.registry_login",
-        **_CONTAINER,
-    ),
-    _sign(
-        "image_missing",
-        r"manifest unknown|manifest for \S+ not found|No such image|repository \S+ not found|repository does not exist",
-        "the registry has no image with that name and tag",
-        "check name and tag of the image; nightly tags are removed after some time",
-        **_CONTAINER,
-    ),
-    _sign(
-        "port_taken",
-        r"port is already allocated|[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]",
-        "another program listens on that port already",
-        "see which with sudo ss -ltnp, and stop it or use another port",
-        "host.port_taken",
-    ),
-    _sign(
-        "mount_source",
-        r"bind source path does not exist|invalid mount config|error mounting \"|Are you trying to mount a directory onto a file",
-        "a folder or file that is mounted into the container does not exist on the host, or is of the other kind",
-        "create it, or correct the path before the colon of -v (source of --mount)",
-        "container.mount",
-        **_CONTAINER,
-    ),
-    _sign(
-        "ray_missing",
-        r"\bray: (?:command )?not found|exec: \"ray\"|No module named 'ray'|Ray is not installed|does not support ray|Failed to import Ray",
-        "the image has no Ray",
-        "use --distributed-executor-backend mp with --nnodes and --node-rank (executor: mp), or an image with Ray",
-        "SPK802",
-    ),
-    _sign(
-        "command_split",
-        r"(?:^|: )-{1,2}[\w-]+: (?:command )?not found",
-        "the shell took an option for a command: the line before it does not end with a backslash, or has a space behind the backslash",
-        "end each line of the command but the last with a backslash and nothing behind it",
-        **_CONTAINER,
-    ),
-    _sign(
-        "docker_reference",
-        r"invalid reference format",
-        "Docker takes something else for the name of the image: a backslash with a space behind it, an empty variable, or capital letters",
-        "end lines with a backslash and nothing behind it, check that variables have values, and write the image in small letters",
-        **_CONTAINER,
-    ),
-    _sign(
-        "docker_usage",
-        r"unknown (?:shorthand )?flag: (?P<option>[^\n]{1,80})|flag needs an argument|requires at least \d+ arguments?",
-        "Docker cannot read its options {option}",
-        "check the spelling; options of Docker stand before the image, the model and options of vLLM behind it",
-        **_CONTAINER,
-    ),
-    _sign(
-        "certificate",
-        r"x509: |CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed",
-        "the certificate of the hub or registry is not trusted: a proxy replaces it, or the clock of the host is wrong",
-        "check date; put the proxy's certificate into /usr/local/share/ca-certificates, run sudo update-ca-certificates and restart Docker; "
-        "in a container mount it and set SSL_CERT_FILE and REQUESTS_CA_BUNDLE",
-    ),
-    _sign(
-        "command_missing",
-        r"executable file not found|exec: \"[^\"]+\": (?:stat|permission denied)|^\S*(?:ba)?sh: .*(?:command )?not found|\bvllm: not found",
-        "the command is not in the image",
-        "images of vllm/vllm-openai have vllm serve as entrypoint: pass the model and options alone; NGC images take the whole vllm serve; "
-        "to run something else set --entrypoint",
-        "SPK103",
-        **_CONTAINER,
-    ),
-    _sign(
-        "host_docker_internal",
-        r"Could not resolve host: host\.docker\.internal|host\.docker\.internal.*(?:not known|resolution)",
-        "host.docker.internal is a name of Docker Desktop; Docker on Linux does not define it",
-        "start the client's container with --add-host=host.docker.internal:host-gateway",
-    ),
-    # --- resources of the host
-    _sign(
-        "kernel_shared_memory",
-        r"out of resource: shared memory|dynamic shared memory size|shared memory, Required: \d+",
-        "a kernel wants more shared memory than the GPU has (sm_121: 99 KiB a block); it was tuned for a larger GPU. Neither /dev/shm nor "
-        "GPU memory is short",
-        "set another backend for the part that the traceback names (attention-backend, moe-backend, linear-backend) or leave block-size out; "
-        "else use a newer vLLM",
-    ),
-    _sign(
-        "shared_memory",
-        r"Insufficient space in /dev/shm|unable to allocate shared memory|No space left on device.*(?:/dev/shm|psm_)|[Bb]us error",
-        "the container's /dev/shm is too small; Docker and Kubernetes give 64 MiB by default",
-        "start it with --shm-size=16g (spark_shm_size, shm_size of a service; in Kubernetes an emptyDir of medium Memory), or with --ipc=host; "
-        "from vLLM 0.27.0 on it has to hold kv-offloading-size as well; with --ipc=host remove old /dev/shm/vllm_offload_* files",
-        "SPKH06, SPKH09",
-    ),
-    _sign(
-        "disk_full",
-        r"No space left on device|\[Errno 28\]|Disk quota exceeded|[Nn]ot enough (?:free )?disk space",
-        "the disk is full",
-        "see which with df -h, and free space (clean.yml lists unused images and models)",
-        "host.disk",
-    ),
-    _sign(
-        "open_files",
-        r"\[Errno 24\]|Too many open files",
-        "the process has as many files and connections open as it may",
-        "start the container with --ulimit nofile=1048576:1048576 (LimitNOFILE of a unit, ulimit -n of a shell)",
-    ),
-    _sign(
-        "threads",
-        r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
-        "the container or the account may not start more processes and threads",
-        "start the container without --pids-limit, and raise TasksMax of the unit or ulimit -u",
-    ),
-    _sign(
-        "io_uring",
-        r"io_uring\w*.*(?:Operation not permitted|EPERM|failed)|Operation not permitted.*io_uring",
-        "Docker's default seccomp profile denies io_uring, which this load format or table reads with",
-        "use a seccomp profile that allows io_uring_setup, io_uring_enter and io_uring_register (--security-opt seccomp=FILE)",
-        "SPKH08",
-    ),
-    _sign(
-        "ray_memory",
-        r"killed due to the node running low on memory",
-        "Ray killed a worker: its memory monitor counts the GPU's share of unified memory as used",
-        "set RAY_memory_monitor_refresh_ms=0 for ray start on every node",
-        "SPK821",
-    ),
-    _sign(
-        "ray_worker_died",
-        r"A worker died or was killed while executing|ActorDiedError|ActorUnavailableError|The actor died",
-        "a worker of Ray ended without an error message",
-        "read the worker's log (/tmp/ray/session_latest/logs/worker-*.err) and journalctl -k -b on its host",
-    ),
-    _sign(
-        "container_limit",
-        r"OOMKilled|Memory cgroup out of memory",
-        "the container reached its own memory limit and was killed",
-        "raise or remove the limit (resources.limits.memory, --memory); page cache of the weights, host buffers and /dev/shm count",
-        **_CONTAINER,
-    ),
-    _sign(
-        "killed",
-        r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
-        "the engine was killed from outside, mostly because the host's memory was used up",
-        "journalctl -k -b -g 'Killed process' and journalctl -u spark-guard -p warning name who did it; plan with a larger reserve "
-        "(spark_reserve_gib) or a smaller gpu-memory-utilization",
-        "doctor.oom_killed",
-    ),
+    *SIGNS_OF_HOST,
     # --- options
-    _sign(
+    sign(
         "serve_twice",
         r"unrecognized arguments: serve\b",
         "vllm serve stands in the command although it is the entrypoint of this image",
         "pass the model and its options alone, or override the entrypoint with --entrypoint",
         "SPK103",
     ),
-    _sign(
+    sign(
         "option_unknown",
         r"unrecognized arguments: (?P<options>[^\n]{1,300})",
         "the vLLM of this image has no such option: {options}. Another version or a fork has it, or its name is misspelt",
         "take it out ({options}), or use the image it was written for; behind a moving tag pin the digest that worked",
         "SPK101, SPK110",
     ),
-    _sign(
+    sign(
         "option_json",
         r"argument (?P<option>\S+?)(?:/\S+)?: (?:Value .{1,300} cannot be converted to|.*(?:invalid loads|Invalid JSON))|JSON string .* cannot be parsed",
         "the value of an option ({option}) is not the JSON that it has to be, mostly because a shell took the quotes away",
         "put the whole JSON in single quotes with double quotes inside, or use dotted options (--speculative-config.method mtp)",
         "SPK104",
     ),
-    _sign(
+    sign(
         "option_value",
         r"argument (?P<option>--[\w-]+)\S*: invalid|argument (?P<option2>--[\w-]+)\S*: expected|"
         r"Unknown attention backend: '(?P<value>[^']+)'|[Ii]nvalid (?:tool call|reasoning) parser|(?:[Tt]ool|[Rr]easoning) parser '?\S+? not found|"
@@ -387,7 +49,7 @@ SIGNS: tuple[Sign, ...] = (
         "versions), or pin the image by the digest that worked",
         "SPK104, SPK108, SPK404, SPK505, SPK509, SPK701",
     ),
-    _sign(
+    sign(
         "options_conflict",
         r"cannot be used with --|can only be set when|must be greater than or equal to max_num_seqs|is smaller than max_model_len|"
         r"num_speculative_tokens (?:must be|was) provided|prompt_lookup_min\S* must be|--enable-auto-tool-choice requires|"
@@ -396,27 +58,27 @@ SIGNS: tuple[Sign, ...] = (
         "change the options that the error names; plan.yml names the rule and the value",
         "SPK612, SPK613, SPK703, SPK805, SPK809",
     ),
-    _sign(
+    sign(
         "context_too_long",
         r"max_model_len \(?\d+\)? is greater than the derived max_model_len|User-specified max_model_len",
         "max-model-len is longer than the model was made for",
         "lower max-model-len to the derived maximum in the error, or configure YaRN in hf-overrides",
         "SPK403",
     ),
-    _sign(
+    sign(
         "quantization_differs",
         r"does not match the quantization method specified|quantization method .* conflicts",
         "the option quantization names another method than the checkpoint has",
         "take quantization out; vLLM reads the method from the checkpoint",
         "SPK402",
     ),
-    _sign(
+    sign(
         "remote_code",
         r"trust[_-]remote[_-]code|contains custom code which must be executed",
         "the model brings its own Python code, which vLLM runs only when it is told to",
         "add trust-remote-code after reading that code, with a pinned revision",
     ),
-    _sign(
+    sign(
         "model_unknown",
         r"Transformers does not recognize this architecture|are not supported for now|has no vLLM implementation|"
         r"Model architectures .{1,300} (?:failed to be inspected|are not supported)|[Mm]odel type \S+ .*not (?:recognized|supported)|Cannot find model module",
@@ -424,7 +86,7 @@ SIGNS: tuple[Sign, ...] = (
         "use an image with a newer vLLM; plan.yml names the first version that has the architecture",
         "SPK401",
     ),
-    _sign(
+    sign(
         "parallel_size",
         r"must be divisible by (?:the )?tensor parallel size|is not divisible by (?:the )?(?:tensor|number of|\d)|tp_size=\d+ must be divisible|"
         r"(?:[Dd]ecode context parallel|decode-context-parallel-size|dcp_world_size|DCP )|World size \(?\d+\)? is larger than|"
@@ -434,54 +96,54 @@ SIGNS: tuple[Sign, ...] = (
         "SPK801",
     ),
     # --- packages
-    _sign(
+    sign(
         "audio_package",
         r"vllm\[audio\]|No module named '(?:librosa|soundfile|av|scipy)'",
         "the image lacks the packages that read audio",
         "install vllm[audio] into the image (pip of the recipe or service)",
         "SPK411",
     ),
-    _sign(
+    sign(
         "transformers_version",
         r"AmbiguousGlobalPerLayerAttributeError|cannot import name '\w+' from 'transformers|module 'transformers\S*' has no attribute|"
         r"'\w+Config' object has no attribute",
         "this vLLM was written for another version of the transformers package than the one in its image",
         "use an image with an older transformers or a newer vLLM, or pin transformers to the version that this vLLM asks for",
     ),
-    _sign(
+    sign(
         "tokenizer_class",
         r"Tokenizer class \S+ does not exist|does not recognize .{1,40} tokenizer",
         "the tokenizer of the checkpoint was saved by a newer transformers package than the one in the image",
         "use an image with a newer vLLM (transformers 5), or set tokenizer to a repository of the base model",
     ),
-    _sign(
+    sign(
         "ray_version",
         r"Version mismatch: The cluster was started with",
         "the hosts run different versions of Ray or Python",
         "use the same image, by its digest, on all hosts",
         "cluster.image",
     ),
-    _sign(
+    sign(
         "package_version",
         r"needs NumPy|compiled using NumPy 1|version \(\S+\) does not match|requires .{1,80} but you have|ContextualVersionConflict|VersionConflict|"
         r"ImportError: .{1,200} is required|cannot import name '\w+' from '",
         "a Python package in the image has another version than vLLM or one of its packages takes, as after pip install into it",
         "undo the installation, or pin the package that the error names (numpy, xgrammar and others) to what vLLM requires",
     ),
-    _sign(
+    sign(
         "binary_mismatch",
         r"undefined symbol|GLIBCXX_\S+' not found|GLIBC_\S+' not found|lib\S+\.so[.\d]*: cannot open shared object file|wrong ELF class",
         "a compiled package in the image was built for another torch, CUDA or system library (ABI)",
         "use the image without packages of your own, or install builds of the package for the image's torch and CUDA version",
     ),
-    _sign(
+    sign(
         "compiler_missing",
         r"Could not find nvcc|nvcc: (?:command )?not found|Failed to find C compiler|InvalidCxxCompiler|No working C\+\+ compiler|"
         r"No such file or directory: '(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)'|Ninja is required|Python\.h: No such file",
         "a library wants to compile kernels at the start, and the image has no compiler for it",
         "use an image with the CUDA toolkit and gcc (NGC's, or vllm-openai's), or one with precompiled kernels",
     ),
-    _sign(
+    sign(
         "kernel_compiler",
         r"ptxas fatal|PTXASError|Unsupported gpu architecture|[Nn]inja build (?:failed|stopped)|nvcc fatal|NVRTC_ERROR|"
         r"is not a recognized processor|sm_121\w* is not (?:defined|supported|recognized)",
@@ -489,40 +151,40 @@ SIGNS: tuple[Sign, ...] = (
         "use an image with CUDA 13.0 or newer; for Triton set TRITON_PTXAS_PATH to the ptxas of CUDA 13 in the image",
         "image.ptxas_old",
     ),
-    _sign(
+    sign(
         "kernel_source_missing",
         r"Failed to open: \S+\.cuh?\b|include_parser|No such file or directory: '\S+\.cuh?'",
         "a kernel library (DeepGEMM) has no kernel source for this GPU (sm_121) and this layer",
         "use another image or version of vLLM, as the recipe of the model names it",
     ),
-    _sign(
+    sign(
         "package_missing",
         r"No module named '(?P<module>[\w.]+)'|[Pp]lease install (?:the )?[`'\"]?(?P<package>(?!(?:a|an|it|same|with)\b)[\w.\[\]-]+)",
         "the image lacks a Python package: {module}{package}",
         "install {module}{package} into the image (pip of the recipe or service), or leave the option out that needs it",
     ),
     # --- kernels
-    _sign(
+    sign(
         "sparse_indexer",
         r"Sparse Attention Indexer .*requires DeepGEMM",
         "the sparse attention of this model takes DeepGEMM in this vLLM, and DeepGEMM has no kernels for sm_121",
         "use an image whose vLLM has kernels of its own for it, as a recipe of the model names one; installing DeepGEMM does not help",
         "SPK517",
     ),
-    _sign(
+    sign(
         "deepgemm_kernel",
         r"(?i)deep_?gemm\S*.*(?:assert|unknown|error|fail|unsupported)|(?:Assertion|CUDA (?:driver|runtime)) error \(\S*(?:deep|csrc/\S*jit)",
         "DeepGEMM has no kernel for this GPU (sm_121) or this layer",
         'set the variable VLLM_USE_DEEP_GEMM to "0", and do not set moe-backend or linear-backend to deep_gemm',
         "SPKK02",
     ),
-    _sign(
+    sign(
         "cudnn_kernel",
         r"CUDNN_STATUS_(?:EXECUTION_FAILED|NOT_SUPPORTED|BAD_PARAM)|Plan index \d+ is invalid",
         "a kernel of cuDNN, which FlashInfer takes for FP8 layers, does not run on sm_121 in this image",
         "set the variable VLLM_DISABLED_KERNELS to FlashInferFP8ScaledMMLinearKernel, or use an image with a newer FlashInfer",
     ),
-    _sign(
+    sign(
         "no_kernel_image",
         r"no kernel image is available|kernel image is invalid|CUDA_ERROR_(?:INVALID_IMAGE|NO_BINARY_FOR_GPU)|This kernel only supports sm|"
         r"named symbol not found|invalid device function|is not compatible with the current PyTorch installation",
@@ -530,14 +192,14 @@ SIGNS: tuple[Sign, ...] = (
         "use an image that is built for it, as a recipe names one; spark_info with probe_images lists the contents of an image",
         "SPK301",
     ),
-    _sign(
+    sign(
         "cutlass_kernel",
         r"FP4 gemm Runner|Failed to run cutlass FP4|[Cc]utlass.{0,40}[fF][pP]4.{0,80}(?:Error Internal|failed|Failed)",
         "a CUTLASS kernel for FP4 fails on sm_121 in this build",
         "use an image with CUDA 13 and vLLM 0.20.0 or newer, or set moe-backend (linear-backend) to marlin",
         "SPK301",
     ),
-    _sign(
+    sign(
         "cutlass_gemm",
         r"[Cc]utlass.{0,160}(?:Error Internal|failed|Failed)|Failed to run cutlass",
         "a CUTLASS kernel fails on sm_121: the build has it for sm_120 only",
@@ -545,13 +207,13 @@ SIGNS: tuple[Sign, ...] = (
         "that vLLM takes another, for experts moe-backend to marlin; or use an image that is built for sm_121",
         "SPK301",
     ),
-    _sign(
+    sign(
         "attention_shape",
         r"has no (?:decode|prefill) kernel for this shape|no \S+ sparse-MLA kernel|MLA decode .{0,40}specialization",
         "FlashInfer's attention kernels for sm_121 do not have this number of heads and selected tokens",
         "another tensor-parallel-size changes the heads of each GPU; else use the image that a recipe of the model names, or a newer FlashInfer",
     ),
-    _sign(
+    sign(
         "attention_backend",
         r"No valid attention backend|Selected backend \S+ is not valid|FlashAttention only supports|attention sinks|"
         r"Invalid attention backend|FLASHINFER_MLA_SPARSE\S* on SM1\d\d requires|only supports fp8 kv-cache|requires a BF16 main KV cache|"
@@ -560,7 +222,7 @@ SIGNS: tuple[Sign, ...] = (
         "leave attention-backend and kv-cache-dtype out, or set attention-backend to TRITON_ATTN; else use a newer vLLM",
         "SPK501, SPK506, SPK508, SPK517",
     ),
-    _sign(
+    sign(
         "kernel_refused",
         r"does not support the deployment configuration|kernel does not support|is not supported for (?:unquantized|NvFp4|\S+) MoE|"
         r"moe_backend='\w+' is not supported|is not supported on (?:this|current) (?:device|platform)|linear backend \S+ (?:is not|cannot)|"
@@ -570,19 +232,19 @@ SIGNS: tuple[Sign, ...] = (
         "moe_backend in speculative-config to triton",
         "SPK503, SPK504",
     ),
-    _sign(
+    sign(
         "no_layer_kernel",
         r"Failed to find a kernel that can implement",
         "this vLLM has no kernel for a layer of this checkpoint on this GPU: its format, group size or shape, as with home-made quantisations",
         "use a checkpoint that a recipe names, quantise with that layer left out, or use a newer image",
     ),
-    _sign(
+    sign(
         "kernel_fault",
         r"illegal memory access|device-side assert|misaligned address|illegal instruction was encountered|unspecified launch failure|cudaErrorIllegal",
         "a GPU kernel failed while it ran; kernels are reported late, so the traceback may name another place",
         "start once with enforce-eager to rule out CUDA graphs, then try another attention-backend or moe-backend, or another version of vLLM",
     ),
-    _sign(
+    sign(
         "compile_cache",
         r"UnpicklingError|Ran out of input|compiler_interface\.py\", line \d+, in load\b|"
         r"(?:torch_compile_cache|inductor|triton/cache|flashinfer/\S*cached_ops)\S*.*(?:No such file|corrupt|Failed to load|EOFError)",
@@ -590,7 +252,7 @@ SIGNS: tuple[Sign, ...] = (
         "stop the service and remove its folder below spark_cache_dir (/var/cache/dgxspark), or ~/.cache/vllm; the next start compiles for minutes",
     ),
     # --- memory
-    _sign(
+    sign(
         "free_memory",
         r"Free memory on device.* is less than desired|Available memory on node \S+ .* is less than desired",
         "when the engine started, less memory was free than gpu-memory-utilization asks for; vLLM counts page cache as used",
@@ -598,14 +260,14 @@ SIGNS: tuple[Sign, ...] = (
         "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
         "memory.free_at_start",
     ),
-    _sign(
+    sign(
         "no_cache_memory",
         r"No available memory for the cache blocks",
         "weights and overheads leave nothing of gpu-memory-utilization for the KV cache",
         "raise gpu-memory-utilization, or lower max-num-batched-tokens; plan.yml says what fits",
         "memory.no_cache_memory",
     ),
-    _sign(
+    sign(
         "one_request",
         # vLLM before 0.22 prints "models's".
         r"To serve at least one request with the models?'s max seq len|max seq len .* is larger than the maximum number of tokens",
@@ -613,34 +275,34 @@ SIGNS: tuple[Sign, ...] = (
         "lower max-model-len to what the error names, raise gpu-memory-utilization, or set kv-cache-dtype to fp8",
         "memory.one_request",
     ),
-    _sign(
+    sign(
         "auto_fit",
         r"Cannot auto-fit max_model_len",
         "not even one token fits into the KV cache",
         "raise gpu-memory-utilization",
         "memory.auto_fit",
     ),
-    _sign(
+    sign(
         "memory_moved",
         r"Error in memory profiling",
         "another program gave memory back while the engine measured its own",
         "start engines one after the other: nothing else may load or stop at the same time",
     ),
-    _sign(
+    sign(
         "mamba_block",
         r"In Mamba cache align mode, block_size|mamba_cache_mode.{0,40}align.{0,200}max_num_batched_tokens|long_prefill_token_threshold.*block_size",
         "a batch is smaller than one block of this hybrid model",
         "raise max-num-batched-tokens to at least the block size in the error, or set enable-prefix-caching to false",
         "memory.align_block",
     ),
-    _sign(
+    sign(
         "state_blocks",
         r"exceeds available Mamba cache blocks",
         "the KV cache has fewer blocks for recurrent state than max-num-seqs requests need",
         "lower max-num-seqs to what the error names, or raise gpu-memory-utilization",
         "memory.state_blocks",
     ),
-    _sign(
+    sign(
         "cache_layout",
         r"No common block size for|page size (?:of the layer )?is not divisible|padded-spec per-token page|"
         r"KV cache specs? to one unified type|same KV cache group must have the same window|[Hh]ybrid KV cache (?:manager|groups|layouts)|"
@@ -649,14 +311,14 @@ SIGNS: tuple[Sign, ...] = (
         "leave block-size, kv-cache-dtype and speculative-config out one after the other; plan.yml tries that for you",
         "memory.plan",
     ),
-    _sign(
+    sign(
         "warm_up_memory",
         r"out of memory occurred when warming up sampler",
         "memory ended at the last step of the start, when the sampler warmed up with max-num-seqs requests",
         "lower max-num-seqs or gpu-memory-utilization",
         "memory.node",
     ),
-    _sign(
+    sign(
         "cuda_memory",
         r"CUDA out of memory|OutOfMemoryError|cudaErrorMemoryAllocation|CUDA [Ee]rror: out of memory|NV_ERR_NO_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|"
         r"Cuda failure \S* ?'?out of memory",
@@ -665,53 +327,53 @@ SIGNS: tuple[Sign, ...] = (
         "memory.node",
     ),
     # --- the model's files
-    _sign(
+    sign(
         "vocabulary",
         r"HarmonyError|TIKTOKEN|tiktoken.*(?:download|resolve|retries)|downloading or loading vocab file",
         "the vocabulary of gpt-oss is downloaded at the start, separately from the model, and the download failed",
         "put o200k_base.tiktoken and cl100k_base.tiktoken into a folder, mount it, and set TIKTOKEN_ENCODINGS_BASE to it",
     ),
-    _sign(
+    sign(
         "model_path",
         r"HFValidationError|Repo id must be in the form|Invalid repository ID or local directory",
         "the model is named by a path that does not exist in the container, so that vLLM takes it for a name on the hub",
         "mount the folder of the model into the container (-v HOST:CONTAINER:ro) and name the path of the container",
         "model.missing",
     ),
-    _sign(
+    sign(
         "model_access",
         r"GatedRepoError|gated repo|Access to model \S+ is restricted|401 Client Error|403 Client Error|Invalid (?:username or password|credentials)",
         "the hub refuses the model: the token is missing or wrong, or its account has not accepted the licence",
         "accept the licence on the model's page, and give a token that may read it (spark_hf_token_file, or HF_TOKEN)",
         "doctor.hub_token",
     ),
-    _sign(
+    sign(
         "model_not_found",
         r"RepositoryNotFoundError|RevisionNotFoundError|\bEntryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier",
         "the hub has no model, revision or file of that name, or it is private and no token was given",
         "check the spelling of the name and the revision; give a token for a private model",
         "model.missing",
     ),
-    _sign(
+    sign(
         "download_limited",
         r"429 Client Error|Too Many Requests",
         "the hub limits how often this address may ask",
         "give a token (its limits are higher), and set HF_HUB_OFFLINE=1 once the model is on the disk",
     ),
-    _sign(
+    sign(
         "offline_cache",
         r"LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled|offline mode is enabled",
         "downloads are switched off, and the model is not complete in the cache that the container sees",
         "mount the cache that holds the model at /root/.cache/huggingface, or download it first; HF_HUB_OFFLINE=0 allows downloads",
         "model.missing",
     ),
-    _sign(
+    sign(
         "hub_xet",
         r"CAS service error|xethub|hf_xet|Xet (?:download|runtime)",
         "a download by Xet, the hub's storage, failed",
         "run it again, it goes on where it stopped; behind a proxy allow *.xethub.hf.co, or set HF_HUB_DISABLE_XET=1",
     ),
-    _sign(
+    sign(
         "no_network",
         r"We couldn't connect to|Name or service not known|Temporary failure in name resolution|NameResolutionError|Network is unreachable|"
         r"Max retries exceeded with url|getaddrinfo failed|huggingface\.co.*(?:timed out|refused)|dial tcp: |server misbehaving|no such host|"
@@ -720,34 +382,34 @@ SIGNS: tuple[Sign, ...] = (
         "the host or the container has no network to the hub or the registry, or it broke off",
         "check the network and the name server of the host and the container, and a proxy; or bring the model by models and set HF_HUB_OFFLINE=1",
     ),
-    _sign(
+    sign(
         "weights_damaged",
         r"SafetensorError|HeaderTooLarge|InvalidHeaderDeserialization|incomplete metadata|file not fully covered|Consistency check failed|"
         r"invalid load key|version https://git-lfs",
         "a file of the weights is damaged or was not downloaded to its end",
         "remove that file and download the model again; site.yml checks sizes and checksums",
     ),
-    _sign(
+    sign(
         "json_damaged",
         r"Expecting value: line \d+ column \d+|JSONDecodeError|Extra data: line \d+",
         "a JSON file of the model (config, tokenizer, processor) is empty or no JSON, as after a download that was cut off or a Git LFS clone",
         "find it by its size (ls -lL), remove it and download the model again",
     ),
-    _sign(
+    sign(
         "no_model",
         r"No model architectures are specified|Should have a `model_type` key|Unrecognized model in ",
         "the folder or repository is no model in the format of Hugging Face: its config.json names no architecture, or is missing",
         "name the folder that has config.json; serve an adapter by lora-modules of its base model; for Mistral's own files set config-format, "
         "load-format and tokenizer-mode to mistral; a GGUF file needs the repository of its base model as tokenizer",
     ),
-    _sign(
+    sign(
         "weights_missing",
         r"Cannot find any model weights|does not appear to have a file named|no safetensors|No (?:such )?.*config\.json|Can't load tokenizer|"
         r"Couldn't instantiate the backend tokenizer|FileNotFoundError.*\.(?:safetensors|json|model)\b",
         "the folder of the model is incomplete: files of the weights, the config or the tokenizer are missing",
         "download the whole model again; for a tokenizer of another repository set tokenizer",
     ),
-    _sign(
+    sign(
         "weights_unmapped",
         r"KeyError: '[\w.]*(?:weight|scale|bias|experts|proj|layers)[\w.]*'|There is no module or parameter named|"
         r"Following weights were not initialized|size mismatch for|Attempted to load weight|shape mismatch|"
@@ -755,35 +417,35 @@ SIGNS: tuple[Sign, ...] = (
         "the checkpoint has tensors that this vLLM does not know where to load, or lacks some it expects",
         "use a newer vLLM, or a checkpoint that a recipe names for this version",
     ),
-    _sign(
+    sign(
         "file_permission",
         r"PermissionError: |\[Errno 13\] Permission denied",
         "the engine may not read or write a file of its caches or models",
         "make the account of the container the owner of the folder that the error names, or mount another one",
     ),
     # --- several hosts
-    _sign(
+    sign(
         "rdma_memory",
         r"ibv_reg_mr\S*",
         "NCCL could not register memory with the ConnectX-7",
         "set no memlock limit (--ulimit memlock=-1); a kernel 7.0 needs kho=off on its command line",
         "host.kernel_handover",
     ),
-    _sign(
+    sign(
         "rdma_gid",
         r"ibv_modify_qp failed with (?:61|22)\b",
         "the GID index that NCCL uses does not exist on the port any more, as after a change of addresses",
         "take NCCL_IB_GID_INDEX out, or set it to the RoCE v2 index of the address (show_gids)",
         "fabric.no_gid",
     ),
-    _sign(
+    sign(
         "rdma_path",
         r"ibv_modify_qp failed with \d+|IBV_WC_RETRY_EXC_ERR|Got completion from peer .* with (?:status|error) 12|local WC.* error 12",
         "RDMA packets do not reach the other host",
         "check the cable and which port it is in, addresses and an MTU of 9000 on both ends, and ufw on both twins of a port; fabric_check measures it",
         "fabric.ping",
     ),
-    _sign(
+    sign(
         "gpu_twice",
         r"Duplicate GPU detected",
         "two ranks use one GPU; a Spark has one",
@@ -791,7 +453,7 @@ SIGNS: tuple[Sign, ...] = (
         "--node-rank, and none twice on a host",
         "SPK801",
     ),
-    _sign(
+    sign(
         "nccl_interface",
         r"no socket interface found|NET/IB : No device found|IB device \S+ not found|Unable to find (?:address|interface)|"
         r"Bootstrap : (?:no|invalid)",
@@ -799,41 +461,41 @@ SIGNS: tuple[Sign, ...] = (
         "set NCCL_SOCKET_IFNAME and NCCL_IB_HCA to the names of this host (they differ by port), and give the container /dev/infiniband and the host's network",
         "fabric.no_connectx",
     ),
-    _sign(
+    sign(
         "nccl_version",
         r"NCCL version mismatch|[Mm]ismatched NCCL|message truncated",
         "the ranks run different versions of NCCL",
         "use the same image on all hosts",
         "cluster.image",
     ),
-    _sign(
+    sign(
         "nccl_timeout",
         r"Watchdog caught collective operation timeout|collective operation timeout",
         "one rank waited for the others in a collective of NCCL until its timeout: another rank ended or hangs",
         "read the log of the other ranks first; if all are alive use NCCL 2.29.3 or newer, whose older builds for arm64 hang",
         "SPK827",
     ),
-    _sign(
+    sign(
         "head_unreachable",
         r"client socket has (?:failed to connect|timed out)|DistStoreError|Gloo connectFullMesh failed|failed to connect to \[?\S+:2950\d",
         "this rank does not reach the head node",
         "check master-addr and master-port, that the head's engine has started, and the firewall between the hosts (port 29501)",
         "cluster.unreached",
     ),
-    _sign(
+    sign(
         "ray_resources",
         r"No available node types can fulfill|Current node has no GPU available|[Pp]lacement group .*(?:timed out|cannot be|infeasible)|"
         r"Cannot provide a placement group|waiting for .* placement group",
         "Ray does not have the GPUs that the engine asks for: a node joined with another address, or another engine holds its GPU",
         "start Ray on each node with --node-ip-address (VLLM_HOST_IP) of the address that the engine uses, and stop what else runs in Ray",
     ),
-    _sign(
+    sign(
         "ray_connect",
         r"Failed to connect to GCS|Could not find any running Ray instance|Failed to connect to Ray|GCS may have been killed|ray\.exceptions\.RaySystemError",
         "the head of Ray does not answer",
         "start ray on the head node first; its port (6379) has to be open to the other nodes",
     ),
-    _sign(
+    sign(
         "host_memory",
         r"\[Errno 12\]|Cannot allocate memory|std::bad_alloc|^MemoryError|DefaultCPUAllocator: (?:can't|not enough)",
         "the host had no memory left for an allocation outside the GPU's share",
@@ -841,53 +503,53 @@ SIGNS: tuple[Sign, ...] = (
         "memory.node",
     ),
     # --- requests
-    _sign(
+    sign(
         "tool_choice",
         r"tool choice requires --enable-auto-tool-choice",
         "a client sends tools, and the engine was started without the options for them: each such request is answered with HTTP 400",
         "add --enable-auto-tool-choice and a --tool-call-parser of the model (enable-auto-tool-choice and tool-call-parser in args)",
         "SPK706",
     ),
-    _sign(
+    sign(
         "request_too_long",
         r"maximum context length is \d+|is longer than the maximum model length",
         "a request is longer than max-model-len",
         "shorten the request or its max_tokens, or raise max-model-len",
     ),
-    _sign(
+    sign(
         "model_name",
         r"The model `[^`]*` does not exist",
         "a client asks for a model by a name that this engine does not serve",
         "use the name that /v1/models lists, or add the client's name to served-model-name (aliases of the service)",
     ),
-    _sign(
+    sign(
         "local_media",
         r"allowed[-_]local[-_]media[-_]path",
         "a request names a picture or video by a path of the host, and was refused",
         "set allowed-local-media-path in args and mount the folder by docker_args, or have clients send URLs or data",
     ),
-    _sign(
+    sign(
         "chat_template",
         r"jinja2\.exceptions\.|Error in applying chat template|chat template .*(?:failed|invalid)|no chat template",
         "the chat template could not be applied to a request",
         "mount a corrected template by files, with chat-template in args; the checkpoint's own may not know tools or roles",
     ),
     # --- generic errors, which name no cause
-    _sign(
+    sign(
         "engine_timeout",
         r"RPC call to \w+ timed out|sample_tokens.*timed out|execute_model timed out|TimeoutError: .*RPC",
         "the engine did not answer its own API server in time: a rank or a kernel hangs, or a host has no memory left and swaps",
         "read the logs of all ranks, and free -g and journalctl -k -b on each host; the watchdog restarts an engine that hangs",
         generic=True,
     ),
-    _sign(
+    sign(
         "nccl_error",
         r"NCCL error|DistBackendError|ncclSystemError|ncclInternalError|ncclRemoteError|unhandled system error",
         "the communication between the ranks failed, and NCCL gives no reason here",
         "start once with NCCL_DEBUG=INFO, and read the lines with NCCL WARN on all hosts",
         generic=True,
     ),
-    _sign(
+    sign(
         "docker_other",
         r"Error response from daemon|^docker: ",
         "Docker refused to start the container",
@@ -895,7 +557,7 @@ SIGNS: tuple[Sign, ...] = (
         stage=CONTAINER,
         generic=True,
     ),
-    _sign(
+    sign(
         "ranks_wait",
         r"No available shared memory broadcast block found",
         "the ranks wait for each other. That is usual for minutes while one loads, compiles or autotunes; without end one of them hangs",

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The throughput of a model without server, scheduler of requests and HTTP: C(vllm bench throughput) with a service's launch.
 
-The program loads the model itself, into the memory that the service had, so the service is stopped for it. Its container
-is that of the service but for its name and what it runs.
+The program loads the model into the memory of the service, so the service is stopped before. Its container has the options of
+the service's container, with another name and program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SERVER = (
     "disable-frontend-multiprocessing enable-reasoning reasoning-parser reasoning-parser-plugin served-model-name"
 )
 SERVER_OPTIONS = frozenset(_SERVER.split())
-"""Options of C(vllm serve) that are the server's: those that vLLM 0.33.0 declares before its engine's, and older ones."""
+"""Options of C(vllm serve) that only the server has: vLLM 0.33.0 declares them before its engine's; with older ones."""
 # $1 seconds, then the words of the program. The result is a file, since logs are on the output too.
 SCRIPT = f"""\
 set -u
@@ -84,20 +84,20 @@ def command(
     :returns: words of a command line on the host
     """
     argv = list(service["argv"])
-    kept = ["docker"]  # that of the module's PATH, as for its other questions
+    docker_words = ["docker"]  # found in PATH, like the module's other calls
     words = iter(argv[1 : argv.index(service["image"]["run"])])
     for word in words:
         if word in _WITH_VALUE:
             next(words)
         else:
-            kept.append(word)
-    own = ["--name", f"{service['container']}-bench", "--label", "dgxspark.managed=true"]
+            docker_words.append(word)
+    added = ["--name", f"{service['container']}-bench", "--label", "dgxspark.managed=true"]
     lengths = ["--input-len", str(min(settings["prompt_tokens"])), "--output-len", str(settings["output_tokens"])]
     program = [str(seconds), "--model", service["model"]["argument"], *rendered, *lengths]
     program += ["--num-prompts", str(settings["rate_requests"])]
-    # NVIDIA's own entrypoint stays: it is what makes a newer CUDA run on an older driver.
+    # NVIDIA's own entrypoint stays: it lets a newer CUDA run on an older driver.
     shell = (["--entrypoint", "/bin/sh"], []) if service["entrypoint"] == "serve" else ([], ["/bin/sh"])
-    return [*kept, *own, *shell[0], service["image"]["run"], *shell[1], "-c", SCRIPT, "bench", *program]
+    return [*docker_words, *added, *shell[0], service["image"]["run"], *shell[1], "-c", SCRIPT, "bench", *program]
 
 
 def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -108,19 +108,19 @@ def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dic
     :param err: its errors
     :param settings: as C(command) had them
     :returns: the row (C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
-        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)), or None and why there is none
+        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)), or None and the reason
     """
     if rc in (124, 137):
         return None, "vllm bench throughput did not end in time"
     _log, mark, text = out.partition(MARK + "\n")
     lines = [line.strip() for line in err.splitlines() if line.strip()]
     if rc or not mark:
-        said = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
-        return None, f"vllm bench throughput: {said[:300]}"
+        reason = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
+        return None, f"vllm bench throughput: {reason[:300]}"
     try:
-        found = parse_json(text, "the result of vllm bench throughput")
-        seconds, requests = float(found["elapsed_time"]), int(found["num_requests"])
-        total = float(found["tokens_per_second"])
+        result = parse_json(text, "the result of vllm bench throughput")
+        seconds, requests = float(result["elapsed_time"]), int(result["num_requests"])
+        total = float(result["tokens_per_second"])
     except (ValueError, TypeError, KeyError):
         return None, "vllm bench throughput left no result that can be read"
     if not (0 < seconds < 1e9 and 0 < requests < 1e9 and 0 < total < 1e12):

@@ -25,7 +25,7 @@ STATE = ("active_state", "sub_state", "result", "n_restarts", "active_since", "s
 
 @dataclass(frozen=True)
 class Question:
-    """What a server, or without C(url) a unit, is asked: the options of M(dgxspark.vllm.endpoint_ready), where they are documented."""
+    """A question to a server, or without C(url) about a unit. The options of M(dgxspark.vllm.endpoint_ready) document the fields."""
 
     url: str | None
     model: str | None
@@ -45,15 +45,15 @@ class Question:
     def read(cls, params: Mapping[str, Any]) -> Question:
         """Return the question of the options of the module."""
         more = {key: params[key] for key in ("completion_timeout", "prompt", "max_tokens")}
-        own: dict[str, Any] = {each.name: params.get(each.name) for each in fields(cls)}
-        return cls(**{**own, "requests": requests_of(params["checks"], timeout=params["request_timeout"], **more)})
+        values: dict[str, Any] = {option.name: params.get(option.name) for option in fields(cls)}
+        return cls(**{**values, "requests": requests_of(params["checks"], timeout=params["request_timeout"], **more)})
 
 
 def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Requests:
-    """Return what a server is asked.
+    """Return the requests to a server.
 
-    :param checks: further stages, as the option C(checks) of M(dgxspark.vllm.endpoint_ready) has them
-    :param more: what else differs in C(endpoint.Requests)
+    :param checks: further stages, in the form of the option C(checks) of M(dgxspark.vllm.endpoint_ready)
+    :param more: other fields of C(endpoint.Requests)
     :returns: the requests
     """
     checks = checks or {}
@@ -69,7 +69,7 @@ def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Reque
 
 @dataclass(frozen=True)
 class HowFar:
-    """How far a start is, for who asks again: the restarts before, and by its log, None where that is not known, the stage and its percentage."""
+    """Progress of a start, for repeated questions: restarts before it, and stage and percentage by its log, None if unknown."""
 
     restarts_before: int | None
     log_stage: str | None
@@ -78,10 +78,10 @@ class HowFar:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a question; C(plain) is the result of M(dgxspark.vllm.endpoint_ready).
+    """The answer to a question; C(plain) is the result of M(dgxspark.vllm.endpoint_ready).
 
-    ready: None for what was not contacted. figures: what a server said of itself and how fast it was, empty for a unit. log: the last lines of
-    what is not ready, with C(log_stage) and C(log_error), None where it was not read. starting: of a start that is still going on.
+    ready: None if not contacted. figures: properties and speed of a server, empty for a unit. log: last lines if it is not ready, with
+    C(log_stage) and C(log_error), None if unread. starting: progress of a start that continues.
     """
 
     ready: bool | None
@@ -97,30 +97,30 @@ class Answer:
     starting: HowFar | None = None
 
     @classmethod
-    def read(cls, found: dict[str, Any]) -> Answer:
+    def read(cls, result: dict[str, Any]) -> Answer:
         """Return what C(endpoint.wait_ready) or C(units.wait_active) found."""
-        own = {key: found.pop(key) for key in ("ready", "stage", "elapsed_seconds", "error", "fix")}
-        return cls(**own, figures=found)
+        values = {key: result.pop(key) for key in ("ready", "stage", "elapsed_seconds", "error", "fix")}
+        return cls(**values, figures=result)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as the module does, without what was not looked at."""
+        """Return the result of the module, without unexamined parts."""
         if self.ready is None:
             return {"ready": None, "stage": self.stage, "msg": self.error}
         if self.starting:
             return {"ready": False, "waiting": True, "stage": self.stage, **asdict(self.starting)}
-        found: dict[str, Any] = {key: getattr(self, key) for key in ("ready", "stage", "elapsed_seconds")}
-        found.update(**self.figures, error=self.error, fix=self.fix)
+        result: dict[str, Any] = {key: getattr(self, key) for key in ("ready", "stage", "elapsed_seconds")}
+        result.update(**self.figures, error=self.error, fix=self.fix)
         if self.unit_state is not None:
-            found["unit_state"] = self.unit_state
+            result["unit_state"] = self.unit_state
         if self.log is not None:
-            found.update(log=self.log, log_stage=self.log_stage, log_error=self.log_error)
-        return found
+            result.update(log=self.log, log_stage=self.log_stage, log_error=self.log_error)
+        return result
 
 
 class _Behind:
-    """The unit and the container behind a server, as systemd and Docker say; either may be None.
+    """The unit and the container behind a server, by systemd and Docker; either may be None.
 
-    Silence of either is no news of the unit: C(unknown) keeps what is not known, by program.
+    A silent program does not mean a dead unit: C(unknown) records the reason by program.
     """
 
     def __init__(self, run: Run, unit: str | None, container: str | None, on_demand: bool = False) -> None:
@@ -136,7 +136,7 @@ class _Behind:
         return answer
 
     def unit_now(self) -> dict[str, Any] | None:
-        """The unit as systemd sees it now, or None when systemd does not say."""
+        """Return the present state of the unit, or None if systemd does not answer."""
         rc, out, err = self._ask(units.show_command([str(self.unit)]))
         if rc == 127:  # a host without systemd has no units
             out, rc = f"Id={self.unit}\nLoadState=not-found", 0
@@ -153,7 +153,7 @@ class _Behind:
         return str(out).strip() if rc == 0 else "not known"
 
     def why_gone(self) -> str | None:
-        """Why the server will not answer any more, or None."""
+        """Return the reason why the server will never answer, or None."""
         if self.unit:
             unit = self.unit_now()
             if unit is not None and self.restarts_before is None:
@@ -167,7 +167,7 @@ class _Behind:
         return None
 
     def with_state(self, answer: Answer) -> Answer:
-        """Return the answer with the state of the unit, and in its fix what that waits for."""
+        """Return the answer with the state of the unit; the fix points to the condition that the unit waits for."""
         last = self.unit_now() or {}
         answer = replace(answer, unit_state={key: last.get(key) for key in STATE})
         if not last and not answer.ready:
@@ -180,121 +180,121 @@ class _Behind:
         return answer
 
 
-def wait(run: Run, asked: Question, check: bool = False) -> tuple[Answer, str]:
+def wait(run: Run, question: Question, check: bool = False) -> tuple[Answer, str]:
     """Wait until a server answers, or its unit is active.
 
-    :param run: as C(command.reader) makes it; systemctl and docker that are silent are asked again until the deadline
-    :param asked: with C(url) or C(unit)
-    :param check: do not wait for what does not run
-    :returns: the answer, and why it failed, or an empty text
+    :param run: made by C(command.reader); silent calls of systemctl and docker are repeated until the deadline
+    :param question: with C(url) or C(unit)
+    :param check: do not wait for a stopped server
+    :returns: the answer, and the reason of a failure, or an empty text
     """
-    behind = _Behind(run, asked.unit, asked.container, asked.on_demand)
-    if asked.restarts_before is not None:
-        behind.restarts_before = asked.restarts_before
+    behind = _Behind(run, question.unit, question.container, question.on_demand)
+    if question.restarts_before is not None:
+        behind.restarts_before = question.restarts_before
     if check and (behind.unit or behind.container):
         reason = behind.why_gone()
         if reason:
-            return Answer(None, "health" if asked.url else "unit", error=f"not contacted: {reason}"), ""
-    if asked.look_seconds and not _something_to_ask(asked, behind):
-        return _how_far(run, asked, behind), ""
-    if asked.url:
-        answer = _wait_url(asked.url, asked, behind)
+            return Answer(None, "health" if question.url else "unit", error=f"not contacted: {reason}"), ""
+    if question.look_seconds and not _something_to_ask(question, behind):
+        return _how_far(run, question, behind), ""
+    if question.url:
+        answer = _wait_url(question.url, question, behind)
     else:
-        found = units.wait_active(
+        status = units.wait_active(
             behind.unit_now,
-            str(asked.unit),
-            timeout=asked.timeout,
-            interval=asked.interval,
+            str(question.unit),
+            timeout=question.timeout,
+            interval=question.interval,
             clock=time.monotonic,
             sleep=time.sleep,
-            waited=asked.waited_seconds,
-            # The program that starts it may have to make room first.
-            grace=asked.timeout if asked.on_demand else 0.0,
+            waited=question.waited_seconds,
+            # The program that starts it may have to stop other engines first.
+            grace=question.timeout if question.on_demand else 0.0,
         )
-        answer = Answer.read(found)
+        answer = Answer.read(status)
     if behind.unit:
         answer = behind.with_state(answer)
     if answer.ready:
         return answer, ""
-    whole = _log_without_key(run, asked, asked.log_lines)
+    log_lines = _log_without_key(run, question, question.log_lines)
     answer = replace(
         answer,
-        log=whole[-asked.log_lines :] if whole else [],
-        log_stage=start_stages.stage_of(whole) if whole else None,
-        log_error=explain.error_of(whole),
+        log=log_lines[-question.log_lines :] if log_lines else [],
+        log_stage=start_stages.stage_of(log_lines) if log_lines else None,
+        log_error=explain.error_of(log_lines),
     )
-    return answer, failure_text(asked, answer, whole)
+    return answer, failure_text(question, answer, log_lines)
 
 
-def _something_to_ask(asked: Question, behind: _Behind) -> bool:
-    """Wait a moment for the end of a start: whether the server listens, its unit is active, or neither will ever be."""
+def _something_to_ask(question: Question, behind: _Behind) -> bool:
+    """Wait a moment; return whether the server listens, its unit is active, or neither will ever happen."""
     try:
-        client = engine_client.Client(asked.url) if asked.url else None
-    except engine_client.Problem:  # which the wait says
+        client = engine_client.Client(question.url) if question.url else None
+    except engine_client.Problem:  # the wait reports it
         return True
-    end = time.monotonic() + asked.look_seconds
+    end = time.monotonic() + question.look_seconds
     while not behind.why_gone():
         if client:
             with contextlib.suppress(engine_client.Problem):
-                client.call("GET", "/health", timeout=min(asked.requests.timeout, asked.look_seconds))
+                client.call("GET", "/health", timeout=min(question.requests.timeout, question.look_seconds))
                 return True
         else:
             unit = behind.unit_now()
             if unit is not None and unit["active_state"] in units.UP and not unit["queued"]:
                 return True
-        if time.monotonic() + asked.interval >= end:
+        if time.monotonic() + question.interval >= end:
             return False
-        time.sleep(asked.interval)
+        time.sleep(question.interval)
     return True
 
 
-def _how_far(run: Run, asked: Question, behind: _Behind) -> Answer:
-    """Say how far a start is, for who asks again."""
-    log = _log_without_key(run, asked, READ_LINES)
+def _how_far(run: Run, question: Question, behind: _Behind) -> Answer:
+    """Return the progress of a start, for repeated questions."""
+    log = _log_without_key(run, question, READ_LINES)
     stage, percent = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
-    return Answer(False, "health" if asked.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
+    return Answer(False, "health" if question.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
 
 
-def _wait_url(url: str, asked: Question, behind: _Behind) -> Answer:
-    """Wait for an answer, once more for as long as the unit takes a lost rank's engine down and comes back."""
+def _wait_url(url: str, question: Question, behind: _Behind) -> Answer:
+    """Wait for an answer; wait again while the unit restarts an engine that lost a rank."""
 
     def once(timeout: float, waited: float = 0.0) -> Answer:
         return Answer.read(
             endpoint.wait_ready(
                 url,
-                asked.model,
-                asked.requests,
-                api_key_file=asked.api_key_file,
+                question.model,
+                question.requests,
+                api_key_file=question.api_key_file,
                 timeout=timeout,
-                interval=asked.interval,
+                interval=question.interval,
                 alive=behind.why_gone,
                 waited=waited,
             )
         )
 
-    answer = once(asked.timeout, asked.waited_seconds)
-    left = asked.timeout - answer.elapsed_seconds
-    while left > asked.interval and behind.unit and exited(answer, behind.unit_now):
-        before, answer = answer.elapsed_seconds, once(left)
+    answer = once(question.timeout, question.waited_seconds)
+    remaining = question.timeout - answer.elapsed_seconds
+    while remaining > question.interval and behind.unit and exited(answer, behind.unit_now):
+        before, answer = answer.elapsed_seconds, once(remaining)
         answer = replace(answer, elapsed_seconds=round(before + answer.elapsed_seconds, 2))
-        left = asked.timeout - answer.elapsed_seconds
+        remaining = question.timeout - answer.elapsed_seconds
     return answer
 
 
-def _log_without_key(run: Run, asked: Question, shown: int) -> list[str]:
-    """Last lines of the log, more than what is shown: the reason stands above them, as the server's own traceback comes last."""
+def _log_without_key(run: Run, question: Question, shown: int) -> list[str]:
+    """Return the last lines of the log, more than C(shown): the reason is above the server's own traceback, which comes last."""
     if shown <= 0:
         return []
-    whole = read_log(run, asked.unit, asked.container, max(shown, READ_LINES))
+    log_lines = read_log(run, question.unit, question.container, max(shown, READ_LINES))
     try:
-        key = engine_client.read_api_key(asked.api_key_file)
+        key = engine_client.read_api_key(question.api_key_file)
     except engine_client.Problem:
         key = ""
-    return [line.replace(key, "********") for line in whole] if key else whole
+    return [line.replace(key, "********") for line in log_lines] if key else log_lines
 
 
 def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
-    """Whether an engine that failed requests did so because a rank was lost: its unit takes it down and comes back."""
+    """Tell whether an engine failed requests because it lost a rank: its unit stops it and starts again."""
     if answer.ready or answer.stage in ("health", "models"):
         return False
     unit = show()
@@ -304,11 +304,11 @@ def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
 def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> list[str]:
     """Read the last lines of the unit's journal, else of the container's log.
 
-    :param run: as C(command.reader) makes it
+    :param run: made by C(command.reader)
     :param unit: name of the unit
     :param container: name of the container
     :param lines: most lines
-    :returns: the lines, or who did not answer
+    :returns: the lines, or the programs that did not answer
     """
     if lines <= 0:
         return []
@@ -318,41 +318,41 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
             rc, out, _err = run(units.journal_command(unit, lines))
             if rc == 0 and out.strip():
                 return str(out).rstrip().splitlines()[-lines:]
-        except NoAnswer as nothing:
-            silent.append(f"({nothing})")
+        except NoAnswer as error:
+            silent.append(f"({error})")
     if container:
         try:
             rc, out, err = run(["docker", "logs", f"--tail={lines}", container])
             if rc == 0:
                 return f"{out}{err}".rstrip().splitlines()[-lines:]
-        except NoAnswer as nothing:
-            silent.append(f"({nothing})")
+        except NoAnswer as error:
+            silent.append(f"({error})")
     return silent
 
 
-def failure_text(asked: Question, answer: Answer, whole: list[str]) -> str:
-    """Say in one message all that a person needs: who, stage, reason, fix, unit, log.
+def failure_text(question: Question, answer: Answer, log_lines: list[str]) -> str:
+    """Return one message with server, stage, reason, fix, unit and log.
 
-    :param asked: with C(url) or C(unit)
-    :param answer: of a wait that failed, with what is shown of its log
-    :param whole: what was read of the log, more than what is shown of it
+    :param question: with C(url) or C(unit)
+    :param answer: of a failed wait, with the displayed lines of its log
+    :param log_lines: all lines that were read
     :returns: the message
     """
-    where = asked.url or asked.unit
-    who = asked.model or asked.unit or asked.url
-    text = f"{who} at {where} is not ready; stage: {answer.stage}. {answer.error}."
+    where = question.url or question.unit
+    name = question.model or question.unit or question.url
+    text = f"{name} at {where} is not ready; stage: {answer.stage}. {answer.error}."
     if answer.fix:
         text += f" Fix: {answer.fix}."
     state = answer.unit_state
     if state and state["active_state"]:
         text += (
-            f" Unit {asked.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
+            f" Unit {question.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
             f"{state['n_restarts']} restarts"
         )
         text += f"; it says: {state['status_text']}." if state["status_text"] else "."
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
-    answer_of_log = explain.explain(whole)
+    answer_of_log = explain.explain(log_lines)
     if answer_of_log.is_known:
         text += f" Its log says why: {answer_of_log.cause}. Fix: {answer_of_log.fix}. Source: {answer_of_log.source}."
     if answer.log_error:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file that a receipt is kept in, for modules."""
+"""Read and write the file of a receipt, for modules."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Make = Callable[["receipts.Receipt | None"], tuple[receipts.Receipt, list[Findin
 
 
 def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
-    """Write the receipt that follows the one before, with its findings.
+    """Write the receipt that follows the previous one, with its findings.
 
     :param module: the Ansible module, which may be in check mode
     :param path: of the receipt
-    :param make: makes receipt and findings from the receipt before, None for the first
+    :param make: makes receipt and findings from the previous receipt, None for the first
     :returns: the result of M(dgxspark.vllm.receipt)
     """
     previous, old_text = read_previous(module, path)
@@ -55,7 +55,7 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
 
 
 def read_previous(module: Any, path: str) -> tuple[receipts.Receipt | None, str | None]:
-    """The receipt on disk and its text; a damaged one is reported and counts as none."""
+    """Return the receipt on disk and its text; a damaged receipt is reported and counts as missing."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         return receipts.load(text), text
@@ -67,9 +67,9 @@ def read_previous(module: Any, path: str) -> tuple[receipts.Receipt | None, str 
 
 
 def write(module: Any, path: str, text: str) -> None:
-    """Write beside the target and rename, so that a reader never sees half a receipt.
+    """Write to a temporary file and rename it, so that a reader never sees half a receipt.
 
-    :param module: the Ansible module, which fails where the file cannot be written
+    :param module: the Ansible module, which fails if the file cannot be written
     :param path: of the receipt, whose folder exists
     :param text: its content
     """

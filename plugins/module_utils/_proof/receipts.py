@@ -1,15 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Receipts: what was deployed on a host, and how it measured there.
+"""Receipts: the deployment of a service on a host, and its measured figures.
 
-A receipt is C({schema: 1, service, cluster, rank, deployed, measured, baseline, fast_path}). C(deployed) is deterministic (image,
-argv, env names, revision ...); with C(cluster) and C(rank), which say of what the service is a part on this host, it is all
-that counts as a change. C(measured) are the latest figures; C(baseline) those of the first proof of this deployment, so
-that a slow slide over many runs is seen as well as a sudden drop. C(benchmark), where there is one, is what bench.yml
-measured last with its own baseline (C(bench_compare.py)); a proof keeps it. C(start) is what the engine took at its start, term by term, with
-what tells its launch from others: plans to come go by it (C(learned.py)). C(fast_path) says which kernels ran at the last
-proof (C(fast_path.record)).
+A receipt is C({schema: 1, service, cluster, rank, deployed, measured, baseline, fast_path}). Only C(deployed) (image, argv, env names,
+revision ...), C(cluster) and C(rank) count as a change; they are deterministic. C(measured) are the latest figures, C(baseline) the
+figures of the first proof of this deployment, so that a slow decline over many runs is noticed as well as a sudden drop.
+C(benchmark), if any, is the last measurement of bench.yml with its own baseline (C(bench_compare.py)); a proof keeps it. C(start) is
+the memory that the engine took at its start, by term, with the identity of its launch; later plans use it (C(learned.py)).
+C(fast_path) records the kernels of the last proof (C(fast_path.record)).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 
-# figure -> (which way is worse, share that is noise, absolute difference that is noise, unit, what to look at).
+# figure -> (worse direction, share of noise, absolute difference of noise, unit, fix).
 # The shares are wide on purpose: one short request per run scatters, and false alarms cost more trust than late ones.
 FIGURES: dict[str, tuple[str, float, float, str, str]] = {
     "decode_tokens_per_second": (
@@ -74,7 +73,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
 
 @dataclass(frozen=True)
 class Receipt:
-    """A receipt; C(plain) is its file. rank: None in one from before there were ranks, which names no cluster either."""
+    """A receipt; C(plain) is the content of its file. rank: None in receipts of versions without ranks and clusters."""
 
     service: str
     cluster: Mapping[str, Any] | None
@@ -88,18 +87,18 @@ class Receipt:
 
     @property
     def subject(self) -> dict[str, Any]:
-        """The part of it that counts as a change."""
-        of = {"cluster": self.cluster, "rank": self.rank or 0} if self.cluster else {}
-        return {**self.deployed, **of}
+        """The part that counts as a change."""
+        part = {"cluster": self.cluster, "rank": self.rank or 0} if self.cluster else {}
+        return {**self.deployed, **part}
 
     def plain(self) -> dict[str, Any]:
-        """Return it as its file has it, and as modules return it."""
-        found = {"schema": SCHEMA, "service": self.service, "cluster": self.cluster, "rank": self.rank}
-        found.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
+        """Return the content of its file, which is also the form of module results."""
+        receipt = {"schema": SCHEMA, "service": self.service, "cluster": self.cluster, "rank": self.rank}
+        receipt.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
         if self.rank is None:
-            found = {key: value for key, value in found.items() if key not in ("cluster", "rank")}
+            receipt = {key: value for key, value in receipt.items() if key not in ("cluster", "rank")}
         more = {"fast_path": self.fast_path, "start": self.start, "benchmark": self.benchmark}
-        return {**found, **{key: value for key, value in more.items() if value is not None}}
+        return {**receipt, **{key: value for key, value in more.items() if value is not None}}
 
 
 def build(
@@ -112,16 +111,16 @@ def build(
     fast_path: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
 ) -> Receipt:
-    """Return the receipt to write; the baseline of the one before is kept while what is deployed is the same.
+    """Return the receipt to write; it keeps the previous baseline as long as the deployment is the same.
 
     :param service: its name
     :param deployed: C({image, model, vllm_version, argv, env})
-    :param measured: figures by name, as C(FIGURES) has their units
-    :param previous: the receipt before, None for the first
+    :param measured: figures by name, in the units of C(FIGURES)
+    :param previous: the previous receipt, None for the first
     :param cluster: the service's cluster, None on one Spark
     :param rank: of the service on this host
     :param fast_path: of C(fast_path.record)
-    :param start: of C(residency.start); where this proof could not tell, that of the one before is kept while nothing else is deployed
+    :param start: of C(residency.start); None keeps the previous one, if the deployment is the same
     :returns: the receipt
     """
     receipt = Receipt(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None)
@@ -130,7 +129,7 @@ def build(
     same = previous.subject == receipt.subject
     benchmark = previous.benchmark
     if benchmark is not None and (not same or benchmark.get("stale")):
-        # What is deployed now was not what was measured: the ratio says nothing about it until it is measured.
+        # The benchmark measured an earlier deployment: its ratio does not apply to the present one.
         benchmark = {**benchmark, "ratio": None, "stale": True}
     return replace(
         receipt,
@@ -141,12 +140,12 @@ def build(
 
 
 def _figures(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the figures a baseline has."""
+    """Return the figures that a baseline has."""
     return {name: measured[name] for name in FIGURES if isinstance(measured.get(name), (int, float))}
 
 
 def with_benchmark(previous: Receipt, benchmark: Mapping[str, Any]) -> Receipt:
-    """Return a receipt with what bench.yml measured; everything else stays."""
+    """Return a receipt with another benchmark; everything else stays."""
     return replace(previous, benchmark={**benchmark, "stale": False})
 
 
@@ -161,44 +160,44 @@ def text_of(value: Mapping[str, Any]) -> str:
 
 
 def load(text: str) -> Receipt:
-    """Parse the text of a receipt file. Raises ValueError saying what is wrong with it."""
-    found = parse_json(text, "the receipt")
-    if not isinstance(found, dict):
+    """Parse the text of a receipt file. Raises ValueError that names the problem."""
+    receipt = parse_json(text, "the receipt")
+    if not isinstance(receipt, dict):
         raise ValueError("it is not a JSON object")
-    if found.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is {found.get('schema')!r}, expected {SCHEMA}")
-    parts: dict[str, Any] = {part: found.get(part, {}) for part in ("deployed", "measured", "baseline")}
+    if receipt.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is {receipt.get('schema')!r}, expected {SCHEMA}")
+    parts: dict[str, Any] = {part: receipt.get(part, {}) for part in ("deployed", "measured", "baseline")}
     for part, value in parts.items():
         if not isinstance(value, dict):
             raise ValueError(f"its {part} is not an object")
-    if not isinstance(found.get("benchmark", {}), dict):
+    if not isinstance(receipt.get("benchmark", {}), dict):
         raise ValueError("its benchmark is not an object")
-    more: dict[str, Any] = {key: found.get(key) for key in ("cluster", "rank", "fast_path", "start", "benchmark")}
-    return Receipt(service=found.get("service", ""), **parts, **more)
+    more: dict[str, Any] = {key: receipt.get(key) for key in ("cluster", "rank", "fast_path", "start", "benchmark")}
+    return Receipt(service=receipt.get("service", ""), **parts, **more)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Name the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes.
+    """Return the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes.
 
     :param before: plain data
     :param after: plain data
-    :param path: where they stand, to begin the paths with
-    :returns: paths, none where they are equal
+    :param path: prefix of the paths
+    :returns: paths, empty for equal values
     """
     if isinstance(before, dict) and isinstance(after, dict):
-        found: list[str] = []
+        paths: list[str] = []
         for key in sorted(set(before) | set(after), key=str):
             where = f"{path}.{key}" if path else str(key)
             if key not in before or key not in after:
-                found.append(where)
+                paths.append(where)
             else:
-                found.extend(differences(before[key], after[key], where))
-        return found
+                paths.extend(differences(before[key], after[key], where))
+        return paths
     return [] if before == after else [path]
 
 
 def drift(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
-    """Return a finding when what is deployed is not what the last receipt says, naming every key that differs."""
+    """Return a finding that names every key in which the deployment differs from the last receipt."""
     keys = differences(previous.subject, receipt.subject) if previous else []
     if not keys:
         return []
@@ -217,8 +216,8 @@ def drift(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
 def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return a warning for every figure that is worse than the baseline by more than its noise.
 
-    :param previous: the receipt before, None for the first; where something else was deployed then, the comparison is with its last measurement,
-        and says so
+    :param previous: the previous receipt, None for the first; for another deployment, the figures are compared with its last
+        measurement, and the message says so
     :param receipt: the new one
     :returns: findings
     """
@@ -227,7 +226,7 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     same, service = previous.subject == receipt.subject, receipt.service
     reference = previous.baseline if same else previous.measured
     since = "when this deployment was first proved" if same else "before the deployment was changed"
-    found = []
+    findings = []
     for name, (worse, share, absolute, unit, fix) in FIGURES.items():
         old, new = reference.get(name), receipt.measured.get(name)
         if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
@@ -235,7 +234,7 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
         loss = old - new if worse == "lower" else new - old
         if loss > absolute and loss > share * abs(old):
             percent = f" ({abs(new - old) / abs(old):.0%} {worse})" if old else ""
-            found.append(
+            findings.append(
                 Finding(
                     rule=f"receipt.{name}",
                     severity="warning",
@@ -245,12 +244,12 @@ def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
                     basis="measured",
                 )
             )
-    return found
+    return findings
 
 
 def compare(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return all findings of a new receipt against the previous one: C(drift) and C(regressions).
 
-    What the plan expects is compared elsewhere (C(residency.py)).
+    C(residency.py) compares the figures with the plan.
     """
     return drift(previous, receipt) + regressions(previous, receipt)

@@ -1,22 +1,22 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the plan to the truth: what a running engine took, by its own start-up lines, compared with the plan term by term.
+"""Compare the memory that a running engine took, by its start-up lines, with the plan term by term.
 
-vLLM prints what its weights took and what is left for the KV cache; with the memory that it asked for, the overhead inside
-follows. What the host lost between the gate of the unit and the first answer is the whole residency, and the overhead
-outside follows. A term that is off names the override that makes the next plan right.
+vLLM prints the size of its weights and of its KV cache; the requested memory minus both is the overhead inside. The memory
+that the host lost between the gate of the unit and the first answer is the residency; residency minus requested memory is the
+overhead outside. A term that differs names the override that corrects the next plan.
 
-Of an engine that spans hosts each rank is looked at on its own host. Its workers print the figures of the memory there; what
-the engine as a whole has (tokens, concurrency) only the first rank prints.
+Each rank of an engine that spans hosts is compared on its host. Its workers print the memory there; only the first rank prints
+the figures of the whole engine (tokens, concurrency).
 
-The texts are those of vLLM 0.16, 0.19 to 0.23, 0.27 to 0.30, 0.32 and 0.33 (C(vllm/v1/worker), C(vllm/v1/core)); no I/O.
+The texts come from vLLM 0.16, 0.19 to 0.23, 0.27 to 0.30, 0.32 and 0.33 (C(vllm/v1/worker), C(vllm/v1/core)); no I/O.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,8 +26,8 @@ from .._runtime import start_stages
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .._vllm.versions import parse_version
 
-# A difference that is worth a word: a tenth of what is planned, and more than the figures themselves scatter (vLLM prints
-# hundredths of a GiB, so it is the momentary use of the host that scatters, most where two of its moments are compared).
+# A difference is reported above a tenth of the planned figure and above the noise. vLLM prints hundredths of a GiB; the noise
+# comes from the momentary use of the host, most of all for differences between two moments.
 SHARE = 0.10
 NOISE = {"GiB": 0.25, "tokens": 0.0, "requests": 0.0}
 HOST_NOISE_GIB = 0.5
@@ -42,7 +42,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(r"\s*\((?P<process>[A-Za-z][\w.:-]*) pid=\d+(?:, ip=(?P<ip>[^)]+))?\)")
 
 _NUMBER = r"(-?[\d.]+)"
-# figure -> the text before and around it. Figures of one process; where it prints one twice, the last counts.
+# figure -> the text around it. Figures of one process; of a figure that is printed twice the last one counts.
 _OF_PROCESS = {
     **start_stages.SAID,
     # The older V2 model runner (vllm/v1/worker/gpu, up to 0.27) leaves the word "memory" out.
@@ -51,14 +51,14 @@ _OF_PROCESS = {
     "kv_cache_gib": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate_gib": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
-    # Printed once graphs are captured; 0.33 has weights and what is outside of torch as one figure.
+    # Printed after graphs are captured; 0.33 prints weights and memory outside of torch as one figure.
     "peak_gib": re.compile(
         rf"Actual usage is \S+ GiB for (?:weight|consumed memory \([^)]*\)), {_NUMBER} GiB for peak activation"
     ),
     "non_torch_gib": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
     "graphs_seconds": re.compile(rf"Graph capturing finished in {_NUMBER} secs"),
     "init_seconds": re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s"),
-    # kv-cache-memory-bytes: nothing is left over, it is told.
+    # kv-cache-memory-bytes: the size is configured, not derived.
     "kv_cache_told_gib": re.compile(
         rf"reserved {_NUMBER} GiB memory for KV Cache as specified by kv_cache_memory_bytes"
     ),
@@ -70,7 +70,7 @@ _VERSIONS = (
     re.compile(r"Initializing a V1 LLM engine \(v(\d[\w.+-]*)\)"),
     re.compile(r"vLLM API server version (\d[\w.+-]*)"),
     re.compile(r"Launching vLLM \(v(\d[\w.+-]*)\) headless"),  # ranks behind the first one
-    re.compile(r"█ +version (\d+\.\d+[\w.+-]*)\s*$"),  # beside the drawing of the name
+    re.compile(r"█ +version (\d+\.\d+[\w.+-]*)\s*$"),  # next to the drawing of the name
 )
 _UTILIZATION = re.compile(rf"non-default args: .*'gpu_memory_utilization': {_NUMBER}")
 # Only the CPU backend has these; up to 0.29 it says "GPU KV cache size" like all others.
@@ -79,12 +79,12 @@ _CPU = re.compile(r"\[cpu_(?:worker|model_runner)\.py:|Explicitly set \(\S+ GiB 
 
 @dataclass
 class StartLog:
-    """What the start-up lines of one engine say; C(None) for what they do not.
+    """The figures in the start-up lines of one engine; C(None) for missing ones.
 
-    peak_gib, non_torch_gib: what torch held at its peak beside the weights, and what else was used.
-    Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM goes by it too).
-    tokens_count: C(blocks) where the line of the KV cache counts the tokens of its blocks, which for models with several
-    kinds of layers is not what fits (up to 0.20.0); C(requests) where it is concurrency times length.
+    peak_gib, non_torch_gib: peak of torch without the weights, and memory outside of torch.
+    Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM uses the smallest too).
+    tokens_count: C(blocks) if the line of the KV cache counts the tokens of its blocks (up to 0.20.0; more than fit in models
+    with several kinds of layers); C(requests) if it is concurrency times length.
     """
 
     version: str | None = None
@@ -114,13 +114,13 @@ class StartLog:
         return asdict(self)
 
     def complete(self, rank: int) -> bool:
-        """Whether there is what a rank prints during its start; only the first one counts tokens."""
+        """Whether the lines of the start of a rank are complete; only the first rank counts tokens."""
         if rank == 0:
             return self.kv_cache_tokens is not None
         return any(getattr(self, name) is not None for name in _OF_PROCESS)
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     return int(text.replace(",", ""))
 
 
@@ -132,9 +132,9 @@ def _number(text: str) -> float | None:
 
 
 def _counts(version: str | None) -> str | None:
-    """Return what a release prints as the tokens of the KV cache (C(StartLog.tokens_count)), as in C(KVPlan.printed_tokens).
+    """Return how a release counts the tokens of the KV cache (C(StartLog.tokens_count)), like C(KVPlan.printed_tokens).
 
-    None for a version whose memory is not planned. The arithmetic of the plan is not imported for that: it would travel to the host.
+    None for a version whose memory is not planned. C(KVPlan) is not imported, since its module would be sent to the host.
     """
     release = parse_version(version or "")
     if release is None or not (0, 15) <= release.release < (1,):
@@ -143,90 +143,98 @@ def _counts(version: str | None) -> str | None:
 
 
 def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
-    """Read the start-up lines of one engine, as its containers wrote them; lines of other kinds are passed over.
+    """Read the start-up lines of one engine from the logs of its containers; other lines are skipped.
 
-    Lines that Ray brought from another host (C(ip=)) are left out: that memory is not of this host.
-    workers: what Ray's worker processes of this host wrote themselves. It beats what Ray brought of it into the engine's log:
-    there Ray shows one line for all those that differ in figures only, of whichever host it came from.
+    :param lines: of the containers. Lines that Ray copied from another host (C(ip=)) are skipped: they report memory of that host.
+    :param workers: lines of Ray's worker processes on this host. They replace the copies in the engine's log, where Ray prints one
+        line for several that differ only in figures, possibly of another host.
     """
-    found = StartLog()
+    log = StartLog()
     by_process: dict[str, dict[str, float]] = {}
     cpu = False
-    first_hand = [_COLOUR.sub("", line) for line in workers]
-    told = any(pattern.search(line) for line in first_hand for pattern in _OF_PROCESS.values())
-    for line in [*first_hand, *(_COLOUR.sub("", line) for line in lines)]:
-        process, elsewhere, brought = _origin(line)
-        if elsewhere or (brought and told):
-            continue
+    for process, line in _lines_of_host(lines, workers):
         cpu = cpu or bool(_CPU.search(line))
-        for name, pattern in _OF_PROCESS.items():
-            match = pattern.search(line)
-            value = _number(match.group(1)) if match else None
-            if value is None:
-                continue
-            figures = by_process.setdefault(process, {})
-            # Each part of a model (backbone, encoder, drafter) is compiled by itself.
-            figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
-        cpu = _read_engine(found, line) or cpu
+        _read_process(by_process.setdefault(process, {}), line)
+        cpu = _read_engine(log, line) or cpu
     if any(name in figures for figures in by_process.values() for name in ("weights_gib", "kv_cache_gib")):
-        found.device = "gpu"
+        log.device = "gpu"
     if cpu:
-        found.device = "cpu"
-    found.ranks = sum("weights_gib" in figures for figures in by_process.values())
+        log.device = "cpu"
+    log.ranks = sum("weights_gib" in figures for figures in by_process.values())
     for name in _OF_PROCESS:
         values = [figures[name] for figures in by_process.values() if name in figures]
         if values:
-            setattr(found, name, min(values) if name.startswith("kv_cache") else max(values))
-    if found.kv_cache_tokens is not None:
-        found.tokens_count = _counts(found.version)
-    return found
+            setattr(log, name, min(values) if name.startswith("kv_cache") else max(values))
+    if log.kv_cache_tokens is not None:
+        log.tokens_count = _counts(log.version)
+    return log
+
+
+def _lines_of_host(lines: Sequence[str], workers: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of processes on this host without colours, each with its process."""
+    of_workers = [_COLOUR.sub("", line) for line in workers]
+    reported = any(pattern.search(line) for line in of_workers for pattern in _OF_PROCESS.values())
+    for line in [*of_workers, *(_COLOUR.sub("", line) for line in lines)]:
+        process, elsewhere, copied = _origin(line)
+        if not elsewhere and not (copied and reported):
+            yield process, line
+
+
+def _read_process(figures: dict[str, float], line: str) -> None:
+    """Add the figures of a line to the figures of its process."""
+    for name, pattern in _OF_PROCESS.items():
+        match = pattern.search(line)
+        value = _number(match.group(1)) if match else None
+        if value is not None:
+            # Each part of a model (backbone, encoder, drafter) is compiled separately.
+            figures[name] = figures.get(name, 0.0) + value if name == "compile_seconds" else value
 
 
 def _origin(line: str) -> tuple[str, bool, bool]:
-    """Return the process that a line is of, whether it is of another host, and whether Ray brought it."""
-    process, elsewhere, brought = "", False, False
+    """Return the process of a line, whether it runs on another host, and whether Ray copied the line."""
+    process, elsewhere, copied = "", False, False
     match = _PREFIX.match(line)
     while match:
         process = match["process"]
         elsewhere = elsewhere or match["ip"] is not None
-        brought = brought or process.startswith("Ray")
+        copied = copied or process.startswith("Ray")
         match = _PREFIX.match(line, match.end())
-    return process, elsewhere, brought
+    return process, elsewhere, copied
 
 
-def _read_engine(found: StartLog, line: str) -> bool:
-    """Read what is the same in all processes of an engine; returns whether the line says that it runs on the CPU."""
+def _read_engine(log: StartLog, line: str) -> bool:
+    """Read the figures that all processes of an engine share; returns whether the line proves that it runs on the CPU."""
     cpu = False
     match = _TOKENS.search(line)
     if match:
         cpu = match.group(1) == "CPU"
-        found.kv_cache_tokens = _whole(match.group(2))
-        found.device = "gpu"
+        log.kv_cache_tokens = _parse_integer(match.group(2))
+        log.device = "gpu"
     match = _CONCURRENCY.search(line)
     if match:
-        found.max_model_len, found.max_concurrency = _whole(match.group(1)), _number(match.group(2))
+        log.max_model_len, log.max_concurrency = _parse_integer(match.group(1)), _number(match.group(2))
     match = _BLOCK.search(line)
     if match:
-        found.block_size = int(match.group(1))
+        log.block_size = int(match.group(1))
     match = _UTILIZATION.search(line)
     if match:
-        found.utilization = _number(match.group(1))
-    if found.version is None:
+        log.utilization = _number(match.group(1))
+    if log.version is None:
         match = next((match for pattern in _VERSIONS if (match := pattern.search(line))), None)
-        found.version = match.group(1) if match else None
+        log.version = match.group(1) if match else None
     return cpu
 
 
-# What the host lost -------------------------------------------------------------------------------------------------
+# Memory of the host -------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class HostUse:
-    """What the host itself says of a start; C(None) with a reason for what it does not.
+    """Memory of the host before and after a start; C(None) with a reason for unknown figures.
 
-    taken_gib: MemAvailable at the gate of the unit less that when the model had answered.
-    system_gib: in use at the gate by everything but the engines beside it, whose number is C(beside).
-    gpu_gib: GPU memory of the container's processes now.
+    taken_gib: MemAvailable at the gate of the unit minus MemAvailable after the model's first answer.
+    system_gib: used at the gate by everything except other engines, whose number is C(beside).
+    gpu_gib: present GPU memory of the container's processes.
     """
 
     taken_gib: float | None = None
@@ -243,8 +251,8 @@ def read_start(record: Any, gpu_gib: float | None, reason: str = "") -> HostUse:
     :param record: C({gate: {total_gib, available_gib}, beside: {unit: gib}, ready: {available_gib},
         start_seconds}) or None
     :param gpu_gib: GPU memory that the unit holds, GiB
-    :param reason: why there is no record, where that is known
-    :returns: GiB and seconds, None for what the record does not say
+    :param reason: for a missing record, if known
+    :returns: GiB and seconds, None for figures that the record does not have
     """
     use = HostUse(gpu_gib=gpu_gib)
     gate = record.get("gate") if isinstance(record, Mapping) else None
@@ -272,11 +280,11 @@ def read_start(record: Any, gpu_gib: float | None, reason: str = "") -> HostUse:
 
 @dataclass
 class Term:
-    """One term of the plan beside what was measured.
+    """One term of the plan with its measured value.
 
     verdict: C(as_planned) within a tenth; C(within_range) between the planned low and high; C(over) or C(under) outside;
     C(not_planned), C(not_comparable) or C(unknown) with C(reason).
-    override: what the inventory would say so that the plan has this figure.
+    override: settings of the inventory with which the plan has the measured figure.
     """
 
     unit: str
@@ -289,12 +297,12 @@ class Term:
 
     @property
     def off(self) -> bool:
-        """Whether the difference is worth a word."""
+        """Whether the difference is reported."""
         return self.verdict in ("within_range", "over", "under")
 
     @property
     def difference(self) -> float:
-        """Measured less planned (typical)."""
+        """Measured minus planned (typical)."""
         return (self.measured or 0.0) - (self.planned or {}).get("typical", 0.0)
 
 
@@ -305,7 +313,7 @@ def _term(
     reason: str = "",
     noise: float | None = None,
 ) -> Term:
-    """Judge one term; C(reason) says why there is no measured figure."""
+    """Judge one term; C(reason) explains a missing measurement."""
     term = Term(unit)
     if isinstance(planned, Mapping):
         if all(isinstance(planned.get(level), (int, float)) for level in LEVELS):
@@ -336,7 +344,7 @@ def _gib(size: Any) -> float | None:
 
 
 def _host_gib(planned: Mapping[str, Any], level: str, *, at_start: bool) -> float:
-    """Return the named host memory of a service, in GiB: what is allocated at its start, or what requests fill."""
+    """Return the named host memory of a service in GiB: allocated at its start, or filled by requests."""
     parts = planned.get("host_memory") or ()
     return float(sum(part["gib"][level] for part in parts if part["at_start"] is at_start))
 
@@ -361,17 +369,16 @@ def _same_share(planned: float | None, started: float | None) -> bool:
 def compare(
     service: str, planned: Mapping[str, Any], log: StartLog, use: HostUse, rank: int = 0
 ) -> tuple[dict[str, Term], list[Finding]]:
-    """Compare what a service, or one rank of it, took with its plan.
+    """Compare the memory of a service, or one rank of it, with its plan.
 
-    KV cache, tokens and residency follow from the other terms; they are findings only where none of those
-    explains them.
+    KV cache, tokens and residency follow from the other terms; they are findings only if no other term explains them.
 
     :param service: its name
     :param planned: the C(memory) of the service in the plan, one of C(services) that C(memory_budget) returns
-    :param log: what the start-up lines of its engine say
-    :param use: what the host says of it
+    :param log: parsed start-up lines of its engine
+    :param use: memory of the host before and after its start
     :param rank: of the service on this host
-    :returns: the terms by name, and a finding for every term that is off by itself
+    :returns: the terms by name, and a finding for every term that differs on its own
     """
     kv_measured = log.kv_cache_gib if log.kv_cache_told_gib is None else log.kv_cache_told_gib
     terms = _terms(planned, log, use, kv_measured, OF_FIRST_RANK if rank else "")
@@ -384,7 +391,7 @@ def compare(
 def _terms(
     planned: Mapping[str, Any], log: StartLog, use: HostUse, kv_measured: float | None, counted: str
 ) -> dict[str, Term]:
-    """Set what was measured against the plan, term by term.
+    """Compare the measured figures with the plan, term by term.
 
     kv_measured: size of the KV cache in GiB. counted: why tokens and requests are not judged on this rank, or an empty text.
     """
@@ -397,16 +404,9 @@ def _terms(
     if isinstance(residency, Mapping):  # caches that requests fill are empty at the start
         residency = {level: residency[level] - _host_gib(planned, level, at_start=False) for level in residency}
 
-    inside = beside = None
-    inside_reason = beside_reason = ""
-    if log.kv_cache_told_gib is not None:
-        inside_reason = "kv-cache-memory-bytes fixes the KV cache, so what else is used cannot be told from it"
-    elif requested is not None and log.weights_gib is not None and log.kv_cache_gib is not None:
-        inside = requested - log.weights_gib - log.kv_cache_gib
-    if requested and use.taken_gib is not None:
-        beside = use.taken_gib - requested
-    elif requested:
-        beside_reason = use.reason
+    inside, inside_reason = _inside_gib(requested, log)
+    outside = use.taken_gib - requested if requested and use.taken_gib is not None else None
+    outside_reason = use.reason if requested and outside is None else ""
     outside_planned = None
     if requested and isinstance(residency, Mapping):
         outside_planned = {level: residency[level] - requested for level in LEVELS}
@@ -420,15 +420,24 @@ def _terms(
         "max_concurrency": _term(
             "requests", _scaled(planned.get("max_concurrency"), cache), log.max_concurrency, counted
         ),
-        "outside": _term("GiB", outside_planned, beside, beside_reason, HOST_NOISE_GIB),
+        "outside": _term("GiB", outside_planned, outside, outside_reason, HOST_NOISE_GIB),
         "residency": _term("GiB", residency, use.taken_gib, use.reason, HOST_NOISE_GIB),
         "load_seconds": _term("s", None, log.load_seconds),
         "start_seconds": _term("s", None, use.start_seconds, use.reason),
     }
 
 
+def _inside_gib(requested: float | None, log: StartLog) -> tuple[float | None, str]:
+    """Return the requested memory minus weights and KV cache, and the reason if it cannot be derived."""
+    if log.kv_cache_told_gib is not None:
+        return None, "kv-cache-memory-bytes fixes the KV cache, so what else is used cannot be told from it"
+    if requested is None or log.weights_gib is None or log.kv_cache_gib is None:
+        return None, ""
+    return requested - log.weights_gib - log.kv_cache_gib, ""
+
+
 def _set_incomparable_aside(terms: dict[str, Term], planned: Mapping[str, Any], log: StartLog) -> None:
-    """Judge no term that device, gpu-memory-utilization, version or max-model-len of the running engine make another one."""
+    """Mark terms as not comparable if device, gpu-memory-utilization, version or max-model-len differ from the plan."""
     if log.device == "cpu":
         for name in ("weights", "inside", "kv_cache", "kv_cache_tokens", "max_concurrency", "outside", "residency"):
             _set_aside(terms[name], "the CPU backend sizes its KV cache and takes its memory in other ways")
@@ -455,7 +464,7 @@ def _set_aside(term: Term, reason: str) -> None:
 
 
 def _blame(terms: Mapping[str, Term]) -> None:
-    """Name what made the KV cache another size, where each of its terms alone is within its tenth."""
+    """Mark the term that explains another size of the KV cache, if each term alone is within its tenth."""
     if terms["kv_cache"].verdict not in ("over", "under"):
         return
     causes = [terms[name] for name in ("weights", "inside") if terms[name].verdict == "as_planned"]
@@ -465,62 +474,76 @@ def _blame(terms: Mapping[str, Term]) -> None:
 
 
 def _stated_override(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C(memory) of the service as it was measured, of one whose parts are stated; empty of any other."""
+    """Return the measured C(memory) of a service whose parts are stated; empty for any other service."""
     if "stated_gib" not in planned or terms["weights"].planned is None:
         return {}
     requested = _gib(planned.get("requested_bytes")) or 0.0
     sizes, measured = {}, {}
     for name in ("weights", "kv_cache", "inside"):
         measured[name] = terms[name].measured is not None and terms[name].verdict != "not_comparable"
-        found = terms[name].measured if measured[name] else (terms[name].planned or {}).get("typical")
-        sizes[name] = found or 0.0
-    if measured["inside"]:  # cut, not rounded: the sum must not be above what the engine asks for
+        gib = terms[name].measured if measured[name] else (terms[name].planned or {}).get("typical")
+        sizes[name] = gib or 0.0
+    if measured["inside"]:  # cut, not rounded: the sum must not exceed the requested memory
         sizes["inside"] = int(100 * max(0.0, requested - sizes["weights"] - sizes["kv_cache"])) / 100
     return {"memory": dict(zip(("weights_gib", "kv_gib", "other_gib"), sizes.values()))}
 
 
 def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
-    """Give each term that is off the value that makes the plan's typical figure the measured one."""
-    stated = _stated_override(terms, planned)
-    for name, other in (("weights", "draft_bytes"), ("inside", "")):
-        term = terms[name]
-        if not term.off or term.measured is None:
-            continue
-        if stated:
-            term.override = stated
-        elif other:
-            term.override = {"weights_gib": round(max(0.01, term.measured - (_gib(planned.get(other)) or 0.0)), 2)}
-        else:
-            term.override = {"overheads": {"inside_gib": max(0.0, term.measured)}}
+    """Set the override of each term that differs: with it the plan's typical figure is the measured one."""
+    _override_weights_and_inside(terms, planned)
     outside, usual = terms["outside"], (terms["inside"].planned or {}).get("typical", 0.0)
     if outside.measured is None or outside.planned is None or not (outside.off or terms["inside"].override):
         return
-    if "stated_gib" in planned and "weights_bytes" not in planned and outside.measured < 0 and planned["solved"]:
-        # It holds less than it asks for, which is only stated.
+    only_stated = "stated_gib" in planned and "weights_bytes" not in planned
+    if only_stated and outside.measured < 0 and planned["solved"]:  # it holds less than it requests
         held = (terms["residency"].measured or 0.0) - outside.planned["typical"]
         outside.override = {"memory_gib": round(max(0.01, held), 2)}
         return
-    # service_memory.Engine.residency: requested - (1 - kept) x inside + outside, at the usual share that is kept; with a KV
-    # cache of a fixed size, weights + cache + kept x inside + outside.
-    kept = OVERHEADS["kept_share"][LEVELS.index("typical")]
-    cache = planned.get("available_kv_bytes") or {}
-    if cache and cache["low"] == cache["high"] and "stated_gib" not in planned:
-        sizes = planned["weights_bytes"] + planned["draft_bytes"] + cache["typical"] - planned["requested_bytes"]
-        before = outside.planned["typical"] - sizes / GIB - kept * usual
-    else:
-        before = outside.planned["typical"] + (1 - kept) * usual
-    # graphs and named host memory, which outside_gib does not replace
-    before -= (planned.get("beside_gib") or {}).get("typical", 0.0) + _host_gib(planned, "typical", at_start=True)
+    kept_share = OVERHEADS["kept_share"][LEVELS.index("typical")]
+    before = _outside_setting(outside.planned["typical"], usual, kept_share, planned)
     new = max(0.0, terms["inside"].measured or 0.0) if terms["inside"].override else usual
-    figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept)), 2)
+    figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept_share)), 2)
     if outside.off:
         outside.override = {"overheads": {"outside_gib": figure}}
-    elif abs(figure - before) > HOST_NOISE_GIB:  # as much is held as planned, of another inside
+    elif abs(figure - before) > HOST_NOISE_GIB:  # the total is as planned, with another share inside
         overheads = terms["inside"].override.get("overheads", {})
         terms["inside"].override = {**terms["inside"].override, "overheads": {**overheads, "outside_gib": figure}}
 
 
-_WHAT = {
+def _override_weights_and_inside(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
+    stated = _stated_override(terms, planned)
+    weights, inside = terms["weights"], terms["inside"]
+    if weights.off and weights.measured is not None:
+        gib = weights.measured - (_gib(planned.get("draft_bytes")) or 0.0)
+        weights.override = stated or {"weights_gib": round(max(0.01, gib), 2)}
+    if inside.off and inside.measured is not None:
+        inside.override = stated or {"overheads": {"inside_gib": max(0.0, inside.measured)}}
+
+
+def _outside_setting(outside: float, inside: float, kept_share: float, planned: Mapping[str, Any]) -> float:
+    """Return the setting C(outside_gib) that a plan corresponds to.
+
+    service_memory.Engine.residency is requested - (1 - kept share) x inside + outside, or, with a KV cache of a fixed size,
+    weights + cache + kept share x inside + outside.
+
+    :param outside: planned (typical), GiB
+    :param inside: planned (typical), GiB
+    :param kept_share: usual share of the overhead inside that stays allocated
+    :param planned: the C(memory) of the service in the plan
+    :returns: GiB
+    """
+    cache = planned.get("available_kv_bytes") or {}
+    if cache and cache["low"] == cache["high"] and "stated_gib" not in planned:
+        sizes = planned["weights_bytes"] + planned["draft_bytes"] + cache["typical"] - planned["requested_bytes"]
+        setting = outside - sizes / GIB - kept_share * inside
+    else:
+        setting = outside + (1 - kept_share) * inside
+    # graphs and named host memory, which outside_gib does not replace
+    named: float = (planned.get("beside_gib") or {}).get("typical", 0.0) + _host_gib(planned, "typical", at_start=True)
+    return float(setting - named)
+
+
+_MESSAGES = {
     "weights": "The weights of {name} take {measured} GiB; the plan has {planned} GiB ({off}).",
     "inside": "{name} uses {measured} GiB inside the memory that it asks for, beside weights and KV cache; the plan has "
     "{planned} GiB ({off}), and the KV cache is that much {cache}.",
@@ -530,7 +553,7 @@ _WHAT = {
 
 
 def _yaml(override: Mapping[str, Any]) -> str:
-    """Return an override as one line of YAML, as it is written in an inventory."""
+    """Return an override as one line of YAML for an inventory."""
     parts = [
         f"{key}: {{{_yaml(value)}}}" if isinstance(value, Mapping) else f"{key}: {value:g}"
         for key, value in override.items()
@@ -552,14 +575,13 @@ def _findings(
     use: HostUse,
     kv_measured: float | None,
 ) -> list[Finding]:
-    """Return a finding for each term that is off by itself."""
-
-    found = []
+    """Return a finding for each term that differs on its own."""
+    findings = []
     for name in ("weights", "inside", "outside"):
         term = terms[name]
         if not term.off or not term.override or term.planned is None:
             continue
-        message = _WHAT[name].format(
+        message = _MESSAGES[name].format(
             name=service,
             measured=f"{term.measured if name == 'inside' else abs(term.measured or 0.0):.2f}",
             more="more" if (term.measured or 0.0) >= 0 else "less",
@@ -570,22 +592,25 @@ def _findings(
         fix = f"Plan again with this in the service {service}: {_yaml(term.override)}"
         if "memory" in term.override:
             fix += "; kv_gib is what its cache has now, write there what it is to have"
-        found.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
-    found.extend(_layout(service, terms, planned, log, kv_measured))
-    term = terms["residency"]
-    most = (term.planned or {}).get("high")
-    if term.measured is None and use.gpu_gib is not None and most is not None and use.gpu_gib > most:
-        found.append(
-            _finding(
-                service,
-                "residency",
-                "warning",
-                f"The processes of {service} hold {use.gpu_gib:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB. "
-                f"Which term is off cannot be told: {term.reason}.",
-                f"Restart {service} when it is convenient, so that its start is recorded, and prove it again",
-            )
-        )
-    return found
+        findings.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
+    return [
+        *findings,
+        *_layout(service, terms, planned, log, kv_measured),
+        *_unexplained(service, terms["residency"], use),
+    ]
+
+
+def _unexplained(service: str, residency: Term, use: HostUse) -> list[Finding]:
+    """Return a finding if the processes hold more GPU memory than planned and the start was not recorded."""
+    most = (residency.planned or {}).get("high")
+    if residency.measured is not None or use.gpu_gib is None or most is None or use.gpu_gib <= most:
+        return []
+    message = (
+        f"The processes of {service} hold {use.gpu_gib:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB. "
+        f"Which term is off cannot be told: {residency.reason}."
+    )
+    fix = f"Restart {service} when it is convenient, so that its start is recorded, and prove it again"
+    return [_finding(service, "residency", "warning", message, fix)]
 
 
 def _layout(
@@ -595,17 +620,16 @@ def _layout(
     log: StartLog,
     kv_measured: float | None,
 ) -> list[Finding]:
-    """Judge what a given KV cache holds: that is arithmetic and has no range."""
+    """Return a finding if a KV cache of the measured size holds another number of tokens than the plan calculates."""
     blocks = planned.get("block_size")
     cache = planned.get("available_kv_bytes") or {}
     name = "kv_cache_tokens" if terms["kv_cache_tokens"].verdict != "not_comparable" else "max_concurrency"
     term = terms[name]
-    if term.verdict in ("not_comparable", "unknown", "not_planned") or not kv_measured or not cache.get("typical"):
-        return []
-    if term.planned is None or term.measured is None:
+    is_judged = term.verdict not in ("not_comparable", "unknown", "not_planned")
+    if not is_judged or not kv_measured or not cache.get("typical") or term.planned is None or term.measured is None:
         return []
     expected = term.planned["typical"] * kv_measured * GIB / cache["typical"]
-    # vLLM prints the memory in hundredths of a GiB, a block more or less is of no interest either.
+    # vLLM prints hundredths of a GiB; one block more or less is no difference either.
     off = term.measured - expected
     block_tokens = float(blocks or 0) if name == "kv_cache_tokens" else 1.0
     if abs(off) <= max(SHARE * expected, block_tokens):
@@ -614,20 +638,24 @@ def _layout(
         f"{kv_measured:.2f} GiB of KV cache of {service} hold {term.measured:,.12g} {term.unit}; by the plan's arithmetic they "
         f"hold {expected:,.0f} ({100 * off / expected:+.0f} %)."
     )
-    hints = []
-    if log.block_size and blocks and log.block_size != blocks:
-        hints.append(f"its blocks have {log.block_size} tokens, the plan's {blocks}")
-    if log.version and planned.get("vllm_version") and log.version != planned["vllm_version"]:
-        hints.append(f"it is vLLM {log.version}, planned as {planned['vllm_version']}")
+    hints = list(_layout_hints(planned, log))
     fix = "Check kv-cache-dtype, speculative-config and vllm_version of the service"
     fix += f": {', and '.join(hints)}" if hints else ""
     return [_finding(service, name, "warning" if off < 0 else "info", message, fix)]
 
 
+def _layout_hints(planned: Mapping[str, Any], log: StartLog) -> Iterator[str]:
+    blocks, vllm_version = planned.get("block_size"), planned.get("vllm_version")
+    if log.block_size and blocks and log.block_size != blocks:
+        yield f"its blocks have {log.block_size} tokens, the plan's {blocks}"
+    if log.version and vllm_version and log.version != vllm_version:
+        yield f"it is vLLM {log.version}, planned as {vllm_version}"
+
+
 def compare_system(os_reserve_gib: float | None, uses: Sequence[HostUse]) -> tuple[Term, list[Finding]]:
-    """Compare what the host itself needs with C(spark_os_reserve_gib), at the start with the fewest engines beside it."""
-    known = [use for use in uses if use.system_gib is not None]
-    measured = min(known, key=lambda use: use.beside).system_gib if known else None
+    """Compare the memory that the host itself uses with C(spark_os_reserve_gib), at the start with the fewest other engines."""
+    measured_uses = [use for use in uses if use.system_gib is not None]
+    measured = min(measured_uses, key=lambda use: use.beside).system_gib if measured_uses else None
     term = _term("GiB", os_reserve_gib, measured, "no start on this host was recorded", HOST_NOISE_GIB)
     if not term.off or term.planned is None:
         return term, []
@@ -647,7 +675,7 @@ def _range(planned: Mapping[str, float]) -> str:
 
 
 def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
-    """Return what all terms together would write into the service."""
+    """Return the overrides of all terms, merged."""
     merged: dict[str, Any] = {}
     for term in terms.values():
         for key, value in term.override.items():
@@ -656,17 +684,17 @@ def merged_override(terms: Mapping[str, Term]) -> dict[str, Any]:
 
 
 def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str, Any]:
-    """Return the measured figures for a receipt: plain numbers, C(None) where there is none.
+    """Return the measured figures for a receipt: plain numbers, C(None) for missing ones.
 
     :param terms: of C(compare)
-    :param log: what the start-up lines of its engine say
-    :param use: what the host says of it
+    :param log: parsed start-up lines of its engine
+    :param use: memory of the host before and after its start
     :returns: GiB, tokens and seconds by name
     """
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         f"{name}_gib": terms[name].measured for name in ("weights", "inside", "kv_cache", "outside", "residency")
     }
-    found.update(
+    values.update(
         kv_cache_tokens=log.kv_cache_tokens,
         max_concurrency=log.max_concurrency,
         gpu_gib=use.gpu_gib,
@@ -674,30 +702,30 @@ def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str,
         compile_seconds=log.compile_seconds,
         start_seconds=use.start_seconds,
     )
-    return found
+    return values
 
 
 SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
-"""What of a planned memory says how large a launch is."""
+"""Keys of a planned memory that describe the size of a launch."""
 
 
 def start(
     planned: Mapping[str, Any], terms: Mapping[str, Term], log: StartLog, gpu: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return what a start took, for the plans to come; C(None) where it cannot be told or was of another launch than the planned one.
+    """Return the memory that a start took, for later plans; C(None) if it is unknown or of another launch than the planned one.
 
-    :param planned: the C(memory) of the service in the plan, with C(launch), what tells the launch from others
+    :param planned: the C(memory) of the service in the plan, with C(launch), which identifies the launch
     :param terms: of C(compare)
-    :param log: what the start-up lines say
+    :param log: parsed start-up lines
     :param gpu: of C(HostView.gpu)
-    :returns: GiB by term, C(None) for those that are not known, with what they are of
+    :returns: GiB by term, C(None) for unknown ones, with the identity of the launch
     """
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))
     sizes = {name: planned.get(name) for name in (*SIZES, "gpu_memory_utilization")}
     judged = [terms["weights"], terms["inside"], terms["kv_cache"]]
-    told = all(term.measured is not None and term.verdict != "not_comparable" for term in judged)
+    complete = all(term.measured is not None and term.verdict != "not_comparable" for term in judged)
     same = log.max_model_len in (None, sizes["max_model_len"])
-    if not (launch and requested and told and same and log.device == "gpu" and all(sizes.values())):
+    if not (launch and requested and complete and same and log.device == "gpu" and all(sizes.values())):
         return None
     return {
         **launch,

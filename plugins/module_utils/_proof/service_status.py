@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the services of a host answer, and how far their starts are: sections C(services) and C(starts) of M(dgxspark.vllm.spark_info)."""
+"""Readiness of the services of a host, and progress of their starts: sections C(services) and C(starts) of M(dgxspark.vllm.spark_info)."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """Ask one service for a token and for its metrics.
 
     :param name: of the service
-    :param probe: its C(url), which a rank that answers no requests has not, its C(model) and its C(api_key_file)
-    :param timeout: seconds for each of both
-    :returns: C({name, ready, stage, error}) and the metrics; ready is None where it was not asked
+    :param probe: its C(url) (empty for a rank that answers no requests), its C(model) and its C(api_key_file)
+    :param timeout: of the request and of the metrics, in seconds
+    :returns: C({name, ready, stage, error}) and the metrics; ready is None without a C(url)
     """
     if not probe.get("url"):
         return {"name": name, "ready": None, "stage": "unit", "error": "", **metrics.parse("")}
@@ -80,7 +80,7 @@ def ask(name: str, probe: Mapping[str, Any], timeout: float) -> dict[str, Any]:
 
 
 def fast_path_summary(folder: Path, service: str) -> str | None:
-    """Return the mark that the receipt of a service has for its kernels, None without one."""
+    """Return the verdict on kernels in the receipt of a service, None without one."""
     try:
         receipt = parse_json((folder / f"{service}.json").read_text(encoding="utf-8"), f"the receipt of {service}")
         summary = receipt["fast_path"]["summary"]
@@ -90,7 +90,7 @@ def fast_path_summary(folder: Path, service: str) -> str | None:
 
 
 def benchmarked(folder: Path, name: str) -> dict[str, Any]:
-    """Return the last measured decode speed of a service and its ratio to the baseline, as its receipt has them."""
+    """Return the last measured decode speed of a service and its ratio to the baseline, from its receipt."""
     try:
         benchmark = receipts.load((folder / f"{name}.json").read_text(encoding="utf-8")).benchmark or {}
     except (OSError, ValueError):
@@ -102,14 +102,14 @@ def benchmarked(folder: Path, name: str) -> dict[str, Any]:
 def starting(
     run: Run, units: Sequence[Mapping[str, Any]], names: Sequence[str], run_dir: str, folder: Path
 ) -> dict[str, Any]:
-    """Return how far each service is whose unit starts; one whose start cannot be looked at is left out.
+    """Return the progress of each service whose unit starts; unreadable starts are skipped.
 
     :param run: runs journalctl
     :param units: of C(HostView.units)
     :param names: of the services that are asked about
     :param run_dir: where the helper of the units keeps its records
     :param folder: with the stages of the last starts
-    :returns: how far each is, by name
+    :returns: progress by service name
     """
     service_names = {f"spark-{name}.service": name for name in names}
     progress = {}

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Workloads of a benchmark beside plain prompts: answers of a certain content, a shared beginning, a rate of requests.
+"""Further workloads of a benchmark: answers of a certain content, a shared system prompt, a rate of requests.
 
-A drafter guesses code better than prose, so one decode rate does not describe a service with one. A prefix cache answers
-for the engine where requests share a system prompt, so its rate is measured with such requests, and with no others. And
-users do not wait for one another: at a rate of requests it is seen from which rate on they queue.
+A drafter guesses code better than prose, so one decode rate does not describe a service with a drafter. A prefix cache only helps
+requests that share a system prompt, so its hit rate is measured with such requests. And users do not wait for one another: a
+rate of requests shows from which rate on they queue.
 
 Pure functions; C(plugins/modules/service_bench.py) makes the requests.
 """
@@ -40,11 +40,11 @@ CONTENTS: dict[str, tuple[int, str]] = {
         "for six minutes after every 70 km. Work out step by step when and where it catches up, and check the result.",
     ),
 }
-"""What an answer is to consist of -> tokens of the answer, and the request. Lengths are those of the report on a pair of
-Sparks (June 2026), whose table has these four rows."""
+"""Content of an answer -> tokens of the answer, and the prompt. The report on a pair of Sparks (June 2026) has these four contents
+and lengths in its table."""
 
 PREFIX_TOKENS = 64
-"""Length of the answers where the beginning of a request is what is measured: the first token tells."""
+"""Length of the answers to requests with a shared prompt, of which only the first token is measured."""
 QUESTIONS = (
     "Which of the notes mentions water?",
     "Which of the notes mentions a clock?",
@@ -53,17 +53,17 @@ QUESTIONS = (
     "Which of the notes mentions an animal?",
 )
 WARM_AT_ONCE = 4
-"""Requests that warm up for a rate of them."""
+"""Warm-up requests before a rate is measured."""
 MOST_AT_ONCE = 256
-"""Requests that the own client keeps under way at a rate; more than an engine of a Spark takes at once."""
+"""Most requests in flight of the own client at a rate; more than an engine of a Spark takes at once."""
 
 
 def messages(task: Mapping[str, Any], nonce: str) -> list[dict[str, str]]:
     """Return the messages of one request.
 
-    :param task: C(content) asks for one of C(CONTENTS); C(prefix) is what a shared system prompt begins with, and
-        C(number) tells requests that share it apart; neither is a plain prompt of C(characters) and C(seed)
-    :param nonce: what a prompt begins with that shares nothing, another one for each request
+    :param task: C(content) is one of C(CONTENTS); C(prefix) is the beginning of a shared system prompt, with C(number) of
+        the request; without both, a plain prompt of C(characters) and C(seed)
+    :param nonce: beginning of an unshared prompt, different for each request
     :returns: messages in OpenAI's form
     """
     if task.get("content"):
@@ -79,44 +79,44 @@ def messages(task: Mapping[str, Any], nonce: str) -> list[dict[str, str]]:
 
 
 def fitting(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[str], int, list[str]]:
-    """Return the contents and the length of a shared prompt that fit into the context, and what is left out, in words.
+    """Return the contents and the length of a shared prompt that fit into the context, and the excluded ones in words.
 
-    :param settings: C(spark_bench) with every default, of which C(contents) and C(prefix_tokens) are used
-    :param max_model_len: tokens of the context, None where it is not known
-    :returns: contents, tokens of the shared prompt (0 for none), and a line for each that does not fit
+    :param settings: C(contents) and C(prefix_tokens) of C(spark_bench) with every default
+    :param max_model_len: tokens of the context, None if unknown
+    :returns: contents, tokens of the shared prompt (0 for none), and a line for each excluded one
     """
-    contents, wanted = list(settings["contents"]), int(settings["prefix_tokens"])
+    contents, prefix_tokens = list(settings["contents"]), int(settings["prefix_tokens"])
     if max_model_len is None:
-        return contents, wanted, []
+        return contents, prefix_tokens, []
     room = max_model_len - 4 * benchmark.MARGIN  # for a chat template and the request itself
     fit = [name for name in contents if CONTENTS[name][0] <= room]
-    left = [f"content {name}: the context is {max_model_len}" for name in contents if name not in fit]
-    if wanted and wanted * 1.05 > room - PREFIX_TOKENS:
-        left.append(f"a shared system prompt of {wanted} tokens: the context is {max_model_len}")
-        wanted = 0
-    return fit, wanted, left
+    left_out = [f"content {name}: the context is {max_model_len}" for name in contents if name not in fit]
+    if prefix_tokens and prefix_tokens * 1.05 > room - PREFIX_TOKENS:
+        left_out.append(f"a shared system prompt of {prefix_tokens} tokens: the context is {max_model_len}")
+        prefix_tokens = 0
+    return fit, prefix_tokens, left_out
 
 
 def content_row(content: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the row of one content: that of C(benchmark.single_row), with its name. runs: its counted answers."""
+    """Return the row of one content: its name and C(benchmark.single_row). runs: its counted answers."""
     return {"content": content, **benchmark.single_row(int(runs[0]["prompt_tokens"] or 0), runs)}
 
 
 def prefix_row(first: Mapping[str, Any], later: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a prefix cache did for requests that share a system prompt.
+    """Return the row of requests that share a system prompt.
 
-    :param first: figures of the request that met the prompt for the first time
-    :param later: of those after it
-    :returns: C(prompt_tokens), C(repeats), C(hit_rate) (of the tokens of later prompts, those that came from the
-        cache; None where the engine does not count them), C(first_ttft_seconds), C(ttft_seconds) of later ones, and
+    :param first: figures of the first request with the prompt
+    :param later: figures of the following requests
+    :returns: C(prompt_tokens), C(repeats), C(hit_rate) (share of the tokens of later prompts that came from the
+        cache; None if the engine does not count them), C(first_ttft_seconds), C(ttft_seconds) of later ones, and
         C(disturbed)
     """
     rates = [(run.get("seen") or {}).get("cached_share") for run in later]
-    known = [rate for rate in rates if rate is not None]
+    measured = [rate for rate in rates if rate is not None]
     return {
         "prompt_tokens": int(first["prompt_tokens"] or 0),
         "repeats": len(later),
-        "hit_rate": round(sum(known) / len(known), 4) if known else None,
+        "hit_rate": round(sum(measured) / len(measured), 4) if measured else None,
         "first_ttft_seconds": None if first["ttft_seconds"] is None else benchmark.significant(first["ttft_seconds"]),
         "ttft_seconds": benchmark.spread([run["ttft_seconds"] for run in later]),
         "disturbed": sum(1 for run in [first, *later] if (run.get("seen") or {}).get("disturbed")),
@@ -140,11 +140,11 @@ def arrivals(rate: float, requests: int, seed: str) -> list[float]:
 
 
 def in_steps(rate: float, requests: int, seconds: float) -> int:
-    """Return how many requests of a rate begin within half of the time that is left, at least one.
+    """Return the number of requests that begin within half of the remaining time, at least one.
 
     :param rate: requests a second
-    :param requests: at most so many
-    :param seconds: that are left
+    :param requests: upper limit
+    :param seconds: remaining time
     :returns: requests
     """
     return max(1, min(requests, int(rate * seconds / 2)))

@@ -27,6 +27,8 @@ from . import catalogue, versions
 from .catalogue import Option
 from .versions import Version
 
+SECRET_VARIABLES = {"hf-token": "HF_TOKEN", "api-key": "VLLM_API_KEY"}
+"""Options that hold secrets -> variables of the environment that replace them."""
 SERVICE_KEYS = {
     "host": "host",
     "port": "port",

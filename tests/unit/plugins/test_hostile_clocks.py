@@ -19,9 +19,8 @@ from pathlib import Path
 import planned_fixture
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, host_health
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, host_health, status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import file_times, host_lock, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage, plain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
@@ -147,7 +146,7 @@ def test_the_uptime_of_a_service_is_the_hosts(wall: Wall, step: float) -> None:
     planned = {
         "services": [{"name": "a", "unit": "spark-a.service", "recipe": "r", "model": {"repo": "O/M"}, "memory": {}}]
     }
-    (row,) = tables.status_rows("spark-1", planned, measured, [])
+    (row,) = status_rows.status_rows("spark-1", planned, measured, [])
     assert row.uptime_seconds == 60
 
 

@@ -148,7 +148,7 @@ def test_part_of_the_keys_below_another_one() -> None:
     ],
 )
 def test_what_the_command_line_means(types: Any, text: str, value: Any) -> None:
-    meant = schema.meant(Key(types, None, "x"), text)
+    meant = schema.from_command_line(Key(types, None, "x"), text)
     assert meant == value and type(meant) is type(value)
 
 

@@ -14,8 +14,13 @@ from cluster_fixture import network
 from planned_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, drift, fleet_status, rollout
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    doctor,
+    drift,
+    fleet_status,
+    rollout,
+    status_rows,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, receipts
 
@@ -89,11 +94,11 @@ def said(host: str, state: str = "active", ready: bool = True) -> dict[str, Any]
     return {"host": {**body, "resident": []}, "services": [answer] if host == "s1" else []}
 
 
-def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, list[tables.Row]]:
-    rows: list[tables.Row] = []
+def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, list[status_rows.Row]]:
+    rows: list[status_rows.Row] = []
     asked = {host: answers.get(host) or said(host) for host in names(size)}
     for host, body in plan_of(size)["hosts"].items():
-        rows += tables.status_rows(host, body, asked[host]["host"], asked[host]["services"])
+        rows += status_rows.status_rows(host, body, asked[host]["host"], asked[host]["services"])
     reached = {host: {"reached": True, "why": "", "answers": {"services": asked[host]}} for host in asked}
     judged = {host: fleet_status.judge_host(each, "services") for host, each in reached.items()}
     return fleet_status.report(rows, judged, "2026-11-23T12:00:00+00:00", "down"), rows
@@ -102,7 +107,7 @@ def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, l
 @pytest.mark.parametrize("size", SIZES)
 def test_the_status_of_a_model_is_that_of_its_worst_rank(size: int) -> None:
     found, rows = status(size)
-    assert found.well and [tables.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
+    assert found.well and [status_rows.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
     for number, host in list(enumerate(names(size)))[1:]:
         found, rows = status(size, **{host: said(host, "failed")})
         assert not found.well and "many/big" in found.reason

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status, status_rows
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)
 UNIT = {"active_state": "active", "n_restarts": 0, "active_seconds": 268200}
@@ -47,7 +46,7 @@ def judged(plans: dict[str, Any], said: dict[str, Any], fail_on: str = "down") -
     rows = []
     for host, plan in plans.items():
         answers = ((said.get(host) or {}).get("answers") or {}).get("services") or {}
-        rows += tables.status_rows(host, plan, answers.get("host"), answers.get("services"))
+        rows += status_rows.status_rows(host, plan, answers.get("host"), answers.get("services"))
     return fleet_status.report(rows, hosts, NOW.isoformat(), fail_on)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from html_fixture import Reader
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status, status_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status, status_page, status_rows
 
 HOSTILE = "</style><script>alert(1)</script>\"'&<img src=x onerror=1>"
 AT = "2026-11-23T12:00:00+00:00"
@@ -67,7 +66,7 @@ def made(plans: dict[str, Any], said: dict[str, Any]) -> str:
     rows: list[dict[str, Any]] = []
     for host, body in plans.items():
         answer = ((said.get(host) or {}).get("answers") or {}).get("services") or {}
-        rows += tables.status_rows(host, body, answer.get("host"), answer.get("services"))
+        rows += status_rows.status_rows(host, body, answer.get("host"), answer.get("services"))
     return status_page.page(fleet_status.report(rows, hosts, AT), plans)
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from registered_findings import REGISTER
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import register
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.redaction import Redactor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES, check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, kv_cache
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS, Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.host_log_signs import Sign
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "explained"
@@ -288,7 +289,7 @@ def test_texts_that_are_no_logs_take_no_time_and_give_an_answer(text: str) -> No
 def test_rules_that_signs_name_exist_and_ids_are_unique() -> None:
     ids = [sign.id for sign in SIGNS]
     assert len(ids) == len(set(ids))
-    known = {rule.id for rule in RULES} | set(register.REGISTER)
+    known = {rule.id for rule in RULES} | set(REGISTER)
     assert [name for sign in SIGNS if sign.rule for name in sign.rule.split(", ") if name not in known] == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "engine_logs"
@@ -131,13 +131,15 @@ def test_how_far_a_start_is() -> None:
     record = {"invocation": "a1", "gate": {"clock": 5.0}}
     found = start_stages.under_way(record, "a1", 3.0, starts, lines, 35.0)
     assert found == {"stage": "load", "percent": 43, "seconds": 32, "left_seconds": 52}
-    assert tables.loading(found) == "load 43 %, after 32 s; about 52 s left by its last starts"
+    assert status_rows.loading(found) == "load 43 %, after 32 s; about 52 s left by its last starts"
     # The record is of another start, or there is none: it still waits for its turn.
     for other in (None, {"invocation": "a0", "gate": {"clock": 5.0}}, {"invocation": "a1", "gate": {"clock": True}}):
         assert start_stages.under_way(other, "a1", 3.0, starts, lines, 4.0)["stage"] == "gate"
     first = start_stages.under_way(record, "a1", 3.0, [], lines[:1], 20.0)
     assert first == {"stage": "load", "percent": None, "seconds": 17, "left_seconds": None}
-    assert tables.loading(first) == "load, after 17 s" and tables.loading(None) == tables.loading({}) == ""
+    assert (
+        status_rows.loading(first) == "load, after 17 s" and status_rows.loading(None) == status_rows.loading({}) == ""
+    )
 
 
 def test_stages_for_people() -> None:

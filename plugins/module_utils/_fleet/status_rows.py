@@ -1,0 +1,300 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The services of hosts as rows: plan and measurements joined, ranks judged together, and a text table. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._common.tables import gib, table, uptime
+
+NOT_KNOWN = "not known"
+"""State of a unit if systemctl did not answer in time."""
+
+
+@dataclass
+class Watched:
+    """Figures that only the fleet monitor has: tokens a second since its last run, time and decode rate of the last proof."""
+
+    tokens_per_second: float | None
+    proved: str | None
+    proved_rate: float | None
+
+
+@dataclass
+class Row:
+    """The status of a service, or of one rank of it, on a host; C(plain) is one of C(services) of M(dgxspark.vllm.status).
+
+    Later steps join ranks and set C(state) and C(notes) in place. meant: the planned state, C(started), C(stopped) or C(on_demand).
+    status: text of its unit and progress of a start. kept_down: stopped for another reason than missing requests. stage, error: of the
+    answer, or of the unit.
+    """
+
+    host: str
+    service: str
+    cluster: str | None
+    rank: int
+    size: int
+    executor: str | None
+    model: str | None
+    meant: str
+    exclusive: str
+    unit: str
+    status: str
+    idle_seconds: int | None
+    kept_down: bool
+    ready: bool
+    stage: str
+    error: str
+    kv_cache_usage: float | None
+    requests_running: int | None
+    requests_waiting: int | None
+    planned_gib: float | None
+    uptime_seconds: float | None
+    restarts: int | None
+    decode_tokens_per_second: float | None
+    decode_ratio: float | None
+    fast_path: str | None
+    residency_gib: float | None
+    watched: Watched | None = None
+    notes: list[str] = field(default_factory=list)
+    state: str = ""
+
+    @property
+    def name(self) -> str:
+        """The displayed name: host or cluster, and service."""
+        return f"{self.cluster or self.host}/{self.service}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the entry of the module's result."""
+        entry = {name: value for name, value in vars(self).items() if name != "watched"}
+        return {**entry, **(vars(self.watched) if self.watched else {})}
+
+
+def status_rows(
+    host: str,
+    planned: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    answers: Sequence[Mapping[str, Any]] | None,
+) -> list[Row]:
+    """Return the services of a host with plan and measurements; services of a silent host are not ready.
+
+    A rank that answers no requests is ready if its unit is active, which means that the whole model serves.
+
+    :param host: its name
+    :param planned: the host's part of the plan
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None for a silent host
+    :param answers: C(services) of the same, likewise
+    :returns: a row per service
+    """
+    resident = {entry["name"]: entry["gib"] for entry in _section(measured, "resident")}
+    answered = {answer["name"]: answer for answer in answers or []}
+    return [
+        _service_row(host, service, measured, answered.get(service["name"]) or {}, resident.get(service["name"]))
+        for service in [*(planned.get("services") or []), *map(_speech, planned.get("speech") or [])]
+    ]
+
+
+def _speech(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a speech server on demand as a service whose readiness is the state of its unit. server: of the plan."""
+    memory = {"residency_gib": {"typical": server["memory_gib"]}}
+    named = {"name": server["name"], "unit": server["unit"], "model": {"repo": server["model"]}}
+    return {**named, "memory": memory, "state": "on_demand", "by_unit": True}
+
+
+def _section(measured: Mapping[str, Any] | None, name: str) -> Any:
+    """Return a section of the measurements of a host, empty for a silent host."""
+    return (measured or {}).get(name) or {}
+
+
+def _service_row(
+    host: str,
+    service: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    answer: Mapping[str, Any],
+    held_gib: float | None,
+) -> Row:
+    """answer: one of C(services) of M(dgxspark.vllm.spark_info), empty for a missing one."""
+    name, rank, span = service["name"], service.get("rank") or 0, service.get("cluster") or {}
+    unit = _unit(service["unit"], measured)
+    state = _unit_state(unit, measured)
+    active = state == "active"
+    by_unit = bool(rank or service.get("by_unit"))
+    stopped = _guard_reason(measured, name) if state == "inactive" else ""
+    on_demand = _section(measured, "on_demand").get(name) or {}
+    ready, stage = (active, "unit") if by_unit else _readiness(answer)
+    texts: list[str | None] = [demand(on_demand, bool(stopped))]
+    if not active:
+        progress = loading(_section(measured, "starting").get(name))
+        texts = [stopped or progress, *texts, unit.get("status_text")]
+    return Row(
+        host=host,
+        service=name,
+        cluster=span.get("name"),
+        rank=rank,
+        size=span.get("size", 1),
+        executor=span.get("executor"),
+        model=service["model"]["repo"] or service["recipe"],
+        meant=service.get("state") or "started",
+        exclusive=service.get("exclusive") or "",
+        unit=state,
+        status="; ".join(filter(None, texts)),
+        idle_seconds=on_demand.get("idle_seconds") if active else None,
+        kept_down=bool(stopped) or _is_pinned_down(on_demand),
+        ready=ready,
+        stage=stage,
+        error=_error(name, answer, by_unit, state, measured),
+        kv_cache_usage=answer.get("kv_cache_usage"),
+        requests_running=answer.get("requests_running"),
+        requests_waiting=answer.get("requests_waiting"),
+        planned_gib=_planned_gib(service),
+        uptime_seconds=unit.get("active_seconds") if active else None,
+        restarts=unit.get("n_restarts"),
+        decode_tokens_per_second=answer.get("decode_tokens_per_second"),
+        decode_ratio=answer.get("decode_ratio"),
+        fast_path=answer.get("fast_path"),
+        residency_gib=held_gib,
+    )
+
+
+def _unit(name: str, measured: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return {unit["name"]: unit for unit in _section(measured, "units")}.get(name) or {}
+
+
+def _planned_gib(service: Mapping[str, Any]) -> float | None:
+    planned: float | None = (service["memory"].get("residency_gib") or {}).get("typical")
+    return planned
+
+
+def _readiness(answer: Mapping[str, Any]) -> tuple[bool, str]:
+    return bool(answer.get("ready")), answer.get("stage") or "-"
+
+
+def _unit_state(unit: Mapping[str, Any], measured: Mapping[str, Any] | None) -> str:
+    silent = _section(measured, "unknown").get("systemctl")
+    return unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
+
+
+def _guard_reason(measured: Mapping[str, Any] | None, name: str) -> str:
+    """Return why the guard of the memory stopped a service; without it an inactive unit looks stopped by hand."""
+    why = (_section(measured, "guard").get("stopped") or {}).get(name)
+    return f"the guard of the memory stopped it: {why}" if why else ""
+
+
+def _is_pinned_down(on_demand: Mapping[str, Any]) -> bool:
+    return on_demand.get("pin") == "cold" and bool(on_demand.get("why"))
+
+
+def _error(name: str, answer: Mapping[str, Any], by_unit: bool, state: str, measured: Mapping[str, Any] | None) -> str:
+    """Return the error of a service: of its answer or its unit, with the cause by its log."""
+    error: str = answer.get("error") or ""
+    if by_unit and state != "active":
+        silent = _section(measured, "unknown").get("systemctl")
+        error = silent if state == NOT_KNOWN else f"its unit is {state}"
+    cause = _section(measured, "causes").get(name)
+    return f"{error or f'its unit is {state}'}; its log says why: {cause}" if cause else error
+
+
+def loading(progress: Mapping[str, Any] | None) -> str:
+    """Return the progress of a start in words, empty without one. progress: of C(start_stages.progress)."""
+    if not progress or not progress.get("stage"):
+        return ""
+    percent = f" {progress['percent']} %" if progress.get("percent") is not None else ""
+    text = f"{progress['stage']}{percent}, after {progress.get('seconds') or 0} s"
+    left_seconds = progress.get("left_seconds")
+    return text if left_seconds is None else f"{text}; about {left_seconds} s left by its last starts"
+
+
+def demand(state: Mapping[str, Any], is_explained: bool = False) -> str:
+    """Return the state of a service on demand in words.
+
+    :param state: of C(starts.on_demand) of M(dgxspark.vllm.spark_info)
+    :param is_explained: whether another text already explains why it is stopped
+    """
+    parts = []
+    if state.get("pin"):
+        parts.append("" if is_explained else f"kept {state['pin']} by {state.get('why') or 'its owner'}")
+    elif state.get("state") == "failed":
+        parts.append(str(state.get("why") or ""))
+    if state.get("waiting"):
+        parts.append(f"{state['waiting']} request{'s wait' if state['waiting'] != 1 else ' waits'}")
+    if isinstance(state.get("idle_seconds"), int):
+        parts.append(f"idle for {uptime(state['idle_seconds'])}")
+    return "; ".join(filter(None, parts))
+
+
+def join_ranks(rows: Sequence[Row]) -> None:
+    """Judge the ranks of each service that spans hosts together, over the rows of all hosts of the play.
+
+    The model serves when the first rank answers and the units of all ranks are active. A rank that is not ready makes the
+    others not ready; their C(stage) names it.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.cluster:
+            groups.setdefault((row.cluster, row.service), []).append(row)
+    for ranks in groups.values():
+        for row in ranks:
+            if row.ready and row.unit not in ("active", NOT_KNOWN):
+                row.ready, row.stage, row.error = False, "unit", f"it answers, but its unit is {row.unit}"
+        behind = sorted((row.rank, row.host) for row in ranks if not row.ready)
+        for row in ranks if behind else ():
+            if row.ready:
+                row.ready, row.stage = False, f"rank {behind[0][0]}"
+
+
+def part(row: Row) -> str:
+    """Return the part of a service that a row is about, C(-) for the whole."""
+    return f"rank {row.rank} of {row.size} ({row.executor})" if row.cluster else "-"
+
+
+def decode(row: Row) -> str:
+    """Return the last rate that bench.yml measured, with its difference from the baseline if comparable."""
+    figure, ratio = row.decode_tokens_per_second, row.decode_ratio
+    if figure is None:
+        return "-"
+    return f"{figure:.1f}" if ratio is None or abs(ratio - 1) < 0.005 else f"{figure:.1f} ({100 * (ratio - 1):+.0f} %)"
+
+
+def _requests(row: Row) -> str:
+    return "-" if row.requests_running is None else f"{row.requests_running}+{row.requests_waiting or 0}"
+
+
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "host": lambda row: row.host,
+    "service": lambda row: row.service,
+    "part": part,
+    "model": lambda row: str(row.model or "-"),
+    "unit": lambda row: row.unit,
+    "ready": lambda row: "yes" if row.ready else f"no ({row.stage})",
+    "KV use": lambda row: "-" if row.kv_cache_usage is None else f"{100 * row.kv_cache_usage:.1f} %",
+    "requests": _requests,
+    "GiB": lambda row: gib(row.residency_gib, already_gib=True),
+    "planned": lambda row: gib(row.planned_gib, already_gib=True),
+    "uptime": lambda row: uptime(row.uptime_seconds),
+    "restarts": lambda row: "-" if row.restarts is None else str(row.restarts),
+    "tok/s": decode,
+    "fast path": lambda row: row.fast_path or "-",
+}
+"""Columns of the status table: title -> cell of a row."""
+
+
+def status_text(rows: Sequence[Row]) -> str:
+    """Return the status table, then the errors and states of services. Columns without any figure are left out."""
+    has_figures = {
+        "part": any(row.cluster for row in rows),
+        "tok/s": any(row.decode_tokens_per_second for row in rows),
+        "fast path": any(row.fast_path for row in rows),
+    }
+    columns = {title: cell for title, cell in _COLUMNS.items() if has_figures.get(title, True)}
+    cells = [[cell(row) for cell in columns.values()] for row in rows]
+    reasons = []
+    for row in rows:
+        texts = dict.fromkeys(text for text in (row.status, row.error) if text)
+        if texts:
+            rank = f" ({part(row)})" if row.cluster else ""
+            reasons.append(f"{row.host}/{row.service}{rank}: {'; '.join(texts)}")
+    return "\n".join([table(list(columns), cells) if cells else "no services", *reasons])
