@@ -24,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.plan_probe_program import PLAN_MARK
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import adapters, image_answer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import Quantization
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
 

@@ -105,7 +105,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What of the options matters. sharded: C(fully-sharded-loras). wide: bytes of a number."""
 
     slots: int
@@ -131,30 +131,31 @@ def room(
     """
     if not args.get(OPTION):
         return Room()
-    asked = _asked(args, geometry)
+    request = _read_request(args, geometry)
     family = geometry.model_type
     if family in _UNKNOWN:
         raise Refusal(f"args.{OPTION}", f"what adapters of the family {family!r} take is not known", ASK)
     stages = stage_modules(config, geometry, split)
     vocabulary = text_config(config).get("vocab_size") or 0
     newest = 10_000 if minor is None else minor
-    layers = [_stage(stage, family, geometry, asked, split, padded, newest) for stage in stages]
+    layers = [_stage(stage, family, geometry, request, split, padded, newest) for stage in stages]
     wrapped = [
-        _embeddings(text_config(config), config, family, asked, split, newest, place) for place in range(split.pipeline)
+        _embeddings(text_config(config), config, family, request, split, newest, place)
+        for place in range(split.pipeline)
     ]
     fullest = max(range(split.pipeline), key=lambda place: layers[place] + wrapped[place])
     typical = layers[fullest] + wrapped[fullest]
-    copies = asked.copies * layers[fullest] // asked.slots
+    copies = request.copies * layers[fullest] // request.slots
     if family in COMPARED and minor is not None and not args.get("lora-target-modules"):
         return Room(typical, typical, typical, copies)
     # Its embedding may be changed or not, its router, too.
     width = text_config(config).get("hidden_size") or 0
-    embedding = asked.slots * asked.rank * asked.wide * (vocabulary + width)
+    embedding = request.slots * request.rank * request.wide * (vocabulary + width)
     low = 0 if args.get("lora-target-modules") else layers[fullest] * 9 // 10
     return Room(low, typical, max(typical, layers[fullest] + 3 * embedding), copies, False)
 
 
-def _asked(args: Mapping[str, Any], geometry: Geometry) -> _Asked:
+def _read_request(args: Mapping[str, Any], geometry: Geometry) -> _Request:
     for option in ("enable-tower-connector-lora", "enable-moe-shared-loras", "enable-mixed-moe-lora-format"):
         if args.get(option):
             raise Refusal(f"args.{option}", "what adapters take with it is not known", "leave it out")
@@ -163,7 +164,7 @@ def _asked(args: Mapping[str, Any], geometry: Geometry) -> _Asked:
     wide = _BYTES.get(geometry.dtype if dtype == "auto" else dtype)
     if wide is None:
         raise Refusal("args.lora-dtype", f"{dtype!r} is not known", "leave it out")
-    return _Asked(
+    return _Request(
         slots,
         int(args.get("max-lora-rank") or 16),
         int(args.get("max-cpu-loras") or slots),
@@ -173,7 +174,13 @@ def _asked(args: Mapping[str, Any], geometry: Geometry) -> _Asked:
 
 
 def _stage(
-    modules: Sequence[Module], family: str, geometry: Geometry, asked: _Asked, split: Split, padded: bool, minor: int
+    modules: Sequence[Module],
+    family: str,
+    geometry: Geometry,
+    request: _Request,
+    split: Split,
+    padded: bool,
+    minor: int,
 ) -> int:
     """Return the bytes beside the layers of one pipeline stage."""
     numbers = 0
@@ -182,19 +189,19 @@ def _stage(
     for module in modules:
         if module.experts and module.linear:
             # A layer's experts have two entries: gate and up, then down.
-            numbers += _experts(module, module.name in experts, family, asked, split, padded)
+            numbers += _experts(module, module.name in experts, family, request, split, padded)
             experts.add(module.name)
         elif not module.experts:
-            numbers += _pair(module, family, recurrent, asked, split, minor)
+            numbers += _pair(module, family, recurrent, request, split, minor)
     # Which of the adapters a batch has, for every layer of experts.
-    return numbers * asked.slots * asked.rank * asked.wide + len(experts) * 4 * (asked.slots + 1)
+    return numbers * request.slots * request.rank * request.wide + len(experts) * 4 * (request.slots + 1)
 
 
 def _share(size: int, ranks: int) -> int:
     return -(-size // ranks)
 
 
-def _pair(module: Module, family: str, recurrent: Recurrent | None, asked: _Asked, split: Split, minor: int) -> int:
+def _pair(module: Module, family: str, recurrent: Recurrent | None, request: _Request, split: Split, minor: int) -> int:
     """Return the numbers of A and B beside a matrix, for a rank of 1; 0 for what no adapter changes."""
     name, ranks = module.name.rpartition(".")[2], split.tensor
     inputs, outputs = module.columns, module.rows
@@ -202,13 +209,13 @@ def _pair(module: Module, family: str, recurrent: Recurrent | None, asked: _Aske
         name in ("conv1d", "in_proj")
         and recurrent is not None
         and recurrent.kind == "mamba"
-        and asked.sharded
+        and request.sharded
         and ranks > 1
     ):
         return 0  # vLLM has no sharded form of matrices of several sizes
     if name == "conv1d" and recurrent is not None:
-        whole = _CONVOLUTIONS.get(recurrent.kind, 1) * recurrent.conv_kernel
-        return (_share(whole, ranks) if asked.sharded else whole) + _share(outputs, ranks)
+        inner = _CONVOLUTIONS.get(recurrent.kind, 1) * recurrent.conv_kernel
+        return (_share(inner, ranks) if request.sharded else inner) + _share(outputs, ranks)
     if name in ("gate", "router", "shared_expert_gate"):
         since = _SPARED_ROUTERS.get(family)
         spared = name == "gate" and since is not None and (not since or minor < since)
@@ -218,13 +225,13 @@ def _pair(module: Module, family: str, recurrent: Recurrent | None, asked: _Aske
     if not module.split:
         return inputs + outputs
     if name in _BY_COLUMNS:
-        return _share(inputs, ranks) + (_share(outputs, ranks) if asked.sharded else outputs)
-    whole = inputs * _JOINED.get(name, 1)
+        return _share(inputs, ranks) + (_share(outputs, ranks) if request.sharded else outputs)
+    inner = inputs * _JOINED.get(name, 1)
     parts = min(ranks, module.pieces) if module.pieces else ranks
-    return (_share(whole, ranks) if asked.sharded else whole) + _share(outputs, parts)
+    return (_share(inner, ranks) if request.sharded else inner) + _share(outputs, parts)
 
 
-def _experts(module: Module, down: bool, family: str, asked: _Asked, split: Split, padded: bool) -> int:
+def _experts(module: Module, down: bool, family: str, request: _Request, split: Split, padded: bool) -> int:
     """Return the numbers beside the gates and ups of all experts of a layer, or beside their downs, for a rank of 1."""
     per = module.count // module.experts
     count = _share(module.experts, split.of_experts) if split.experts else module.experts
@@ -233,28 +240,30 @@ def _experts(module: Module, down: bool, family: str, asked: _Asked, split: Spli
     inner = _share(inner, ranks)
     if padded:
         hidden, inner = padded_experts(hidden, inner)
-    shared = _share(hidden, ranks) if asked.sharded else hidden
+    shared = _share(hidden, ranks) if request.sharded else hidden
     if down:
         return count * (inner + shared)
     inputs = 1 if family in _GATE_AND_UP_IN_ONE else per
     return count * (inputs * shared + per * inner)
 
 
-def _embeddings(text: Config, config: Config, family: str, asked: _Asked, split: Split, minor: int, stage: int) -> int:
+def _embeddings(
+    text: Config, config: Config, family: str, request: _Request, split: Split, minor: int, stage: int
+) -> int:
     """Return the bytes beside embedding and head on a stage; the head's are beside the logits of all ranks."""
     since = _EMBEDDED.get(family)
     if since is None or minor < since:
         return 0
     rows, width = int(text.get("vocab_size") or 0), int(text.get("hidden_size") or 0)
-    one = asked.slots * asked.rank * asked.wide * (rows + width)
+    pair_bytes = request.slots * request.rank * request.wide * (rows + width)
     tied, last = is_tied(config), stage == split.pipeline - 1
     # The last stage has the embedding, too, where it is its head.
-    found = one if stage == 0 or (tied and last) else 0
+    size = pair_bytes if stage == 0 or (tied and last) else 0
     if last:
-        found += one * (2 if tied and minor < _HEAD_IS_EMBEDDING.get(family, 0) else 1)
+        size += pair_bytes * (2 if tied and minor < _HEAD_IS_EMBEDDING.get(family, 0) else 1)
         # Where in the logits of all ranks a token's is.
-        found += 8 * padded_vocabulary(rows) if split.tensor > 1 else 0
-    return found
+        size += 8 * padded_vocabulary(rows) if split.tensor > 1 else 0
+    return size
 
 
 __all__ = ["Room", "room"]

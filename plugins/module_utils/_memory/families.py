@@ -71,14 +71,17 @@ def _listed(text: Config, key: str, count: int) -> list[int]:
     value = text.get(key)
     if not isinstance(value, list) or len(value) < count:
         raise Refusal(f"config.{key}", f"expected a list of {count} numbers, one per layer")
-    return [number({f"{key}[{index}]": each}, f"{key}[{index}]", minimum=0) for index, each in enumerate(value)]
+    return [
+        number({f"{key}[{index}]": value_of_layer}, f"{key}[{index}]", minimum=0)
+        for index, value_of_layer in enumerate(value)
+    ]
 
 
 def _layer_ids(source: Config, key: str, count: int) -> frozenset[int]:
     """Read a list of layer numbers."""
     value = source.get(key)
     if not isinstance(value, list) or any(
-        isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= count for each in value
+        isinstance(layer_id, bool) or not isinstance(layer_id, int) or not 0 <= layer_id <= count for layer_id in value
     ):
         raise Refusal(f"config.{key}", f"expected a list of layer numbers up to {count}, got {value!r}")
     return frozenset(value)
@@ -119,11 +122,11 @@ def _kimi_delta(text: Config, since: int) -> Recurrent:
 def _qwen4_exp(text: Config, count: int) -> Read:
     """Qwen3.8-Flash-Next: Gated DeltaNet, sparse attention with a compressed index, n-gram layers (models/qwen4_exp)."""
     kinds = text.get("layer_types")
-    known: dict[str, Layer] = {
+    layer_by_kind: dict[str, Layer] = {
         "linear_attention": gated_delta_net(text),
         "full_attention": plain_attention(text, "full"),
     }
-    if not isinstance(kinds, list) or len(kinds) != count or not set(map(str, kinds)) <= set(known):
+    if not isinstance(kinds, list) or len(kinds) != count or not set(map(str, kinds)) <= set(layer_by_kind):
         raise Refusal("config.layer_types", f"expected {count} of linear_attention and full_attention")
     dim, ratio = number(text, "indexer_head_dim"), number(text, "indexer_compress_ratio")
     index = Cache("mla", 2 * dim, tokens_per_row=ratio)
@@ -138,9 +141,9 @@ def _qwen4_exp(text: Config, count: int) -> Read:
             beside[layer - 1] = (*beside[layer - 1], ngrams)
     drafts = _mtp_layers(text, "mtp_num_hidden_layers")
     return Read(
-        [known[kind] for kind in kinds],
+        [layer_by_kind[kind] for kind in kinds],
         tuple(beside),
-        ((known["full_attention"], index, ring),) * drafts,
+        ((layer_by_kind["full_attention"], index, ring),) * drafts,
         rules=Rules(packed=True, oldest=29),
     )
 
@@ -217,9 +220,9 @@ def _glm5_next(text: Config, count: int) -> Read:
     pool, dim = number(text, "index_kpool"), number(text, "index_head_dim")
     main, index = Cache("mla", DS_MLA_BYTES), Cache("mla", dim + _SCALE_BYTES, tokens_per_row=pool)
     ring = Cache("ring", 2 * dim * 2, ring=Ring(pool, pool, doubles=True, drafts_since=31, divides=_TAIL_RING))
-    known: dict[str, Layer] = dict(zip(names, (_kimi_delta(text, 33), main)))
+    layer_by_kind: dict[str, Layer] = dict(zip(names, (_kimi_delta(text, 33), main)))
     return Read(
-        [known[kind] for kind in kinds],
+        [layer_by_kind[kind] for kind in kinds],
         tuple((index, ring) if kind == names[1] else () for kind in kinds),
         ((main, index, ring),) * _mtp_layers(text),
         mtp_modules=_mtp_layers(text),
@@ -314,11 +317,11 @@ def _step3p5(text: Config, count: int) -> Read:
     """Step-3.5 and 3.7: full and sliding attention; the lists go on for the draft layers (models/step3p5.py)."""
     kinds = text.get("layer_types")
     drafts = _mtp_layers(text)
-    known = {"full_attention": "full", "sliding_attention": "sliding"}
-    if not isinstance(kinds, list) or len(kinds) < count + drafts or not set(map(str, kinds)) <= set(known):
-        raise Refusal("config.layer_types", f"expected {count + drafts} of {' and '.join(known)}")
+    kind_by_name = {"full_attention": "full", "sliding_attention": "sliding"}
+    if not isinstance(kinds, list) or len(kinds) < count + drafts or not set(map(str, kinds)) <= set(kind_by_name):
+        raise Refusal("config.layer_types", f"expected {count + drafts} of {' and '.join(kind_by_name)}")
     heads = {**text, "num_key_value_heads": number(text, "num_attention_groups")}
-    made: dict[str, Layer] = {kind: plain_attention(heads, known[kind]) for kind in set(kinds)}
+    made: dict[str, Layer] = {kind: plain_attention(heads, kind_by_name[kind]) for kind in set(kinds)}
     return Read(
         [made[kind] for kind in kinds[:count]],
         drafts=tuple((made[kind],) for kind in kinds[count : count + drafts]),

@@ -45,12 +45,12 @@ def _is_prime(value: int) -> bool:
 def ngram_rows(text: Config, table: int) -> int:
     """Rows of n-gram table C(table) of Qwen4: one prime for every head, up to a multiple (ngram_embedding.py)."""
     heads = field(text, "heads_per_ngram") * (field(text, "ngram_size") - 1)
-    value, rows, found = field(text, "ngram_vocab_size_base") - 1, 0, 0
-    while found < (table + 1) * heads:
+    value, rows, primes = field(text, "ngram_vocab_size_base") - 1, 0, 0
+    while primes < (table + 1) * heads:
         value += 1
         if _is_prime(value):
-            found += 1
-            rows += value if found > table * heads else 0
+            primes += 1
+            rows += value if primes > table * heads else 0
     multiple = field(text, "make_ngram_vocab_size_divisible_by")
     return -(-rows // multiple) * multiple
 
@@ -329,9 +329,9 @@ def _v41_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]
 
 def query_heads(text: Config, family: str, layer: Attention, index: int) -> int:
     """Return the query heads of a layer; Step and Laguna have more of them in layers with a window."""
-    each = text.get("num_attention_heads_per_layer")
-    if family == "laguna" and isinstance(each, list) and index < len(each):
-        return field({"num_attention_heads_per_layer": each[index]}, "num_attention_heads_per_layer")
+    heads_by_layer = text.get("num_attention_heads_per_layer")
+    if family == "laguna" and isinstance(heads_by_layer, list) and index < len(heads_by_layer):
+        return field({"num_attention_heads_per_layer": heads_by_layer[index]}, "num_attention_heads_per_layer")
     if family == "inkling_model" and layer.kind == "sliding":
         return field(text, "swa_num_attention_heads")
     if family == "step3p5" and layer.kind == "sliding":

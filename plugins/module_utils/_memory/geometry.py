@@ -102,11 +102,11 @@ class Geometry:
 
     def caches(self) -> tuple[tuple[int, Layer], ...]:
         """All caches of the model, each with the number of its layer."""
-        found: list[tuple[int, Layer]] = []
+        caches: list[tuple[int, Layer]] = []
         for index, layer in enumerate(self.layers):
-            found += [(index, layer)] if layer is not None else []
-            found += [(index, cache) for cache in (self.beside[index] if self.beside else ())]
-        return tuple(found)
+            caches += [(index, layer)] if layer is not None else []
+            caches += [(index, cache) for cache in (self.beside[index] if self.beside else ())]
+        return tuple(caches)
 
     @property
     def recurrent(self) -> tuple[Recurrent, ...]:
@@ -245,11 +245,11 @@ def quantization_of(config: Config, quant_config: Config | None) -> tuple[Config
     quant_config: C(hf_quant_config.json), as it is or only its C(quantization) part.
     """
     for source, where in ((config, "config"), (text_config(config), "config.text_config")):
-        own = source.get("quantization_config")
-        if own is not None:
-            if not isinstance(own, dict):
-                raise Refusal(f"{where}.quantization_config", f"expected a mapping, got {own!r}")
-            return own, f"{where}.quantization_config"
+        quantization = source.get("quantization_config")
+        if quantization is not None:
+            if not isinstance(quantization, dict):
+                raise Refusal(f"{where}.quantization_config", f"expected a mapping, got {quantization!r}")
+            return quantization, f"{where}.quantization_config"
     separate = (quant_config or {}).get("quantization", quant_config) or {}
     if not isinstance(separate, dict):
         raise Refusal("quant_config.quantization", f"expected a mapping, got {separate!r}")
@@ -379,16 +379,16 @@ def _nemotron_h(text: Config, count: int) -> Read:
     if len(pattern) != count:
         raise Refusal("config.hybrid_override_pattern", f"expected a text of {count} letters, one per layer")
     attention, state = plain_attention(text, "full"), _mamba2(text)
-    known: dict[str, Layer | None] = {"M": state, "*": attention, "-": None, "E": None}
+    layer_by_letter: dict[str, Layer | None] = {"M": state, "*": attention, "-": None, "E": None}
     for index, letter in enumerate(pattern):
-        if letter not in known:
+        if letter not in layer_by_letter:
             raise Refusal(f"config.hybrid_override_pattern[{index}]", f"layer kind {letter!r} is not known")
     drafts = number(text, "num_nextn_predict_layers", 0, minimum=0, maximum=MAX_LAYERS)
     drafting = nemotron_pattern(text, "mtp_").count("*")
     if drafts and not drafting:
         raise Refusal("config.mtp_hybrid_override_pattern", "names no attention layer of the MTP layers")
     return Read(
-        [known[letter] for letter in pattern],
+        [layer_by_letter[letter] for letter in pattern],
         drafts=((attention,) * drafting,) * drafts,
         mtp_modules=max(1, drafts),
     )

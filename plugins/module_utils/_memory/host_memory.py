@@ -18,7 +18,8 @@ from .._vllm import shared_memory
 from .._vllm.overheads import LEVELS
 from .family_modules import tables
 from .geometry import Config, text_config
-from .kv_cache import KVPlan, Release
+from .kv_plan import KVPlan
+from .releases import Release
 
 NUMBERS = (
     "kv-offloading-size",

@@ -30,7 +30,7 @@ def _words(value: Any, where: str) -> str:
 def _field(value: Any, where: str) -> Any:
     """A field of a spec, which differ between versions: a number, yes or no, a short text, or lists of them."""
     if isinstance(value, (list, tuple)):
-        return [_field(each, where) for each in listing(untrusted.anything, 100)(value, where)]
+        return [_field(item, where) for item in listing(untrusted.anything, 100)(value, where)]
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -41,12 +41,12 @@ def _field(value: Any, where: str) -> Any:
 
 def _spec(value: Any, where: str) -> dict[str, Any]:
     needed = {"kind": _words, "block": size, "page": size, "layers": size}
-    found = record(needed)(value, where)
+    spec = record(needed)(value, where)
     members = value.get("members")
     if members is not None:
-        found["members"] = listing(_spec, MOST_LAYERS)(members, f"{where}.members")
-    more = {name: each for name, each in value.items() if name not in (*needed, "members")}
-    return {**found, **table(_words, _field, 100)(more, where)}
+        spec["members"] = listing(_spec, MOST_LAYERS)(members, f"{where}.members")
+    more = {name: field_value for name, field_value in value.items() if name not in (*needed, "members")}
+    return {**spec, **table(_words, _field, 100)(more, where)}
 
 
 _FAILURE = record(
@@ -215,10 +215,10 @@ class Answer:
         if not alike or first.needed is None or available - first.bytes_per_block < first.needed:
             return None
         blocks = available // first.bytes_per_block
-        whole = round(request)
-        if abs(request - whole) > 1e-6 * request:
+        blocks_of_request = round(request)
+        if abs(request - blocks_of_request) > 1e-6 * request:
             return None
-        concurrency = blocks / whole
+        concurrency = blocks / blocks_of_request
         return Cut(
             available,
             blocks,
@@ -258,8 +258,8 @@ def _rank(value: Mapping[str, Any], where: str) -> Rank:
 
 
 def _cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
-    wanted = ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len", "groups")
-    missing = [name for name in wanted if name not in value]
+    required = ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len", "groups")
+    missing = [name for name in required if name not in value]
     if missing:
         raise Untrusted(f"{where} lacks '{missing[0]}'")
     # What is divided by, and what memory there is: a plan may not hold more than it was given.
@@ -285,30 +285,30 @@ def read(value: Any, where: str = "the image's answer") -> Answer:
 
     value: as C(plan_probe.parse) returns it.
     """
-    found = raw(value, where)
-    ranks = tuple(_rank(each, f"{where}.ranks[{place}]") for place, each in enumerate(found["ranks"]))
-    failure = _failed(found["failure"]) if found["failure"] else None
-    resolved = found.get("resolved") or {}
+    answer = raw(value, where)
+    ranks = tuple(_rank(entry, f"{where}.ranks[{place}]") for place, entry in enumerate(answer["ranks"]))
+    failure = _failed(answer["failure"]) if answer["failure"] else None
+    resolved = answer.get("resolved") or {}
     stages = resolved.get("pipeline_parallel", 0)
     if failure is None and (not ranks or len(ranks) != stages):
         raise Untrusted(f"{where} is of {len(ranks)} pipeline stages, not {stages}")
     cuts: dict[int, Cut] = {}
     refusals: dict[int, Failure] = {}
-    for place, each in enumerate(found["sizes"]):
-        if "refused" in each:
-            refusals[each["available"]] = _failed(each["refused"])
+    for place, entry in enumerate(answer["sizes"]):
+        if "refused" in entry:
+            refusals[entry["available"]] = _failed(entry["refused"])
         else:
-            cuts[each["available"]] = _cut(each, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
+            cuts[entry["available"]] = _cut(entry, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
     return Answer(
-        found["packages"].get("vllm", ""),
+        answer["packages"].get("vllm", ""),
         failure,
         resolved,
         ranks,
         cuts,
         refusals,
-        found["assumed"],
-        tuple(found["log"]),
-        found["seconds"],
-        found["peak_bytes"],
-        found.get("triton", True),
+        answer["assumed"],
+        tuple(answer["log"]),
+        answer["seconds"],
+        answer["peak_bytes"],
+        answer.get("triton", True),
     )

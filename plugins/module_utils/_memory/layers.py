@@ -111,7 +111,7 @@ class Ring:
     divides: what vLLM prints where the rows do not divide the attention block, with C({rows}) and C({block}); empty where they need not.
     """
 
-    kept: int
+    base_rows: int
     unit: int = 1
     doubles: bool = False
     least: int = 1
@@ -120,7 +120,7 @@ class Ring:
 
     def rows(self, drafts: int) -> int:
         """Rows with C(drafts) draft tokens."""
-        units = -(-(self.kept + drafts) // self.unit)
+        units = -(-(self.base_rows + drafts) // self.unit)
         return max(self.least, self.unit * (1 << (units - 1).bit_length() if self.doubles else units))
 
 

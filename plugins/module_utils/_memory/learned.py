@@ -16,9 +16,10 @@ from dataclasses import replace
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
+from .engine import MEASURED, NARROWED, Engine
 from .geometry import Refusal
-from .kv_cache import PlanFailure
-from .service_memory import MEASURED, NARROWED, Engine, ServiceInput, Start
+from .kv_plan import PlanFailure
+from .service_input import ServiceInput, Start
 
 INSIDE_NOISE_GIB = 0.25
 """How far two starts of one launch may be apart inside the request: vLLM charges itself what else the host allocates meanwhile."""
@@ -47,14 +48,14 @@ def applied(
         return engine
     batch = engine.plan.settings.max_num_batched_tokens
     sizes = (length, batch, sequences)
-    start = min(item.starts, key=lambda each: _distance(each, sizes))
-    own = start.exact and start.sizes == sizes
-    found = _with_weights(engine, item, start) if start.exact else engine
+    start = min(item.starts, key=lambda candidate: _distance(candidate, sizes))
+    same_launch = start.exact and start.sizes == sizes
+    measured_engine = _with_weights(engine, item, start) if start.exact else engine
     if "inside_gib" not in item.overheads and not _states(item, _INSIDE):
-        found = _with_inside(found, item, start, own, sizes, resolved)
-    if own and start.outside is not None and engine.pool is None and not _states(item, _OUTSIDE):
-        found = _with_outside(found, start.outside)
-    return found
+        measured_engine = _with_inside(measured_engine, item, start, same_launch, sizes, resolved)
+    if same_launch and start.outside is not None and engine.pool is None and not _states(item, _OUTSIDE):
+        measured_engine = _with_outside(measured_engine, start.outside)
+    return measured_engine
 
 
 def _distance(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
@@ -89,7 +90,7 @@ def _with_inside(
     engine: Engine,
     item: ServiceInput,
     start: Start,
-    own: bool,
+    same_launch: bool,
     sizes: tuple[int, int, int],
     resolved: Callable[[ServiceInput], Engine],
 ) -> Engine:
@@ -106,33 +107,34 @@ def _with_inside(
             return engine
         more = [engine.inside[level] - at.inside[level] for level in LEVELS]
         low, typical, high = low + min(more), typical + more[LEVELS.index("typical")], high + max(more)
-    if not own:
+    if not same_launch:
         noise *= 2
     low, high = max(0.0, low - noise), max(0.0, high + noise)
-    if not own:
+    if not same_launch:
         least, most = max(low, engine.inside["low"]), min(high, engine.inside["high"])
         # A start outside of what was assumed says more than the assumption.
         low, high = (least, most) if least <= most else (low, high)
     inside = {"low": low, "typical": min(max(typical, low), high), "high": high}
-    return replace(engine, inside=inside, overheads_from=MEASURED if own else NARROWED)
+    return replace(engine, inside=inside, overheads_from=MEASURED if same_launch else NARROWED)
 
 
 def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
     """Take what was held beside the request: C(outside_gib) becomes what makes the typical residency the measured one."""
-    kept = engine.overheads["kept_share"][LEVELS.index("typical")]
+    kept_share = engine.overheads["kept_share"][LEVELS.index("typical")]
     # Caches that requests fill were empty when it was measured; they still come on top.
     buffered = engine.buffered("typical", at_start=True)
     beside = engine.beside.get("typical", 0.0)
-    given_back = (1 - kept) * engine.inside["typical"]
+    given_back = (1 - kept_share) * engine.inside["typical"]
     noise = OUTSIDE_NOISE_GIB
     low, high = measured
     values = [
         max(0.0, size + (given_back - beside - buffered) / GIB)
         for size in (low - noise, (low + high) / 2, high + noise)
     ]
-    overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept,) * 3}
+    overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept_share,) * 3}
     buffers = tuple(
-        replace(each, low=each.typical, high=each.typical) if each.at_start else each for each in engine.buffers
+        replace(buffer, low=buffer.typical, high=buffer.typical) if buffer.at_start else buffer
+        for buffer in engine.buffers
     )
     return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside), buffers=buffers)
 

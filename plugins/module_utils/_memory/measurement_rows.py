@@ -20,7 +20,7 @@ from .._common.plain_data import InputError, is_number, shown
 from .._common.sizes import GIB
 from .._vllm import catalogue
 from .budget import memory_budget
-from .service_memory import ANSWERED_ARGS, FLAG_ARGS, POSITIVE_ARGS, TEXT_ARGS
+from .service_input import ANSWERED_ARGS, FLAG_ARGS, POSITIVE_ARGS, TEXT_ARGS
 
 SCHEMA = 1
 ROUNDED = 0.02 * GIB
@@ -91,19 +91,19 @@ def is_public(text: str, family: bool = False) -> bool:
     if family and _FAMILY.fullmatch(text) and any(name.startswith(_plain(text)) for name in _families()):
         return True
     tokens = _TOKEN.findall(text)
-    known = bool(tokens) and all(token.lower() in WORDS for token in tokens)
-    return bool(known and _TEXT.fullmatch(text) and not _MOST_DIGITS.search(text))
+    public_words = bool(tokens) and all(token.lower() in WORDS for token in tokens)
+    return bool(public_words and _TEXT.fullmatch(text) and not _MOST_DIGITS.search(text))
 
 
 def public_fields(value: Any) -> Any:
     """Return of a config what says nothing of who uses it: numbers, and known words; the rest is left out."""
     if isinstance(value, Mapping):
-        kept = {
+        fields = {
             str(key): item if key == "model_type" and _is_family(item) else public_fields(item)
             for key, item in value.items()
             if is_public(str(key))
         }
-        return {key: item for key, item in kept.items() if item is not _LEFT_OUT}
+        return {key: item for key, item in fields.items() if item is not _LEFT_OUT}
     if isinstance(value, (list, tuple)):
         return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
     if isinstance(value, str):
@@ -123,17 +123,17 @@ def public_arguments(args: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
     args: of a launch by long names, without those of the front end
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for key, value in args.items():
         plain = isinstance(value, bool) or is_number(value, 0, 1e15)
         if (key in (*POSITIVE_ARGS, *FLAG_ARGS, *ANSWERED_ARGS) and plain) or (
             key in (*TEXT_ARGS, *_BACKENDS) and isinstance(value, str) and is_public(value)
         ):
-            found[key] = value
+            arguments[key] = value
         elif key in ("speculative-config", "limit-mm-per-prompt") and isinstance(value, Mapping):
-            kept = public_fields(value)
-            found[key] = {name: kept[name] for name in kept if key != "speculative-config" or name in _SPEC}
-    return found, len([key for key in args if key not in found])
+            fields = public_fields(value)
+            arguments[key] = {name: fields[name] for name in fields if key != "speculative-config" or name in _SPEC}
+    return arguments, len([key for key in args if key not in arguments])
 
 
 def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) -> tuple[dict[str, Any], str]:
@@ -147,7 +147,7 @@ def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) ->
     version = _VERSION.fullmatch(str(start["vllm_version"] or ""))
     if not version:
         return {}, "the version of vLLM is not a published one"
-    kept, further = public_arguments(args)
+    public_args, further = public_arguments(args)
     share = start["gpu_memory_utilization"]
     sizes = {
         "max-model-len": start["max_model_len"],
@@ -165,7 +165,7 @@ def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) ->
         "gpu": gpu if _GPU.fullmatch(gpu) else "NVIDIA",
         "driver": driver if _DRIVER.fullmatch(driver) else None,
         "total": int(requested / share),
-        "arguments": {**kept, **sizes},
+        "arguments": {**public_args, **sizes},
         "further_arguments": further,
         "rounded": True,
         "runner": None,
@@ -196,7 +196,7 @@ def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tupl
     :returns: the file, and why launches are not in it, without their names
     """
     named = frozenset(public)
-    found: dict[str, Any] = dict(zip(KEYS, (SCHEMA, {}, {}, {}, [])))
+    content: dict[str, Any] = dict(zip(KEYS, (SCHEMA, {}, {}, {}, [])))
     left_out: list[str] = []
     for launch in launches:
         configs = {key: public_fields(launch[key]) for key in ("config", "quant_config", "draft_config") if launch[key]}
@@ -210,15 +210,15 @@ def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tupl
             row, why = public_row(start, launch["args"], name)
             if why:
                 left_out.append(why)
-            elif row not in found["rows"]:
-                found["rows"].append(row)
-                found["models"][name] = configs["config"]
+            elif row not in content["rows"]:
+                content["rows"].append(row)
+                content["models"][name] = configs["config"]
                 for key in ("quant_config", "draft_config"):
                     if key in configs:
-                        found[f"{key}s"][name] = configs[key]
+                        content[f"{key}s"][name] = configs[key]
     # The order of hosts and services says nothing either.
-    found["rows"].sort(key=lambda row: json.dumps(row, sort_keys=True))
-    return found, sorted(left_out)
+    content["rows"].sort(key=lambda row: json.dumps(row, sort_keys=True))
+    return content, sorted(left_out)
 
 
 # A file of somebody ---------------------------------------------------------------------------------------------------
@@ -236,43 +236,43 @@ def problems(content: Any) -> list[str]:
     """Return all that is wrong with the content of a file of rows. content: of its JSON."""
     if not isinstance(content, Mapping):
         return [f"the file: expected an object with schema, models and rows, got {shown(content)}"]
-    found = []
+    messages = []
     if content.get("schema") != SCHEMA:
-        found.append(f"schema: expected {SCHEMA}, got {shown(content.get('schema'))}")
+        messages.append(f"schema: expected {SCHEMA}, got {shown(content.get('schema'))}")
     models = content.get("models")
-    if not isinstance(models, Mapping) or not all(isinstance(each, Mapping) for each in models.values()):
-        found.append("models: expected configs by name")
+    if not isinstance(models, Mapping) or not all(isinstance(item, Mapping) for item in models.values()):
+        messages.append("models: expected configs by name")
         models = {}
     for part in ("models", "quant_configs", "draft_configs"):
         configs = content.get(part) or {}
         if not isinstance(configs, Mapping):
-            found.append(f"{part}: expected configs by name")
+            messages.append(f"{part}: expected configs by name")
             continue
-        found += [f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))]
-        found += [
+        messages += [f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))]
+        messages += [
             f"{part}.{name}: {', '.join(more)} is no word of a published model"
             for name, config in configs.items()
             if (more := _strange(config))
         ]
     rows = content.get("rows")
     if not isinstance(rows, list) or not rows or len(rows) > MOST_ROWS:
-        return [*found, f"rows: expected a list of 1 to {MOST_ROWS} rows"]
+        return [*messages, f"rows: expected a list of 1 to {MOST_ROWS} rows"]
     seen: set[str] = set()
     for number, row in enumerate(rows):
-        found += [f"rows[{number}]{each}" for each in _row_problems(row, models)]
+        messages += [f"rows[{number}]{item}" for item in _row_problems(row, models)]
         text = json.dumps(row, sort_keys=True, default=str)
         if text in seen:
-            found.append(f"rows[{number}]: stands twice")
+            messages.append(f"rows[{number}]: stands twice")
         seen.add(text)
-    return found
+    return messages
 
 
 def _strange(value: Any) -> list[str]:
     """Return the keys and texts of a config that are no words of published models."""
     if isinstance(value, Mapping):
-        own = [shown(str(key)) for key in value if not is_public(str(key))]
-        rest = [item for key, item in value.items() if not (key == "model_type" and _is_family(item))]
-        return own + [text for item in rest for text in _strange(item)]
+        keys = [shown(str(key)) for key in value if not is_public(str(key))]
+        values = [item for key, item in value.items() if not (key == "model_type" and _is_family(item))]
+        return keys + [text for item in values for text in _strange(item)]
     if isinstance(value, list):
         return [text for item in value for text in _strange(item)]
     return [shown(value)] if isinstance(value, str) and not is_public(value) else []
@@ -281,42 +281,42 @@ def _strange(value: Any) -> list[str]:
 def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
     if not isinstance(row, Mapping):
         return [f": expected an object, got {shown(row)}"]
-    found = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
+    messages = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
     if row.get("model") not in models:
-        found.append(f".model: {shown(row.get('model'))} is not among the models")
+        messages.append(f".model: {shown(row.get('model'))} is not among the models")
     patterns = {"launch": _LABEL, "gpu": _GPU, "driver": _DRIVER, "vllm": _VERSION}
     for key, pattern in patterns.items():
         value = row.get(key)
         empty = (key == "driver" and value is None) or (key == "gpu" and value == "NVIDIA")
         if not empty and not (isinstance(value, str) and pattern.fullmatch(value)):
-            found.append(f".{key}: {shown(value)} has not the form of one")
+            messages.append(f".{key}: {shown(value)} has not the form of one")
     for key in _SIZES:
         if not is_number(row.get(key), 1, 1e14):
-            found.append(f".{key}: expected bytes, a number above 0, got {shown(row.get(key))}")
+            messages.append(f".{key}: expected bytes, a number above 0, got {shown(row.get(key))}")
     if not is_number(row.get("kv_cache"), -1e13, 1e14):
-        found.append(f".kv_cache: expected bytes, got {shown(row.get('kv_cache'))}")
+        messages.append(f".kv_cache: expected bytes, got {shown(row.get('kv_cache'))}")
     for key in (*_MAYBE, "graphs_gib"):
         if row.get(key) is not None and not is_number(row[key], 0, 1e14):
-            found.append(f".{key}: expected a number or null, got {shown(row[key])}")
+            messages.append(f".{key}: expected a number or null, got {shown(row[key])}")
     if row.get("runner") not in (None, 1, 2):
-        found.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
-    if not found and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
-        found.append(": weights and kv_cache are together more than requested")
-    if not found and row["requested"] > row["total"]:
-        found.append(": more is requested than total")
-    return found + _argument_problems(row.get("arguments"))
+        messages.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
+    if not messages and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
+        messages.append(": weights and kv_cache are together more than requested")
+    if not messages and row["requested"] > row["total"]:
+        messages.append(": more is requested than total")
+    return messages + _argument_problems(row.get("arguments"))
 
 
 def _argument_problems(args: Any) -> list[str]:
     if not isinstance(args, Mapping):
         return [f".arguments: expected an object, got {shown(args)}"]
-    kept, _further = public_arguments(args)
+    public_args, _further = public_arguments(args)
     needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
-    found = [f".arguments.{key}: is missing" for key in needed if key not in args]
-    return found + [
+    messages = [f".arguments.{key}: is missing" for key in needed if key not in args]
+    return messages + [
         f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
         for key, value in args.items()
-        if kept.get(key) != value
+        if public_args.get(key) != value
     ]
 
 
@@ -348,8 +348,8 @@ def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         return f"cannot be planned: {error}"
     size = made.get("available_kv_bytes")
     if size is None:
-        told = [finding["message"] for finding in made["findings"] if finding["severity"] == "error"]
-        return f"cannot be planned: {' '.join(told)}"
+        errors = [finding["message"] for finding in made["findings"] if finding["severity"] == "error"]
+        return f"cannot be planned: {' '.join(errors)}"
     slack = ROUNDED if row.get("rounded") else 0
     real = row["kv_cache"]
     if not size["low"] - slack <= real <= size["high"] + slack:
@@ -368,23 +368,23 @@ def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     :returns: content; a model of the same name and another config is given another name
     """
     parts = ("models", "quant_configs", "draft_configs")
-    found = {**before, **{part: dict(before.get(part) or {}) for part in parts}, "rows": list(before["rows"])}
+    result = {**before, **{part: dict(before.get(part) or {}) for part in parts}, "rows": list(before["rows"])}
     for row in new["rows"]:
-        own = {part: (new.get(part) or {}).get(row["model"]) for part in parts}
+        configs = {part: (new.get(part) or {}).get(row["model"]) for part in parts}
         name, number = row["model"], 1
-        while name in found["models"] and any(found[part].get(name) != own[part] for part in parts):
+        while name in result["models"] and any(result[part].get(name) != configs[part] for part in parts):
             number += 1
             name = f"{row['model']}-{number}"
         entry = {**row, "model": name}
-        if any({**each, "launch": entry["launch"]} == entry for each in found["rows"]):
+        if any({**existing, "launch": entry["launch"]} == entry for existing in result["rows"]):
             continue
         for part in parts:
-            if own[part] is not None:
-                found[part][name] = own[part]
-        taken: Sequence[str] = [each["launch"] for each in found["rows"]]
+            if configs[part] is not None:
+                result[part][name] = configs[part]
+        labels: Sequence[str] = [existing["launch"] for existing in result["rows"]]
         label, number = entry["launch"], 1
-        while label in taken:
+        while label in labels:
             number += 1
             label = f"{entry['launch']} {number}"
-        found["rows"].append({**entry, "launch": label})
-    return {key: value for key, value in found.items() if value or key not in parts}
+        result["rows"].append({**entry, "launch": label})
+    return {key: value for key, value in result.items() if value or key not in parts}

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from .._vllm.overheads import LEVELS
-from .kv_cache import KVPlan
-from .service_memory import DEFAULT_SEQS, SOLVER_MIN_LENGTH, Engine, Host
+from .engine import Engine
+from .kv_plan import KVPlan
+from .service_input import DEFAULT_SEQS, Host
 
 # The sum of all gpu-memory-utilization values that is refused whatever else is known (published co-residency experience:
 # beyond it CUDA contexts and the system have no room left).
@@ -24,6 +25,8 @@ UTILIZATION_LIMIT = 0.95
 # Services grow toward their target up to this sum; only what vLLM's own checks need goes beyond it. Hosts have frozen near
 # their last memory (field reports from GB10: ceilings of 0.76 to 0.87); rule SPK902 warns of more than 0.90.
 GROWTH_LIMIT = 0.90
+# A service that leaves both its memory and its length to the solver gets at least this context, in tokens.
+SOLVER_MIN_LENGTH = 4096
 # Solved utilisations are written as people write them: in steps of 1 / STEPS.
 STEPS = 100
 N = TypeVar("N", int, float)
@@ -55,7 +58,7 @@ class Service:
         return f"set {self.engine.exclusive}" if self.engine.exclusive else self.name
 
     @property
-    def wanted(self) -> int:
+    def max_sequences(self) -> int:
         """Requests that vLLM lets run at once: max-num-seqs, or its default."""
         return DEFAULT_SEQS if self.sequences is None else self.sequences
 
@@ -102,13 +105,13 @@ class Node:
             return 0
         return sum(self.host.resident.get(mate.name, 0) for mate in self.set_members(service))
 
-    def taken(self, service: Service, level: str) -> int:
+    def claim(self, service: Service, level: str) -> int:
         """What a service takes of the memory that was measured or reserved as free."""
-        resident, left = self.host.resident.get(service.name), self.freed_by_set(service)
+        resident, freed = self.host.resident.get(service.name), self.freed_by_set(service)
         if self.host.available is None or resident is None:
-            return max(0, self.held(service, level) - left)
+            return max(0, self.held(service, level) - freed)
         # It runs already. Only growth that is certain counts; a measured figure beats an estimate.
-        return max(0, self.held(service, "low") - resident - left)
+        return max(0, self.held(service, "low") - resident - freed)
 
     def gives_back(self, service: Service) -> int:
         """What a service that runs holds beyond what it is planned to hold, so what its restart gives back at least."""
@@ -119,10 +122,10 @@ class Node:
     @staticmethod
     def together(services: Sequence[Service], figures: Iterable[N]) -> dict[str, N]:
         """Join the figures of services that never run at once: the largest of each exclusive set, by set or service."""
-        found: dict[str, N] = {}
+        figure_by_slot: dict[str, N] = {}
         for service, figure in zip(services, figures):
-            found[service.slot] = max(found.get(service.slot, figure), figure)
-        return found
+            figure_by_slot[service.slot] = max(figure_by_slot.get(service.slot, figure), figure)
+        return figure_by_slot
 
     def counted(self) -> list[Service]:
         """The services that memory is planned for: of each exclusive set the largest."""
@@ -142,30 +145,32 @@ class Node:
         """What vLLM would see free when C(service) starts after others have taken C(gone) bytes."""
         if self.host.available is None:
             return self.empty - gone
-        own = self.host.resident.get(service.name, 0) + self.freed_by_set(service)
-        return self.empty + own - int(service.engine.overhead("snapshot_gib", level)) - gone
+        released = self.host.resident.get(service.name, 0) + self.freed_by_set(service)
+        return self.empty + released - int(service.engine.overhead("snapshot_gib", level)) - gone
 
-    def free(self, service: Service, others: list[Service], level: str) -> int:
+    def free(self, service: Service, residents: list[Service], level: str) -> int:
         """What vLLM would see free when C(service) starts while C(others) are resident."""
-        return self.seen(service, sum(self.together(others, (self.taken(o, level) for o in others)).values()), level)
+        return self.seen(
+            service, sum(self.together(residents, (self.claim(o, level) for o in residents)).values()), level
+        )
 
-    def shortfall_level(self, service: Service, others: list[Service], size: int) -> str:
+    def shortfall_level(self, service: Service, residents: list[Service], size: int) -> str:
         """Return the lowest level of overheads at which C(size) bytes are not free for a service, empty when they are."""
-        return first_failing(lambda level: self.free(service, others, level) >= size)
+        return first_failing(lambda level: self.free(service, residents, level) >= size)
 
     def remaining(self, level: str) -> int:
         """What is free when all services run."""
-        taken = (self.taken(service, level) for service in self.services)
-        return self.empty - sum(self.together(self.services, taken).values())
+        sizes = (self.claim(service, level) for service in self.services)
+        return self.empty - sum(self.together(self.services, sizes).values())
 
-    def others(self, service: Service) -> list[Service]:
+    def neighbours(self, service: Service) -> list[Service]:
         """All services that run beside this one: all but itself and those of its exclusive set."""
         return [other for other in self.services if other.slot != service.slot]
 
     def utilization_sum(self) -> float:
         """Sum of the utilisations, rounded against binary noise."""
-        asked = (service.utilization or 0.0 for service in self.services)
-        return round(sum(self.together(self.services, asked).values()), 6)
+        utilizations = (service.utilization or 0.0 for service in self.services)
+        return round(sum(self.together(self.services, utilizations).values()), 6)
 
     def utilization_bound(self) -> float:
         """The sum that leaves room for the system, for what engines hold beside their request, and for plain services."""
@@ -199,7 +204,9 @@ class Node:
         With the usual overheads; with high ones where the length is open, because it is then worked out with those.
         """
         level = "typical" if service.length else "high"
-        return self._with_cache(service, level, service.wanted, service.length or service.engine.limit, service.wanted)
+        return self._with_cache(
+            service, level, service.max_sequences, service.length or service.engine.limit, service.max_sequences
+        )
 
     @staticmethod
     def _with_cache(service: Service, level: str, requests: int, length: int, states: int) -> float:
@@ -219,10 +226,10 @@ class Node:
 
     def one_at_a_time(self) -> list[list[tuple[Service, ...]]]:
         """Who runs beside each other where of each exclusive set one does."""
-        found: dict[str, list[tuple[Service, ...]]] = {}
+        slots: dict[str, list[tuple[Service, ...]]] = {}
         for service in self.services:
-            found.setdefault(service.slot, []).append((service,))
-        return list(found.values())
+            slots.setdefault(service.slot, []).append((service,))
+        return list(slots.values())
 
     def fits_at_once(self, slots: Sequence[Sequence[tuple[Service, ...]]], level: str, margin: int = 0) -> bool:
         """Tell whether the node holds each mixture of combinations, every service in it at any restart.
@@ -232,27 +239,37 @@ class Node:
         :param margin: bytes that stay free
         :returns: whether one combination of each, whichever it is, fits
         """
-        asked = sum(max(sum(each.utilization or 0.0 for each in one) for one in slot) for slot in slots)
+        utilization = sum(
+            max(sum(service.utilization or 0.0 for service in combination) for combination in slot) for slot in slots
+        )
         limit = UTILIZATION_LIMIT
         if level != "low":
             limit = round(
-                self._bound(sum(max(sum(map(self._beside_request, one)) for one in slot) for slot in slots)), 6
+                self._bound(
+                    sum(max(sum(map(self._beside_request, combination)) for combination in slot) for slot in slots)
+                ),
+                6,
             )
-        if round(asked, 6) > limit:
+        if round(utilization, 6) > limit:
             return False
-        taken = {each.name: self.taken(each, level) for slot in slots for one in slot for each in one}
-        sums = [[sum(taken[each.name] for each in one) for one in slot] for slot in slots]
+        sizes = {
+            service.name: self.claim(service, level)
+            for slot in slots
+            for combination in slot
+            for service in combination
+        }
+        sums = [[sum(sizes[service.name] for service in combination) for combination in slot] for slot in slots]
         gone = sum(map(max, sums))
         if self.empty - gone < margin:
             return False
         for slot, held in zip(slots, sums):
             beside = gone - max(held)
-            for one, own in zip(slot, held):
-                for service in one:
+            for combination, size_of_combination in zip(slot, held):
+                for service in combination:
                     if service.utilization is None:
                         continue
-                    wanted = max(self.requested(service), service.engine.loading(level))
-                    if self.seen(service, beside + own - taken[service.name], level) < wanted:
+                    needed = max(self.requested(service), service.engine.loading(level))
+                    if self.seen(service, beside + size_of_combination - sizes[service.name], level) < needed:
                         return False
         return True
 
@@ -282,11 +299,11 @@ def _solve_utilization(node: Node) -> None:
         return
     margin = node.host.margin
     level = "low"
-    for level, wanted in (("high", margin), ("typical", margin), ("typical", 0), ("low", 0)):
+    for level, spare in (("high", margin), ("typical", margin), ("typical", 0), ("low", 0)):
         for service in growing:
             service.utilization = min(1.0, node.share(node.floor(service, level)))
-        if node.fits(level, wanted):
-            margin = wanted
+        if node.fits(level, spare):
+            margin = spare
             break
     else:
         margin = 0
@@ -296,7 +313,9 @@ def _solve_utilization(node: Node) -> None:
     grown = {service.name: 0 for service in growing}
     growing = [service for service in growing if service.engine.share > 0]
     while growing:
-        service = min(growing, key=lambda each: ((grown[each.name] + 1) / each.engine.share, each.name))
+        service = min(
+            growing, key=lambda candidate: ((grown[candidate.name] + 1) / candidate.engine.share, candidate.name)
+        )
         before = service.utilization or 0.0
         service.utilization = round(before + 1 / STEPS, 2)
         grown[service.name] += 1
@@ -331,8 +350,8 @@ def at_once(node: Node, service: Service, engine: Engine) -> tuple[int, int]:
     states = blocks["high"] or blocks["typical"] or blocks["low"]
     if engine.plan is None or not service.length:
         return 0, states
-    found = min(DEFAULT_SEQS, int(engine.plan.max_concurrency(blocks["typical"], service.length)))
-    return (min(found, states) if engine.needs_state_blocks else found), states
+    requests = min(DEFAULT_SEQS, int(engine.plan.max_concurrency(blocks["typical"], service.length)))
+    return (min(requests, states) if engine.needs_state_blocks else requests), states
 
 
 def _solve_sequences(node: Node, service: Service) -> None:
@@ -340,9 +359,9 @@ def _solve_sequences(node: Node, service: Service) -> None:
     engine = service.engine
     if not service.is_engine or service.sequences is not None or not service.length:
         return
-    found, states = at_once(node, service, engine)
+    requests, states = at_once(node, service, engine)
     if engine.sequences_auto:
-        service.sequences = max(1, found)
+        service.sequences = max(1, requests)
     elif engine.needs_state_blocks and 0 < states < DEFAULT_SEQS:
         service.sequences = states
     if service.sequences is not None:

@@ -29,7 +29,9 @@ class Page:
 
 def approximate_divisor(values: Sequence[int], least: int) -> int:
     """Return the divisor of at least C(least) that pads C(values) least, the larger one of two (C(_approximate_gcd))."""
-    return min(range(least, max(*values, least) + 1), key=lambda each: (sum(-value % each for value in values), -each))
+    return min(
+        range(least, max(*values, least) + 1), key=lambda divisor: (sum(-value % divisor for value in values), -divisor)
+    )
 
 
 class _Bucket:
@@ -41,7 +43,7 @@ class _Bucket:
         self.sizes: dict[int, list[int]] = {}
         for member in members:
             self.sizes.setdefault(pages[member].size, []).append(member)
-        counts = [len(each) for each in self.sizes.values()]
+        counts = [len(same_size) for same_size in self.sizes.values()]
         self.repeats = max(counts)
         self.balanced = len(set(counts)) == 1
 
@@ -65,11 +67,11 @@ def pack(pages: Sequence[Page], older: bool = False) -> list[list[int]]:
     members: dict[Hashable, list[int]] = {}
     for position, page in enumerate(pages):
         members.setdefault(page.bucket, []).append(position)
-    buckets = [_Bucket(pages, each) for each in members.values()]
+    buckets = [_Bucket(pages, bucket) for bucket in members.values()]
     # A bucket that mixes sizes in equal numbers stays whole; the others are split down to as many repeats.
-    least = max((each.repeats for each in buckets if each.balanced and len(each.sizes) > 1), default=0)
-    balanced = [each for each in buckets if each.balanced and not (older and each.first.state)]
-    repeats = approximate_divisor([each.repeats for each in balanced], least) if least else 0
+    least = max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
+    balanced = [bucket for bucket in buckets if bucket.balanced and not (older and bucket.first.state)]
+    repeats = approximate_divisor([bucket.repeats for bucket in balanced], least) if least else 0
 
     def is_state(bucket: _Bucket) -> bool:
         return bucket.first.state or (not repeats and bucket.first.window)
@@ -78,7 +80,7 @@ def pack(pages: Sequence[Page], older: bool = False) -> list[list[int]]:
         return -(-bucket.repeats // repeats) if repeats and bucket.balanced else 1
 
     # What a block holds however the states are split, which fill it without making it wider.
-    anchor = max(each.widest(len(each.members) if is_state(each) else fixed(each)) for each in buckets)
+    anchor = max(bucket.widest(len(bucket.members) if is_state(bucket) else fixed(bucket)) for bucket in buckets)
     groups: list[list[int]] = []
     for bucket in buckets:
         count = fixed(bucket)
@@ -104,13 +106,13 @@ def classed_block_bytes(pages: Sequence[Page], groups: Sequence[Sequence[int]]) 
     classes = sorted({pages[member].size for member in groups[0]})
     counts: list[dict[int, int]] = []
     for group in groups:
-        found = dict.fromkeys(classes, 0)
+        count_by_size = dict.fromkeys(classes, 0)
         for member in group:
-            found[next(size for size in classes if size >= pages[member].size)] += 1
-        counts.append(found)
-    most = {size: max(found[size] for found in counts) for size in classes}
+            count_by_size[next(size for size in classes if size >= pages[member].size)] += 1
+        counts.append(count_by_size)
+    most = {size: max(count_by_size[size] for count_by_size in counts) for size in classes}
     return (
         sum(size * count for size, count in most.items()),
         sum(classes) * max(most.values()),
-        tuple(sum(size * count for size, count in found.items()) for found in counts),
+        tuple(sum(size * count for size, count in count_by_size.items()) for count_by_size in counts),
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .geometry import Attention, Config, Geometry, text_config
-from .kv_cache import Release
+from .releases import Release
 
 # cuBLAS keeps this for itself from its first multiplication on.
 CUBLAS_WORKSPACE = 32 << 20
@@ -108,14 +108,14 @@ class ProfileRun:
     unknown: int = 0
 
 
-def _whole(text: Config, *keys: str) -> int:
+def _largest_number(text: Config, *keys: str) -> int:
     """The first of C(keys) that is a number; of a list of numbers (one a layer) the largest. 0 where there is none."""
     for key in keys:
         value = text.get(key)
         numbers = value if isinstance(value, list) else [value]
-        known = [each for each in numbers if isinstance(each, int) and not isinstance(each, bool) and each > 0]
-        if known:
-            return max(known)
+        valid = [entry for entry in numbers if isinstance(entry, int) and not isinstance(entry, bool) and entry > 0]
+        if valid:
+            return max(valid)
     return 0
 
 
@@ -135,7 +135,7 @@ def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
     if release.since(V2_ALL):
         return True
     names = [str(name) for name in listed] if isinstance(listed, list) else []
-    experts = bool(_whole(text_config(config), *_EXPERTS))
+    experts = bool(_largest_number(text_config(config), *_EXPERTS))
     if any(name in _V2_ALWAYS and release.since(_V2_ALWAYS[name]) for name in names):
         return True
     if release.since(_V2_NOT_HYBRID):
@@ -187,32 +187,36 @@ def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -
     Experts of replicas take the tokens of all of them, which are gathered first and go back afterwards (allgather_reducescatter).
     """
     ranks, replicas = launch.ranks, launch.replicas
-    hidden = _whole(text, "hidden_size")
-    experts = _whole(text, *_EXPERTS)
-    inner = _whole(text, "moe_intermediate_size", "intermediate_size") if experts else 0
-    chosen = _whole(text, *_CHOSEN) if experts else 0
+    hidden = _largest_number(text, "hidden_size")
+    experts = _largest_number(text, *_EXPERTS)
+    inner = _largest_number(text, "moe_intermediate_size", "intermediate_size") if experts else 0
+    chosen = _largest_number(text, *_CHOSEN) if experts else 0
     gated = 1 if geometry.model_type == "nemotron_h" else 2
     # Both halves of a multilayer perceptron and their product, beside what goes in and out and the residual.
-    dense = _whole(text, "intermediate_size") if not experts else _whole(text, "shared_expert_intermediate_size")
+    dense = (
+        _largest_number(text, "intermediate_size")
+        if not experts
+        else _largest_number(text, "shared_expert_intermediate_size")
+    )
     if experts and not dense:
-        dense = _whole(text, "moe_shared_expert_intermediate_size") or inner * _whole(text, *_SHARED)
+        dense = _largest_number(text, "moe_shared_expert_intermediate_size") or inner * _largest_number(text, *_SHARED)
     widest = (gated + 1) * dense // ranks + 4 * hidden
     # Two workspaces: what goes into the second multiplication, and what comes out of either.
     part = inner if launch.experts_whole and replicas > 1 else inner // (ranks * replicas)
-    kept = chosen * (max(part, hidden) + max(gated * part, hidden))
+    workspaces = chosen * (max(part, hidden) + max(gated * part, hidden))
     if experts and replicas > 1:
-        kept = replicas * (kept + 2 * hidden)
+        workspaces = replicas * (workspaces + 2 * hidden)
     for layer in geometry.recurrent:
         # Projections, the convolution (twice: in the order of channels and of tokens), the result.
         channels = (layer.conv_key_dim + layer.conv_value_dim) // ranks
         value = layer.conv_value_dim // ranks
         widest = max(widest, channels + value + 2 * channels + value + 3 * hidden)
-    heads = _whole(text, "num_attention_heads")
+    heads = _largest_number(text, "num_attention_heads")
     for attention in geometry.layers:
         if isinstance(attention, Attention):
             query = 2 * heads * max(attention.head_dim, attention.head_dim_v)
             widest = max(widest, (query + 2 * attention.kv_heads * attention.head_dim) // ranks + 3 * hidden)
-    return widest * width, kept * width
+    return widest * width, workspaces * width
 
 
 def _sampling(launch: Launch, runner: int, vocabulary: int, hidden: int, width: int) -> int:
@@ -235,7 +239,7 @@ def _rotary_table(text: Config, geometry: Geometry, width: int) -> int:
     if geometry.model_type == "nemotron_h":  # it has no positions
         return 0
     heads = [layer for layer in geometry.layers if isinstance(layer, Attention) and layer.kind != "mla"]
-    dim = max((layer.head_dim for layer in heads), default=0) or _whole(text, "qk_rope_head_dim")
+    dim = max((layer.head_dim for layer in heads), default=0) or _largest_number(text, "qk_rope_head_dim")
     share: Any = text.get("partial_rotary_factor")
     if isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1:
         dim = int(dim * share)
@@ -266,14 +270,14 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     """
     text = text_config(config)
     width = 4 if geometry.dtype == "float32" else 2
-    hidden, vocabulary = _whole(text, "hidden_size"), _whole(text, "vocab_size")
+    hidden, vocabulary = _largest_number(text, "hidden_size"), _largest_number(text, "vocab_size")
     if not (hidden and vocabulary):
         return by_batch(launch.batch)
     runner = 2 if is_v2_runner(config, bool(geometry.recurrent), launch) else 1
-    token, kept = _token_bytes(text, geometry, launch, width)
+    token, workspaces = _token_bytes(text, geometry, launch, width)
     states = launch.batch * hidden * width
     sampled = states + (0 if launch.pools else _sampling(launch, runner, vocabulary, hidden, width))
-    peak = CUBLAS_WORKSPACE + launch.batch * kept + max(launch.batch * token, sampled)
+    peak = CUBLAS_WORKSPACE + launch.batch * workspaces + max(launch.batch * token, sampled)
     graphs = inside = 0
     compiled = peak
     if not launch.eager and launch.compiles:

@@ -62,7 +62,7 @@ def _single(value: Any) -> Any:
 
 def _quark_pair(weight: list[Any], where: str) -> Format:
     """Read weights that are quantised twice: NVFP4. INT4 below FP8 has kernels for GPUs of AMD alone (QuarkW4A8Fp8MoEMethod)."""
-    kinds = [(each.get("dtype"), each.get("qscheme")) for each in weight if isinstance(each, dict)]
+    kinds = [(step.get("dtype"), step.get("qscheme")) for step in weight if isinstance(step, dict)]
     if kinds == [("fp4", "per_group"), ("fp8_e4m3", "per_tensor")] and weight[0].get("group_size") == 16:
         return NVFP4
     raise Refusal(where, f"weights that are quantised as {kinds!r} are not known", GIVE)
@@ -77,11 +77,11 @@ def _quark_groups(weight: Config, where: str) -> Format | None:
     if kind == "fp8_e4m3" and scheme == "per_block" and len(block) == 2 and block[1] == 32:
         return MXFP8  # loaded with a scale for each row
     if scheme == "per_group" and group == 32 and weight.get("scale_format") == "e8m0":
-        found = {"fp4": MXFP4, "fp8_e4m3": MXFP8, "fp6_e2m3": Format(6, 32, 1), "fp6_e3m2": Format(6, 32, 1)}.get(
+        stored = {"fp4": MXFP4, "fp8_e4m3": MXFP8, "fp6_e2m3": Format(6, 32, 1), "fp6_e3m2": Format(6, 32, 1)}.get(
             str(kind)
         )
-        if found:
-            return found
+        if stored:
+            return stored
     if kind in ("int4", "uint4") and scheme == "per_group":
         if isinstance(group, bool) or not isinstance(group, int) or group < 1:
             raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
@@ -98,10 +98,10 @@ def _quark_format(entry: Config, where: str) -> Format:
     kind, scheme = weight.get("dtype"), weight.get("qscheme")
     if kind in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
         return FP8_CHANNEL if scheme == "per_channel" else FP8_TENSOR
-    found = _quark_groups(weight, f"{where}.weight")
-    if found is None:
+    stored = _quark_groups(weight, f"{where}.weight")
+    if stored is None:
         raise Refusal(f"{where}.weight", f"weights of type {kind!r} with {scheme!r} scales are not known", GIVE)
-    return found
+    return stored
 
 
 def _quark_spared(names: tuple[str, ...], spared: list[str], experts: bool) -> bool:
@@ -143,16 +143,18 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
     if quantization.get("layer_type_quant_config"):
         # vLLM compares its keys, which are texts, with classes, so that none is ever found.
         raise Refusal(f"{where}.layer_type_quant_config", "formats by the type of a layer are not known", GIVE)
-    own = {pattern: read(entry, f"{where}.layer_quant_config.{pattern}") for pattern, entry in layers.items()}
+    format_by_pattern = {
+        pattern: read(entry, f"{where}.layer_quant_config.{pattern}") for pattern, entry in layers.items()
+    }
 
     def rule(module: Module) -> Format | None:
         names = _names(module)
         if module.name == "lm_head" or _quark_spared(names, spared, bool(module.experts)):
             return None
         stored = default
-        for pattern, each in own.items():
+        for pattern, pattern_format in format_by_pattern.items():
             if any(fnmatch(name, pattern) if "*" in pattern else name in pattern for name in names[1:]):
-                stored = each
+                stored = pattern_format
                 break
         if module.experts and stored.block == 128 and stored.scale == 1:
             # QuarkMoEMethod: "Unsupported weight quant key"
@@ -230,10 +232,10 @@ def _torchao_format(entry: Any, where: str) -> Format:
             f"version {entry.get('_version')!r} of {name} is not known, as torchao 0.18 has version 2 alone",
             GIVE,
         )
-    found = _torchao_eight(name, data) or _torchao_few(name, data)
-    if found is None:
+    stored = _torchao_eight(name, data) or _torchao_few(name, data)
+    if stored is None:
         raise Refusal(f"{where}._type", f"weights of {name} with these settings are not known", GIVE)
-    return found
+    return stored
 
 
 def torchao(quantization: Config, where: str) -> Rule:
@@ -248,15 +250,17 @@ def torchao(quantization: Config, where: str) -> Rule:
     kinds = _mapping(quantization.get("quant_type"), f"{where}.quant_type")
     where = f"{where}.quant_type.default"
     entry = _mapping(kinds.get("default"), where)
-    own: dict[str, Format | None] = {}
+    format_by_name: dict[str, Format | None] = {}
     default: Format | None
     if entry.get("_type") in ("FqnToConfig", "ModuleFqnToConfig"):
         data = _mapping(entry.get("_data"), f"{where}._data")
         listed = _mapping(data.get("fqn_to_config") or data.get("module_fqn_to_config"), f"{where}._data.fqn_to_config")
         for name, each in listed.items():
             _compiled(name, f"{where}._data.fqn_to_config")
-            own[name] = None if each is None else _torchao_format(each, f"{where}._data.fqn_to_config.{name}")
-        default = own.pop("_default", None)
+            format_by_name[name] = (
+                None if each is None else _torchao_format(each, f"{where}._data.fqn_to_config.{name}")
+            )
+        default = format_by_name.pop("_default", None)
     else:
         default = _torchao_format(entry, where)
 
@@ -268,9 +272,9 @@ def torchao(quantization: Config, where: str) -> Rule:
         if any(f".{each}." in f".{name}." for each in spared for name in names):
             return None
         for name in names:
-            if name in own:
-                return own[name]
-        for pattern, stored in own.items():
+            if name in format_by_name:
+                return format_by_name[name]
+        for pattern, stored in format_by_name.items():
             if pattern.startswith("re:") and any(re.fullmatch(pattern[3:], name) for name in names):
                 return stored
         return default

@@ -80,11 +80,11 @@ def _gemma4_vision(config: Config, vision: Config, out: int) -> Iterator[Module]
     yield Module("vision_tower.patch_embedder.positions", 2 * field(vision, "position_embedding_size"), hidden)
     for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
         block = f"vision_tower.encoder.layers.{index}"
-        whole = (
+        undivided = (
             linear(f"{block}.self_attn", 4 * hidden, hidden),
             *gated_mlp(f"{block}.mlp", hidden, field(vision, "intermediate_size")),
         )
-        yield from (replace(module, split=False) for module in whole)
+        yield from (replace(module, split=False) for module in undivided)
         yield Module(f"{block}.norms", 4 * hidden + 2 * field(vision, "head_dim"))
     yield Module("embed_vision.embedding_projection", out, hidden)
 
@@ -292,13 +292,13 @@ def _deepseek_v41(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 def _prime_factors(value: int) -> list[int]:
     """Prime factors, the largest first."""
-    found, prime = [], 2
+    factors, prime = [], 2
     while value > 1:
         while value % prime == 0:
-            found.append(prime)
+            factors.append(prime)
             value //= prime
         prime += 1
-    return found[::-1]
+    return factors[::-1]
 
 
 def _inkling_scales(times: int, patch: int, layers: int, channels: int) -> list[tuple[int, int]]:
@@ -318,15 +318,15 @@ def _inkling_scales(times: int, patch: int, layers: int, channels: int) -> list[
     total = log(patch * patch * times * channels)
     costs = [[abs(total / layers * step - log(size)) for size, _out in scales] for step in range(layers + 1)]
     if layers >= len(scales):
-        taken = [row.index(min(row)) for row in costs]
+        places = [row.index(min(row)) for row in costs]
     else:
-        taken = list(
+        places = list(
             min(
                 combinations(range(len(scales)), layers + 1),
                 key=lambda chosen: sum(row[place] for row, place in zip(costs, chosen, strict=True)),
             )
         )
-    return [scales[place] for place in (0, *taken[1:-1], len(scales) - 1)]
+    return [scales[place] for place in (0, *places[1:-1], len(scales) - 1)]
 
 
 def _inkling_towers(config: Config) -> Iterator[Module]:

@@ -223,9 +223,9 @@ class Quantization:
                 raise Refusal(f"{where}.{key}", f"expected a mapping, got {listed!r}", GIVE)
             for pattern, entry in listed.items():
                 name = sign + (re.sub(r"^[+-]:", "", pattern) if sign else str(pattern))
-                own = {**quantization, **(entry if isinstance(entry, dict) else {})}
-                plain = (sign and pattern.startswith("-:")) or own.get("bits") == 16
-                self._groups.append((_Names([name]), None if plain else _packed(own, f"{where}.{key}.{pattern}")))
+                settings = {**quantization, **(entry if isinstance(entry, dict) else {})}
+                plain = (sign and pattern.startswith("-:")) or settings.get("bits") == 16
+                self._groups.append((_Names([name]), None if plain else _packed(settings, f"{where}.{key}.{pattern}")))
 
     def _read_groups(self, quantization: Config, where: str) -> None:
         layers = quantization.get("quantized_layers")
@@ -265,10 +265,10 @@ class Quantization:
 
     @staticmethod
     def _algorithm(name: object, where: str) -> Format:
-        found = _ALGORITHMS.get(str(name).upper())
-        if found is None:
+        stored = _ALGORITHMS.get(str(name).upper())
+        if stored is None:
             raise Refusal(f"{where}.quant_algo", f"quantisation {name!r} is not known", GIVE)
-        return found
+        return stored
 
     def format_of(self, module: Module) -> Format | None:
         """Return the format of a module, C(None) for the model's own dtype."""

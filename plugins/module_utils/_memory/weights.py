@@ -448,7 +448,7 @@ class Split:
         (config/parallel.py, use_sequence_parallel_moe)."""
         return self.experts and self.tensor > 1 and self.replicas > 1 and not self.cut_shared
 
-    def of(self, family: str) -> Split:
+    def for_family(self, family: str) -> Split:
         """Return the same for a family of models, by its C(model_type)."""
         return replace(self, cut_shared=family in _CUT_SHARED)
 
@@ -457,7 +457,7 @@ class Split:
         sizes = [count // self.pipeline] * self.pipeline
         for index in range(count % self.pipeline):
             sizes[-2 - index] += 1
-        return [stage for stage, size in enumerate(sizes) for _each in range(size)]
+        return [stage for stage, size in enumerate(sizes) for _layer in range(size)]
 
 
 SHARED = re.compile(r"\.shared_experts?\.")
@@ -476,14 +476,14 @@ def _check_filling(module: Module, stored: Format, split: Split) -> None:
     parts = _parts(module, split)
     sides = (module.rows, module.columns)
     if stored.multiple and parts > 1 and module.columns % (stored.multiple * parts):
-        what = f"{stored.multiple} inputs"
+        unit = f"{stored.multiple} inputs"
     elif stored.tiles and any(side % 256 or side % (128 * parts) for side in sides):
-        what = "whole tiles"  # mxfp4_round_up_hidden_size_and_intermediate_size goes by the kernel that is picked
+        unit = "whole tiles"  # mxfp4_round_up_hidden_size_and_intermediate_size goes by the kernel that is picked
     else:
         return
     raise Refusal(
         "args.tensor-parallel-size" if parts > 1 else "config.quantization_config",
-        f"how the parts of {module.name} are filled up to {what} is not known",
+        f"how the parts of {module.name} are filled up to {unit} is not known",
         GIVE,
     )
 
@@ -494,10 +494,10 @@ def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, 
     if stored:
         _check_filling(module, stored, split)
     plain = module.rows * module.columns * (module.size or dtype_bytes)
-    one = stored.size(module.rows, module.columns) if stored else plain
+    matrix_bytes = stored.size(module.rows, module.columns) if stored else plain
     if module.experts and split.experts:
-        return one * (module.count // module.experts) * -(-module.experts // split.of_experts)
-    size, parts = one * module.count, _parts(module, split)
+        return matrix_bytes * (module.count // module.experts) * -(-module.experts // split.of_experts)
+    size, parts = matrix_bytes * module.count, _parts(module, split)
     if not module.split:
         return size
     if module.least and parts > 1:
@@ -533,8 +533,8 @@ def part_of(name: str) -> str:
     vLLM completes and quantises a linear layer or a set of experts at a time, which is at most such a part
     (model_executor/model_loader/reload/layerwise.py).
     """
-    found = _PART.search(name)
-    return found.group() if found else name
+    match = _PART.search(name)
+    return match.group() if match else name
 
 
 def _check_family(family: str, minor: int | None = None) -> None:
@@ -579,7 +579,7 @@ def weights_bytes(
     text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).of(family)
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).for_family(family)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)
     ngrams = list(tables(text, family))
     stages[0] += [] if tables_on_disk else ngrams
@@ -628,7 +628,7 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
     hidden = field(text, "hidden_size")
     vocabulary = padded_vocabulary(field(text, "vocab_size"))
     pattern = nemotron_pattern(text)
-    stages: list[list[Module]] = [[] for _each in range(split.pipeline)]
+    stages: list[list[Module]] = [[] for _stage in range(split.pipeline)]
     for index, (layer, stage) in enumerate(zip(geometry.layers, split.stage_of(count))):
         name = f"layers.{index}"
         if family == "nemotron_h":
@@ -662,14 +662,14 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
     if geometry.mtp_layer is None:
         return
     hidden, count = field(text, "hidden_size"), len(geometry.layers)
-    own = family in _GDN
+    shares_projection = family in _GDN
     # With the caches of all layers, those of a draft layer that has an index, too.
     indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.drafts[0][1:])
     used = geometry.drafts[: tokens or None] if geometry.drafts_each else geometry.drafts
     for index, caches in enumerate(used):
         first_cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
-        name = f"mtp.layers.{index}" if own else f"layers.{count + index}"
+        name = f"mtp.layers.{index}" if shares_projection else f"layers.{count + index}"
         if family == "nemotron_h":
             for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
                 layer = geometry.mtp_layer if letter == "*" else None
@@ -683,11 +683,11 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
             yield from DRAFTS[family](text, index, name)
             continue
         yield Module(f"{name}.norms", 2 * hidden)
-        if not own:  # every layer of DeepSeek and GLM projects for itself, those of Qwen share one
+        if not shares_projection:  # every layer of DeepSeek and GLM projects for itself, those of Qwen share one
             eh_proj = replace(linear(f"{name}.eh_proj", hidden, 2 * hidden), split=family == "nemotron_h")
             yield eh_proj if family == "deepseek_v4" else replace(eh_proj, linear=False)
             yield Module(f"{name}.shared_head.norm", hidden)
-    if own:
+    if shares_projection:
         yield replace(linear("mtp.fc", hidden, 2 * hidden), linear=False)
         streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
         yield Module("mtp.norm", hidden * streams)

@@ -230,8 +230,8 @@ EXTRA_KEYS = (
 @lru_cache(maxsize=1024)
 def split_image(image: str) -> tuple[str, str | None, str | None]:
     """Split an image reference into repository, tag and digest; Docker Hub's own name is taken off."""
-    rest, _at, digest = image.strip().partition("@")
-    head, slash, leaf = rest.rpartition("/")
+    name, _at, digest = image.strip().partition("@")
+    head, slash, leaf = name.rpartition("/")
     leaf, _colon, tag = leaf.partition(":")
     repository = re.sub(r"^(?:index\.)?docker\.io/", "", f"{head}{slash}{leaf}")
     return repository, tag or None, digest or None
@@ -264,13 +264,13 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     names = [f"{repository}@{digest}"] if digest else []
     names.append(f"{repository}:{tag or ''}")
     entries = (*extra, *IMAGES)
-    found = next(
+    match_entry = next(
         (entry for name in names for entry in entries if _matches(str(entry.get("image", "")), name)),
         None,
     )
-    if found is None:
+    if match_entry is None:
         return None
-    match = {key: value for key, value in found.items() if value is not None}
+    match = {key: value for key, value in match_entry.items() if value is not None}
     if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
         match.update(_read_hub_tag(tag))
     entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
@@ -329,14 +329,14 @@ def _read_hub_tag(tag: str) -> dict[str, Any]:
     """Read a release tag of C(vllm/vllm-openai): C(v0.19.0-aarch64-cu130-ubuntu2404)."""
     match = re.fullmatch(r"v(\d+\.\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+)?)((?:-[a-z0-9_]+)*)", tag)
     parts = (match.group(2) if match else f"-{tag}").split("-")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     cuda = next((part for part in parts if re.fullmatch(r"cu1\d\d", part)), None)
     if cuda:
-        found["cuda"] = f"{cuda[2:4]}.{cuda[4:]}"
+        fields["cuda"] = f"{cuda[2:4]}.{cuda[4:]}"
     if match:
-        found["vllm_version"] = match.group(1)
+        fields["vllm_version"] = match.group(1)
         if not cuda:  # the default build went from CUDA 12 to CUDA 13 with 0.20.0
-            found["cuda"] = "13.0" if version(match.group(1)) >= version("0.20.0") else "12"
+            fields["cuda"] = "13.0" if version(match.group(1)) >= version("0.20.0") else "12"
         if "x86_64" in parts:
-            found["arm64"] = False
-    return found
+            fields["arm64"] = False
+    return fields

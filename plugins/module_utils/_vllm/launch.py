@@ -95,14 +95,14 @@ def long_name(name: str) -> str:
     back with dashes only, so that whoever checks it later can complain about it.
     """
     dashed = _dashes(name)
-    known = catalogue.options()
-    if dashed in known:
+    options = catalogue.options()
+    if dashed in options:
         return dashed
     short = _aliases()
     for spelled in (dashed, f"-{dashed}"):
         if spelled in short:
             return short[spelled]
-    starting = [option for option in known if option.startswith(dashed)] if len(dashed) > 1 else []
+    starting = [option for option in options if option.startswith(dashed)] if len(dashed) > 1 else []
     return starting[0] if len(starting) == 1 else dashed
 
 
@@ -119,12 +119,12 @@ def parse(
     :raises TypeError: for anything else
     :raises ValueError: for a version that is none
     """
-    wanted = versions.version(version) if version else None
+    release = versions.version(version) if version else None
     if isinstance(launch, Mapping):
-        return _parse_mapping(launch, wanted)
+        return _parse_mapping(launch, release)
     if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
         raise TypeError("an argv is a list of texts")
-    return _parse_argv([_word(word) for word in launch], wanted, config)
+    return _parse_argv([_word(word) for word in launch], release, config)
 
 
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
@@ -149,10 +149,10 @@ def render(args: Mapping[str, Any]) -> list[str]:
     compact JSON with sorted keys.
     """
     argv: list[str] = []
-    known = catalogue.options()
+    options = catalogue.options()
     for name in sorted(args):
         value = args[name]
-        option = known.get(name)
+        option = options.get(name)
         if value is None:
             continue
         if value is True:
@@ -227,38 +227,38 @@ def _spellings(version: Version | None) -> dict[str, _Meaning]:
             if option.kind != "switch" or name.startswith("-"):
                 continue
             negative[f"--no-{name}"] = (option, False)
-            verb, _dash, rest = name.partition("-")
+            verb, _dash, noun = name.partition("-")
             if pairs and verb in ("enable", "disable"):
-                negative[f"--{'disable' if verb == 'enable' else 'enable'}-{rest}"] = (option, False)
+                negative[f"--{'disable' if verb == 'enable' else 'enable'}-{noun}"] = (option, False)
     return {**negative, **positive}
 
 
 def _candidates(word: str, version: Version | None) -> list[tuple[str, _Meaning, str | None]]:
     """Return what an option word can mean, as C(argparse) finds it: spelling, meaning and the value inside the word."""
-    known = _spellings(version)
-    if word in known:
-        return [(word, known[word], None)]
+    spellings = _spellings(version)
+    if word in spellings:
+        return [(word, spellings[word], None)]
     head, equals, inline = word.partition("=")
     value = inline if equals else None
-    if equals and head in known:
-        return [(head, known[head], value)]
+    if equals and head in spellings:
+        return [(head, spellings[head], value)]
     if head.startswith("--"):
-        return [(spelling, known[spelling], value) for spelling in known if spelling.startswith(head)]
-    found: list[tuple[str, _Meaning, str | None]] = []
-    for spelling in known:
+        return [(spelling, spellings[spelling], value) for spelling in spellings if spelling.startswith(head)]
+    candidates: list[tuple[str, _Meaning, str | None]] = []
+    for spelling in spellings:
         if spelling == word[:2]:
-            found.append((spelling, known[spelling], word[2:]))  # -n2
+            candidates.append((spelling, spellings[spelling], word[2:]))  # -n2
         elif spelling.startswith(word):
-            found.append((spelling, known[spelling], None))
-    return found
+            candidates.append((spelling, spellings[spelling], None))
+    return candidates
 
 
 def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | None]:
     """Return option, what it sets a switch to, and the value inside the word; raises C(_Refused)."""
-    found = _candidates(word, version)
+    candidates = _candidates(word, version)
     head = word.partition("=")[0]
-    if len(found) > 1:
-        could = ", ".join(sorted(spelling for spelling, _meaning, _value in found))
+    if len(candidates) > 1:
+        could = ", ".join(sorted(spelling for spelling, _meaning, _value in candidates))
         raise _Refused(
             Problem(
                 "ambiguous",
@@ -268,9 +268,9 @@ def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | No
                 f"ambiguous option: {head} could match {could}",
             )
         )
-    if not found:
+    if not candidates:
         raise _Refused(_unknown(head, version))
-    _spelling, meaning, value = found[0]
+    _spelling, meaning, value = candidates[0]
     if meaning is None:
         raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Take it out."))
     return (*meaning, value)
@@ -291,14 +291,14 @@ def _unknown(word: str, version: Version | None) -> Problem:
             error,
         )
     where = f"vLLM {version}" if version else "any vLLM known"
-    known = _spellings(version)
+    spellings = _spellings(version)
     if option is not None:
         # The option is there, this way to spell it is not.
         off = f"--no-{other}"
-        wanted = off if off in known and written.startswith(("no-", "disable-")) else f"--{other}"
-        return Problem("unknown", word, f"is no option of {where}", f"Write {wanted}.", error)
+        spelled = off if off in spellings and written.startswith(("no-", "disable-")) else f"--{other}"
+        return Problem("unknown", word, f"is no option of {where}", f"Write {spelled}.", error)
     off = f"--no-enable-{written[8:]}" if written.startswith("disable-") else ""
-    near = off if off in known else validation.nearest_word(word, known)
+    near = off if off in spellings else validation.nearest_word(word, spellings)
     return Problem(
         "unknown",
         word,
@@ -405,7 +405,7 @@ def _json(option: Option, value: Any, version: Version | None) -> Any:
             return value
         sizes = option.read_into_class and catalogue.trait("json-size", version)
         try:
-            found = parse_json(_sizes_in_json(value) if sizes else value, "the value", finite=False, exact=True)
+            native = parse_json(_sizes_in_json(value) if sizes else value, "the value", finite=False, exact=True)
         except ValueError as error:
             raise _Refused(
                 Problem(
@@ -418,10 +418,10 @@ def _json(option: Option, value: Any, version: Version | None) -> Any:
                 )
             ) from None
     else:
-        found = copy.deepcopy(value)
-    if not isinstance(found, (dict, list)) and not option.level and not option.plain_text:
+        native = copy.deepcopy(value)
+    if not isinstance(native, (dict, list)) and not option.level and not option.plain_text:
         raise _bad(option, value, "JSON object")
-    return found
+    return native
 
 
 def _sizes_in_json(text: str) -> str:
@@ -436,8 +436,8 @@ def _sizes_in_json(text: str) -> str:
 
 def _values(option: Option, value: Any, version: Version | None) -> Any:
     if option.values in ("+", "*"):
-        given = value if isinstance(value, (list, tuple)) else [value]
-        return [_scalar(option, item, version) for item in given]
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return [_scalar(option, item, version) for item in items]
     return _scalar(option, value, version)
 
 
@@ -453,9 +453,9 @@ def _store(args: dict[str, Any], option: Option, value: Any) -> None:
 # --- mappings -----------------------------------------------------------------------------------------------------
 
 
-def _parse_mapping(given: Mapping[str, Any], version: Version | None) -> Parsed:
+def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed:
     parsed = Parsed()
-    for name, value in given.items():
+    for name, value in launch.items():
         written = _dashes(str(name))
         if written == "O" and isinstance(value, (int, str)):  # -O 3 means what it means on a command line
             old = catalogue.trait("short-level=compilation-config", version)
@@ -511,8 +511,8 @@ def _mapping_value(option: Option, sets: bool, value: Any, version: Version | No
         value = value.strip().lower() in ("true", "yes")  # what a Jinja expression leaves of a boolean
     if not isinstance(value, bool):
         raise _Refused(_switch_value(option, value))
-    wanted = value if sets else not value
-    return None if option.kind == "flag" and not wanted else wanted  # a plain flag is off unless it is there
+    state = value if sets else not value
+    return None if option.kind == "flag" and not state else state  # a plain flag is off unless it is there
 
 
 def _needs_value(option: Option) -> Problem:
@@ -567,8 +567,8 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
         where = where.setdefault(key, {}) if isinstance(where, dict) else where
     if not isinstance(where, dict):
         raise _bad(option, where, "JSON object that a key could be added to")
-    known = where.get(path[-1])
-    where[path[-1]] = known + value if isinstance(known, list) and isinstance(value, list) else value
+    present = where.get(path[-1])
+    where[path[-1]] = present + value if isinstance(present, list) and isinstance(value, list) else value
 
 
 # --- argv ---------------------------------------------------------------------------------------------------------
@@ -668,9 +668,9 @@ def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Ve
     if config is None or "--config" not in words:
         return words
     index = words.index("--config")
-    rest = [*words[:index], *words[index + 2 :]]
-    model = 1 if rest and not rest[0].startswith("-") else 0
-    return [*rest[:model], *config_words(config, version), *rest[model:]]
+    remaining = [*words[:index], *words[index + 2 :]]
+    model = 1 if remaining and not remaining[0].startswith("-") else 0
+    return [*remaining[:model], *config_words(config, version), *remaining[model:]]
 
 
 def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
@@ -707,35 +707,35 @@ def _take_option(parsed: Parsed, words: list[str], word: str, position: int, ver
         option, sets, inline = _resolve(word, version)
         if not option.takes_value:
             return _take_switch(parsed, words, position, version, (option, sets, inline))
-        given = [] if inline is None else [inline]
-        if not given:
-            given = _following(words, position, version, None if option.values == "+" else 1)
-            position += len(given)
-        if not given:
+        values = [] if inline is None else [inline]
+        if not values:
+            values = _following(words, position, version, None if option.values == "+" else 1)
+            position += len(values)
+        if not values:
             if option.values != "?":
                 raise _Refused(_needs_value(option))
             parsed.args[option.name] = True
         elif option.values == "*":
-            parsed.args.setdefault(option.name, []).append(_scalar(option, given[0], version))
+            parsed.args.setdefault(option.name, []).append(_scalar(option, values[0], version))
         elif option.values == "+":
-            parsed.args[option.name] = [_scalar(option, item, version) for item in given]
+            parsed.args[option.name] = [_scalar(option, item, version) for item in values]
         else:
-            _store(parsed.args, option, _scalar(option, given[0], version))
+            _store(parsed.args, option, _scalar(option, values[0], version))
     except _Refused as refused:
         spelled, equals, value = word.partition("=")
-        given = [value]
+        values = [value]
         if refused.problem.kind in ("unknown", "ambiguous") and not equals:
-            given = _following(words, position, version, None if parsed.model is not None else 1)
-            position += len(given)
+            values = _following(words, position, version, None if parsed.model is not None else 1)
+            position += len(values)
         named = _dashes(spelled) if spelled.startswith("--") else spelled
-        _note(parsed, refused, named, given[0] if len(given) == 1 else given or True)
+        _note(parsed, refused, named, values[0] if len(values) == 1 else values or True)
     return position
 
 
 def _take_switch(
-    parsed: Parsed, words: list[str], position: int, version: Version | None, found: tuple[Option, bool, str | None]
+    parsed: Parsed, words: list[str], position: int, version: Version | None, resolved: tuple[Option, bool, str | None]
 ) -> int:
-    option, sets, inline = found
+    option, sets, inline = resolved
     if inline is not None:
         raise _Refused(_switch_value(option, inline, inline=True))
     parsed.args[option.name] = sets
@@ -801,8 +801,8 @@ def _short_dotted(head: str, version: Version | None) -> str:
 
 def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Version | None) -> None:
     """Set the options of which keys were given; vLLM forgets what else was said of them."""
-    for found in dotted.values():
-        for name, value in found.items():
+    for options in dotted.values():
+        for name, value in options.items():
             if name in parsed.args:
                 parsed.problems.append(
                     Problem(
@@ -823,8 +823,8 @@ def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) 
     """Take the model out of the options, and check the keys of what vLLM reads into a class when it parses."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")
-        taken = catalogue.trait("model-option", version) or "--model" not in words
-        refused = "" if taken else "With `vllm serve`, you should provide the model as a positional argument"
+        accepted = catalogue.trait("model-option", version) or "--model" not in words
+        refused = "" if accepted else "With `vllm serve`, you should provide the model as a positional argument"
         if parsed.model is not None and words:
             parsed.problems.append(_extra_word(parsed.model))
         parsed.problems.append(
@@ -847,20 +847,20 @@ def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) 
 
 
 def _bad_keys(option: Option, value: Mapping[str, Any], version: Version | None) -> list[Problem]:
-    known = catalogue.json_keys(option.name, version)
-    found = []
+    allowed = catalogue.json_keys(option.name, version)
+    problems = []
     for key in value:
-        if key in known or "*" in known or not known:
+        if key in allowed or "*" in allowed or not allowed:
             continue
-        near = validation.nearest_word(key, known)
-        found.append(
+        near = validation.nearest_word(key, allowed)
+        problems.append(
             Problem(
                 "bad_key",
                 f"--{option.name}",
                 f"has the key {key!r}, which vLLM {version} does not know",
-                f"Did you mean {near}?" if near else f"Use one of {', '.join(sorted(known))}.",
+                f"Did you mean {near}?" if near else f"Use one of {', '.join(sorted(allowed))}.",
                 f"argument --{option.name}: Unexpected keyword argument {key!r}",
                 key,
             )
         )
-    return found
+    return problems

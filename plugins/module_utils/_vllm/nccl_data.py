@@ -56,13 +56,13 @@ def against(library: str, release: str) -> list[Mapping[str, Any]]:
     :param release: its version
     :returns: lines of C(ROWS)
     """
-    found = parse_version(release)
+    parsed = parse_version(release)
     return [
         row
         for row in ROWS
         if row["verdict"] != "good"
         and row["library"] == library
-        and found is not None
-        and ("below" not in row or found < version(row["below"]))
+        and parsed is not None
+        and ("below" not in row or parsed < version(row["below"]))
         and row.get("version") in (None, release)
     ]

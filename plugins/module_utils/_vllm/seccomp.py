@@ -70,20 +70,20 @@ def profile() -> str:
         _rule(sorted({*_ALLOWED.split(), *IO_URING})),
         _rule(["socket"], args=[_argument(_BELOW_FAMILY, "LT")]),
         *(_rule(["socket"], args=[_argument(family)]) for family in _FAMILIES),
-        *(_rule(["personality"], args=[_argument(each)]) for each in _PERSONALITIES),
-        *(_rule(list(names), includes={"arches": [each]}) for each, names in _OF_ARCHITECTURE.items()),
-        *(_rule(list(names), includes={"caps": [each]}) for each, names in _WITH_CAPABILITY.items()),
+        *(_rule(["personality"], args=[_argument(value)]) for value in _PERSONALITIES),
+        *(_rule(list(names), includes={"arches": [value]}) for value, names in _OF_ARCHITECTURE.items()),
+        *(_rule(list(names), includes={"caps": [value]}) for value, names in _WITH_CAPABILITY.items()),
         _rule(["clone"], args=[_argument(_NEW_NAMESPACES, "MASKED_EQ")]),
         # "There is no such call", so that the C library takes clone(2), whose flags are seen.
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
     ]
-    whole = {
+    document = {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": 1,
         "archMap": [{"architecture": name, "subArchitectures": below} for name, below in _ARCHITECTURES.items()],
         "syscalls": rules,
     }
-    return json.dumps(whole, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:

@@ -42,18 +42,18 @@ def parse_version(text: str) -> Version | None:
 
 def version(text: str) -> Version:
     """Like C(parse_version) for a text that is known to be a version; raises C(ValueError) otherwise."""
-    found = parse_version(text)
-    if found is None:
+    parsed = parse_version(text)
+    if parsed is None:
         raise ValueError(f"{text!r} is not a version of vLLM")
-    return found
+    return parsed
 
 
-def compare(left: str, right: str) -> int:
+def compare(first_text: str, second_text: str) -> int:
     """Return -1, 0 or 1 as C(left) is older than, the same as or newer than C(right)."""
-    one, two = version(left), version(right)
-    return (one > two) - (one < two)
+    first, second = version(first_text), version(second_text)
+    return (first > second) - (first < second)
 
 
-def at_most(of: Version) -> Version:
+def at_most(release: Version) -> Version:
     """Return the newest release whose features C(of) can have: itself, or the next minor for a development build."""
-    return of if of.final else Version((of.release[0], of.release[1] + 1, 0), True)
+    return release if release.final else Version((release.release[0], release.release[1] + 1, 0), True)

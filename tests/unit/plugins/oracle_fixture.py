@@ -15,14 +15,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry imp
     Recurrent,
     Refusal,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    KVSettings,
-    PlanFailure,
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vllm_errors import (
     error_auto_fit,
     error_no_memory,
     error_too_long,
-    parse_release,
-    plan_kv_cache,
 )
 
 ROWS = Path(__file__).parent / "fixtures" / "oracle_rows.json"

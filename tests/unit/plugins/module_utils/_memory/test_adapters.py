@@ -13,7 +13,7 @@ import yaml
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import adapters
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import Quantization
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
 

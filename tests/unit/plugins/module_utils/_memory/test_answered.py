@@ -15,6 +15,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
     answered,
     budget,
     image_answer,
+    service_cache,
+    service_input,
     service_memory,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
@@ -57,7 +59,7 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def refuse(_config: Any) -> Any:
         raise Refusal("config.model_type", "the family is not known")
 
-    monkeypatch.setattr(service_memory, "read_geometry", refuse)
+    monkeypatch.setattr(service_cache, "read_geometry", refuse)
     forget()
     yield
     forget()
@@ -66,7 +68,7 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def forget() -> None:
     """Have the next budget worked out anew."""
     service_memory._resolve.cache_clear()
-    budget._worked_out.cache_clear()
+    budget._judge_once.cache_clear()
 
 
 CASES = {
@@ -199,7 +201,7 @@ def test_blocks_tokens_and_requests_of_a_given_cache_are_those_of_the_arithmetic
 @pytest.mark.parametrize("name", CASES)
 def test_shorter_requests_are_never_priced_below_the_arithmetic(name: str) -> None:
     recipe, args = CASES[name]
-    items = service_memory.read_params(
+    items = service_input.read_params(
         {"services": [{"name": "x", "config": unquantised(recipe), "vllm_version": "0.33.0", "args": args}]}
     )[1]
     own = service_memory.resolve(items[0]).plan
@@ -271,7 +273,7 @@ def test_no_fix_rests_on_an_answer_about_other_arguments(hidden: None) -> None:
     args = {**DENSE_ARGS, "gpu-memory-utilization": 0.08}
     _found, findings = plan(args, config=config("qwen3-4b-instruct-2507"), image_plan=said("dense"))
     (finding,) = (each for each in findings if each["severity"] == "error")
-    assert {key for change in finding["changes"] for key in change["args"]} <= set(service_memory.ANSWERED_ARGS)
+    assert {key for change in finding["changes"] for key in change["args"]} <= set(service_input.ANSWERED_ARGS)
     assert "Set gpu-memory-utilization of x to" in finding["fix"]
 
 

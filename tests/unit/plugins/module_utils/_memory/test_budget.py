@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget impor
     error_free_memory,
     memory_budget,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import STAGES, start_seconds
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import STAGES, start_seconds
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS, OVERHEADS
 
 TOTAL = 119.67

@@ -16,7 +16,7 @@ from memory_fixture import service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.node_memory import STEPS, Node
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import Host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_input import Host
 
 # As many more where HOSTILE_CASES is 10,000 or more, at night.
 QUICK = settings(

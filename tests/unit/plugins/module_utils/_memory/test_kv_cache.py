@@ -10,16 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_fixture import GIB, config, load
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import vllm_errors
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Attention, Refusal, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    KVPlan,
-    KVSettings,
-    PlanFailure,
-    parse_release,
-    plan_kv_cache,
-    token_bytes,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import token_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 
 SPEC_KINDS = {"full": "FullAttentionSpec", "sliding": "SlidingWindowSpec", "gdn": "MambaSpec", "mamba": "MambaSpec"}
 
@@ -50,9 +46,9 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
     found, length, available = plan_row(row), row["max_model_len"], row["available_bytes"]
     if row["error"]:
         if available <= 0:
-            text = kv_cache.error_no_memory(found.settings.release)
+            text = vllm_errors.error_no_memory(found.settings.release)
         else:
-            text = kv_cache.error_align(found) or kv_cache.error_too_long(found, length, available)
+            text = vllm_errors.error_align(found) or vllm_errors.error_too_long(found, length, available)
         assert text.split(": ", 1)[1] == row["error"]
         return
     if row["id"].startswith("auto-fit"):
@@ -157,7 +153,7 @@ def test_the_block_of_2128_belongs_to_fp8_and_two_draft_tokens(drafts: int, bloc
 @pytest.mark.parametrize("version", ["0.19.0", "0.23.0"])
 def test_the_block_of_2128_against_the_default_batch(version: str) -> None:
     found = plan("Qwen3.6-35B-A3B", version, drafts=2, batch=2048, kv_cache_dtype="fp8")
-    assert kv_cache.error_align(found) == (
+    assert vllm_errors.error_align(found) == (
         "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
     )
 
@@ -174,7 +170,7 @@ def test_the_block_of_2128_against_the_default_batch(version: str) -> None:
 )
 def test_the_block_is_no_matter_otherwise(version: str, fields: dict[str, Any]) -> None:
     assert (
-        kv_cache.error_align(
+        vllm_errors.error_align(
             plan("Qwen3.6-35B-A3B", version, kv_cache_dtype="fp8", **{"drafts": 2, "batch": 2048, **fields})
         )
         == ""

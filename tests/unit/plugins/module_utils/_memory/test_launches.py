@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from launches_fixture import COLUMNS, counted, judge, load, planned, results, save
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import COMPARED_MINORS, parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import COMPARED_MINORS, parse_release
 
 DATA = load()
 

@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import learned
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import MEASURED, NARROWED
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import MEASURED, NARROWED
 
 LAUNCHES: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")

@@ -12,21 +12,17 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, vllm_errors
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import (
     Refusal,
     checkpoint_kv_dtype,
     read_geometry,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    KVPlan,
-    KVSettings,
-    PlanFailure,
-    parse_release,
-    plan_kv_cache,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
 
 DATA: dict[str, Any] = json.loads(
@@ -78,7 +74,7 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
     length, available = row["max_model_len"], row["available_bytes"]
     if row["error"]:
         try:
-            text = kv_cache.error_too_long(plan_row(row), length, available)
+            text = vllm_errors.error_too_long(plan_row(row), length, available)
         except PlanFailure as failure:
             text = str(failure)
         assert text.split(": ", 1)[1] == row["error"]

@@ -16,7 +16,6 @@ import yaml
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run import (
     Launch,
     ProfileRun,
@@ -27,6 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run 
     is_v2_runner,
     profile_run,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 
 LAUNCHES: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")

@@ -12,11 +12,9 @@ import pytest
 from memory_fixture import config
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import KVPlan, PlanFailure
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import (
-    ServiceInput,
-    resolve,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_input import ServiceInput
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import resolve
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 DRAFTER = {
