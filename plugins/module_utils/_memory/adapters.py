@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The room that vLLM sets aside for LoRA adapters when it starts, whatever the adapters have.
+"""The memory that vLLM reserves at its start for LoRA adapters, regardless of the adapters' contents.
 
-Beside every matrix of the language model that an adapter may change stand two: A of C(max-lora-rank) rows and B of as many columns, for
+For every matrix of the language model that an adapter may change it reserves two: A with C(max-lora-rank) rows and B with as many columns, for
 each of C(max-loras). vLLM makes them right after loading and counts them as weights (create_lora_weights of vllm/lora/layers/, read in
 0.15.1 to 0.33.0; the bytes of vLLM's own classes are tests/unit/plugins/fixtures/adapter_rows.json). No I/O, no Ansible.
 """
@@ -23,7 +23,7 @@ ASK = "leave the adapters out, or have the image asked (spark_probe)"
 
 # Matrices of which tensor parallelism divides the columns, so that A is divided and B is not; of all others B is.
 _BY_COLUMNS = frozenset(("o_proj", "down_proj", "out_proj"))
-# Matrices that are several in one, each with an A of its own: those of Mamba-2 (z, x, B, C, dt), and q, k and v of a gated delta net.
+# Joined matrices with an A for each part: z, x, B, C and dt of Mamba-2, and q, k and v of a gated delta net.
 _JOINED = {"in_proj": 5, "in_proj_qkv": 3}
 # Mamba-2 makes its convolution of x, B and C.
 _CONVOLUTIONS = {"mamba": 3}
@@ -39,9 +39,9 @@ _EMBEDDED = {
     **dict.fromkeys(("qwen3", "qwen3_moe", "qwen3_vl", "qwen3_vl_text", "qwen3_vl_moe", "qwen3_vl_moe_text"), 16),
     **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), 29),
 }
-# Families in which a tied head was the embedding itself, and got room of its own, before the minor release that is named.
+# Families in which a tied head was the embedding itself and got separate room before this minor release.
 _HEAD_IS_EMBEDDING = {"qwen3": 28, "qwen3_vl": 28, "qwen3_vl_text": 28}
-# Families whose router is no layer of vLLM's, and so spared: before the minor release that is named, always where it is 0.
+# Families whose router gets no adapter before this minor release, as it is no layer of vLLM's; 0 for all releases.
 _SPARED_ROUTERS = {"glm4_moe": 31, "glm4_moe_lite": 31, "nemotron_h": 0}
 # Families that were compared with vLLM's classes. Others of plain layers are a range; the rest is not known.
 COMPARED = frozenset(
@@ -71,7 +71,7 @@ COMPARED = frozenset(
         *("qwen3_vl_moe", "qwen3_vl_moe_text"),
     )
 )
-# Layers with parts of their own, beside which nobody has counted adapters.
+# Families with special layers whose adapters were never compared.
 _UNKNOWN = frozenset(
     (
         *(
@@ -114,18 +114,22 @@ class _Request:
     sharded: bool
     wide: int
 
+    def first_matrix(self, size: int, ranks: int) -> int:
+        """Return the numbers on one rank of a matrix that only C(fully-sharded-loras) divides."""
+        return _share(size, ranks) if self.sharded else size
+
 
 def room(
     config: Config, geometry: Geometry, args: Mapping[str, Any], split: Split, *, minor: int | None, padded: bool
 ) -> Room:
-    """Return what adapters take on one rank.
+    """Return the memory for adapters on one rank.
 
     :param config: config.json of the model
     :param geometry: of the same config, in the dtype that it runs with
     :param args: options of C(vllm serve) by their long names
     :param split: over how many ranks the model goes
-    :param minor: the 23 of vLLM 0.23, C(None) where it is not known
-    :param padded: the experts are padded as those of MXFP4 are
+    :param minor: the 23 of vLLM 0.23, C(None) if unknown
+    :param padded: the experts are padded as in MXFP4
     :returns: bytes; nothing without C(enable-lora)
     :raises Refusal: for a family or an option of which it is not known
     """
@@ -182,7 +186,7 @@ def _stage(
     padded: bool,
     minor: int,
 ) -> int:
-    """Return the bytes beside the layers of one pipeline stage."""
+    """Return the bytes of adapters for the layers of one pipeline stage."""
     numbers = 0
     experts: set[str] = set()
     recurrent = next((layer for layer in geometry.layers if isinstance(layer, Recurrent)), None)
@@ -202,37 +206,38 @@ def _share(size: int, ranks: int) -> int:
 
 
 def _pair(module: Module, family: str, recurrent: Recurrent | None, request: _Request, split: Split, minor: int) -> int:
-    """Return the numbers of A and B beside a matrix, for a rank of 1; 0 for what no adapter changes."""
+    """Return the numbers in A and B of a matrix, for a rank of 1; 0 for a matrix that no adapter changes."""
     name, ranks = module.name.rpartition(".")[2], split.tensor
     inputs, outputs = module.columns, module.rows
-    if (
-        name in ("conv1d", "in_proj")
-        and recurrent is not None
-        and recurrent.kind == "mamba"
-        and request.sharded
-        and ranks > 1
-    ):
+    is_mamba = recurrent is not None and recurrent.kind == "mamba"
+    if name in ("conv1d", "in_proj") and is_mamba and request.sharded and ranks > 1:
         return 0  # vLLM has no sharded form of matrices of several sizes
     if name == "conv1d" and recurrent is not None:
         inner = _CONVOLUTIONS.get(recurrent.kind, 1) * recurrent.conv_kernel
-        return (_share(inner, ranks) if request.sharded else inner) + _share(outputs, ranks)
+        return request.first_matrix(inner, ranks) + _share(outputs, ranks)
     if name in ("gate", "router", "shared_expert_gate"):
-        since = _SPARED_ROUTERS.get(family)
-        spared = name == "gate" and since is not None and (not since or minor < since)
-        return 0 if spared else (inputs + outputs if name != "shared_expert_gate" else outputs + 1)
+        return _router_pair(name, inputs, outputs, family, minor)
     if not module.linear or name == "lm_head":
         return 0
     if not module.split:
         return inputs + outputs
     if name in _BY_COLUMNS:
-        return _share(inputs, ranks) + (_share(outputs, ranks) if request.sharded else outputs)
-    inner = inputs * _JOINED.get(name, 1)
+        return _share(inputs, ranks) + request.first_matrix(outputs, ranks)
     parts = min(ranks, module.pieces) if module.pieces else ranks
-    return (_share(inner, ranks) if request.sharded else inner) + _share(outputs, parts)
+    return request.first_matrix(inputs * _JOINED.get(name, 1), ranks) + _share(outputs, parts)
+
+
+def _router_pair(name: str, inputs: int, outputs: int, family: str, minor: int) -> int:
+    """Return the numbers in A and B of a router, for a rank of 1; 0 if the release adds no adapter to it."""
+    if name == "shared_expert_gate":
+        return outputs + 1
+    since = _SPARED_ROUTERS.get(family)
+    spared = name == "gate" and since is not None and (not since or minor < since)
+    return 0 if spared else inputs + outputs
 
 
 def _experts(module: Module, down: bool, family: str, request: _Request, split: Split, padded: bool) -> int:
-    """Return the numbers beside the gates and ups of all experts of a layer, or beside their downs, for a rank of 1."""
+    """Return the numbers in A and B of all gate and up matrices of a layer's experts, or of their down matrices, for a rank of 1."""
     per = module.count // module.experts
     count = _share(module.experts, split.of_experts) if split.experts else module.experts
     ranks = 1 if split.experts else split.of_experts
@@ -250,14 +255,14 @@ def _experts(module: Module, down: bool, family: str, request: _Request, split: 
 def _embeddings(
     text: Config, config: Config, family: str, request: _Request, split: Split, minor: int, stage: int
 ) -> int:
-    """Return the bytes beside embedding and head on a stage; the head's are beside the logits of all ranks."""
+    """Return the bytes of adapters for embedding and head on a stage; those of the head cover the logits of all ranks."""
     since = _EMBEDDED.get(family)
     if since is None or minor < since:
         return 0
     rows, width = int(text.get("vocab_size") or 0), int(text.get("hidden_size") or 0)
     pair_bytes = request.slots * request.rank * request.wide * (rows + width)
     tied, last = is_tied(config), stage == split.pipeline - 1
-    # The last stage has the embedding, too, where it is its head.
+    # With a tied head the last stage has the embedding, too.
     size = pair_bytes if stage == 0 or (tied and last) else 0
     if last:
         size += pair_bytes * (2 if tied and minor < _HEAD_IS_EMBEDDING.get(family, 0) else 1)

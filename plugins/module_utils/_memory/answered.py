@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ _KINDS = {
     "ChunkedLocalAttentionSpec": "chunked",
     "MambaSpec": "mamba",
 }
-# Fields of a text model that say how wide its layers are beside the attention.
+# Fields of a text model with the widths of its MLP or experts.
 _INNER = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
 _VISION = re.compile(r"(?:model\.)?(?:visual|vision\w*|vit)\.", re.ASCII)
 _SHARED = ("embed_tokens", "lm_head")
@@ -52,9 +52,9 @@ class ImageRefusal(Refusal):
 class AnsweredPlan(KVPlan):
     """A plan that vLLM made; lengths above C(longest) were not asked about.
 
-    request: blocks of a request of C(longest) tokens. request_bytes: bytes that vLLM's check counts for it. linear: tokens of a block of each group
+    request: blocks of a request of C(longest) tokens. request_bytes: bytes of it in vLLM's check. linear: tokens of a block of each group
     whose blocks follow from the length alone. kept_back: bytes that vLLM's check leaves out. by_concurrency: whether the number of tokens
-    that this vLLM prints is that of full requests.
+    that this vLLM prints counts full requests.
     """
 
     longest: int = 0
@@ -127,7 +127,7 @@ def usable(answer: Answer | None) -> bool:
 
 
 def unknown(answer: Answer | None, reason: str) -> str:
-    """Return why an image gave no plan, for a person; empty where it was not asked."""
+    """Return the reason for a missing plan in words; empty if the image was not asked."""
     failure = answer.failure if answer is not None else None
     if failure is None and answer is not None:
         failure = next(iter(answer.refusals.values()), None)
@@ -150,26 +150,14 @@ def release_of(answer: Answer, version: str) -> Release:
 def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     """Return the plan of an answer.
 
-    Raises C(ImageRefusal) where vLLM refuses, C(Refusal) for a plan that cannot be calculated with.
-
     :param answer: of the image, see C(usable)
-    :param given: version that the plan has of the image, or empty
+    :param version: of the image as the plan knows it, or empty
     :param counted: whether blocks of full attention follow from the length, which other options could change
     :returns: the plan
+    :raises ImageRefusal: if vLLM refuses the launch
+    :raises Refusal: for a plan whose figures do not follow from each other
     """
-    if answer.failure is not None:
-        raise ImageRefusal(answer.version, answer.failure)
-    if not answer.cuts:
-        raise ImageRefusal(answer.version, answer.refusals[max(answer.refusals)])
-    override = answer.resolved.get("blocks_override")
-    cuts = list(answer.cuts.values())
-    cut = max(cuts, key=lambda entry: (entry.max_model_len, entry.available))
-    request = round(cut.blocks / cut.concurrency)
-    odd = abs(request * cut.concurrency - cut.blocks) > 1e-6 * cut.blocks
-    if odd or not request or any(entry.bytes_per_block != cut.bytes_per_block for entry in cuts):
-        raise Refusal("image_plan", "the image has requests or blocks of no fixed size")
-    if not override and any(entry.blocks != entry.available // entry.bytes_per_block for entry in cuts):
-        raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
+    cut, request = _largest_cut(answer)
     release = release_of(answer, version)
     resolved = answer.resolved
     settings = KVSettings(
@@ -200,6 +188,24 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     )
 
 
+def _largest_cut(answer: Answer) -> tuple[Cut, int]:
+    """Return the cut of the longest context and largest memory, and the blocks of a request in it."""
+    if answer.failure is not None:
+        raise ImageRefusal(answer.version, answer.failure)
+    if not answer.cuts:
+        raise ImageRefusal(answer.version, answer.refusals[max(answer.refusals)])
+    cuts = list(answer.cuts.values())
+    cut = max(cuts, key=lambda entry: (entry.max_model_len, entry.available))
+    request = round(cut.blocks / cut.concurrency)
+    odd = abs(request * cut.concurrency - cut.blocks) > 1e-6 * cut.blocks
+    if odd or not request or any(entry.bytes_per_block != cut.bytes_per_block for entry in cuts):
+        raise Refusal("image_plan", "the image has requests or blocks of no fixed size")
+    is_overridden = bool(answer.resolved.get("blocks_override"))
+    if not is_overridden and any(entry.blocks != entry.available // entry.bytes_per_block for entry in cuts):
+        raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
+    return cut, request
+
+
 def _by_concurrency(cut: Cut) -> bool:
     return cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len)
 
@@ -221,28 +227,21 @@ def _linear(spec: Mapping[str, Any]) -> bool:
 
 
 def shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
-    """Return the widths of an image's model, and its layers as far as what is in use while a batch runs follows from them.
+    """Return the fields of the text model and its geometry, None if the answer has no widths of the model.
+
+    The geometry has the layers that the memory of a running batch depends on.
 
     :param answer: of the image, with a plan
-    :param config: of the model, as far as it is here; what vLLM read counts
-    :returns: fields of the text model and its geometry, None where the answer does not say how wide it is
+    :param config: config.json of the model, possibly incomplete; the values that vLLM read replace it
     """
     resolved = answer.resolved
     text = {**text_config(config), **(resolved.get("widths") or {})}
     if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
         return None
-    ranks = resolved.get("tensor_parallel", 1)
-    distinct: list[Layer | None] = []
-    for spec in (member for rank in answer.ranks for entry in rank.specs for member in entry.get("members") or [entry]):
-        layer = _layer(spec, ranks)
-        if layer is not None and layer not in distinct:
-            distinct.append(layer)
+    entries = [entry for rank in answer.ranks for entry in rank.specs]
+    distinct = _distinct_layers(entries, resolved.get("tensor_parallel", 1))
     layer_count = text.get("num_hidden_layers")
-    layers = (
-        layer_count
-        if isinstance(layer_count, int)
-        else sum(int(member["layers"]) for rank in answer.ranks for member in rank.specs)
-    )
+    layers = layer_count if isinstance(layer_count, int) else sum(int(entry["layers"]) for entry in entries)
     longest = text.get("max_position_embeddings")
     geometry = Geometry(
         model_type=str(text.get("model_type", "")),
@@ -256,8 +255,19 @@ def shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
     return text, geometry
 
 
+def _distinct_layers(entries: Sequence[Mapping[str, Any]], ranks: int) -> list[Layer | None]:
+    """Return one layer for each distinct spec. entries: specs, or groups of them."""
+    distinct: list[Layer | None] = []
+    for entry in entries:
+        for spec in entry.get("members") or [entry]:
+            layer = _layer(spec, ranks)
+            if layer is not None and layer not in distinct:
+                distinct.append(layer)
+    return distinct
+
+
 def _layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
-    """Return a layer by its spec on one rank, as that of the whole model; None where the spec has no sizes of heads or states."""
+    """Return a layer of the whole model from its spec on one rank; None if the spec has no sizes of heads or states."""
     kind, shapes_of = _KINDS.get(spec["kind"], ""), spec.get("shapes")
     heads, dim = spec.get("num_kv_heads"), spec.get("head_size")
     if kind == "mamba" and isinstance(shapes_of, list) and len(shapes_of) > 1:
@@ -312,8 +322,8 @@ def differences(
 ) -> list[str]:
     """Return in what the arithmetic and an image's plan of the same launch differ, for a person.
 
-    :param own: the plan by arithmetic
-    :param own_weights: bytes of the model's weights on a rank by arithmetic, None where they were given
+    :param computed: the plan by arithmetic
+    :param computed_weights: bytes of the model's weights on a rank by arithmetic, None for stated weights
     :param answered: the plan of the image
     :param loaded: the weights of the image
     :returns: texts

@@ -1,15 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory budget of one node: does it fit, with what settings, and what would vLLM say if it does not.
+"""The memory budget of one node: the verdict, the settings of its services, and vLLM's error if a check fails.
 
 A DGX Spark has one pool of memory for everything. vLLM asks for C(ceil(total x gpu-memory-utilization)) of it when it
-starts, refuses when less is free at that moment, loads its weights, and cuts what is then left of its request into the
+starts, refuses when less is free at that moment, loads its weights, and cuts the remaining part of its request into the
 KV cache. Several engines share the pool, so each must find its memory free at its turn B(and) at every later restart,
 when all others are resident.
 
 Some terms are known only as a range (C(service_memory.OVERHEADS)). A check that fails even when everything else is small
-is an error; one that depends on the range makes the verdict C(tight).
+is an error; a check that depends on the range makes the verdict C(tight).
 
 Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
 was gone and no new error had come.
@@ -81,33 +81,21 @@ def _settle_service(node: Node, item: ServiceInput, service: Service) -> None:
 
 
 def _without_starts(item: ServiceInput) -> ServiceInput:
-    """What is open is worked out from what is assumed, so that a proof restarts no engine."""
+    """Return the service without measured starts: open settings follow from assumed overheads, so that a proof restarts no engine."""
     return replace(item, starts=()) if item.starts else item
 
 
 def _judge_node(
     host: Host, items: Sequence[ServiceInput], unbuffered: frozenset[str] = frozenset()
 ) -> tuple[Node, Report]:
-    """Solve what is open and check everything; findings have no fixes yet.
+    """Solve open settings and check everything; findings have no fixes yet.
 
-    A buffer of offloaded KV blocks for which there is no room is one finding; all else is solved and checked without it.
+    A buffer of offloaded KV blocks that does not fit is one finding; everything else is solved and checked without it.
 
     :param unbuffered: services whose buffers of that kind are left out
     """
-    services, report = [], Report()
-    for item in items:
-        note_arguments(report, item)
-        try:
-            engine = resolve(_without_starts(item))
-        except (Refusal, PlanFailure) as error:
-            report.drafts.append(report_refusal(item, error))
-            if item.minors and not isinstance(error, ImageRefusal):
-                judged = "none of " if isinstance(error, Refusal) else "all of "
-                verdict = "can be planned with." if isinstance(error, Refusal) else "would refuse it."
-                note_unknown_version(report, item.name, f"{judged}{judged_by(item.minors)} {verdict}")
-        else:
-            engine = without_buffer(engine) if item.name in unbuffered else engine
-            services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
+    report = Report()
+    services = _resolve_services(items, report, unbuffered)
     node = Node(host, services)
     solve(node)
     oversized = find_oversized_buffer(node)
@@ -134,16 +122,41 @@ def _judge_node(
             service.name,
         )
     )
-    for order, service in enumerate(services):
+    _check_services(report, node)
+    return node, report
+
+
+def _resolve_services(items: Sequence[ServiceInput], report: Report, unbuffered: frozenset[str]) -> list[Service]:
+    """Return the services that can be planned, and report the others."""
+    services = []
+    for item in items:
+        note_arguments(report, item)
+        try:
+            engine = resolve(_without_starts(item))
+        except (Refusal, PlanFailure) as error:
+            report.drafts.append(report_refusal(item, error))
+            if item.minors and not isinstance(error, ImageRefusal):
+                start, end = ("none of", "can be planned with.")
+                if isinstance(error, PlanFailure):
+                    start, end = ("all of", "would refuse it.")
+                note_unknown_version(report, item.name, f"{start} {judged_by(item.minors)} {end}")
+        else:
+            engine = without_buffer(engine) if item.name in unbuffered else engine
+            services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
+    return services
+
+
+def _check_services(report: Report, node: Node) -> None:
+    """Check services in the order of their start, then the node."""
+    for order, service in enumerate(node.services):
         note_version(report, service)
         note_source(report, node, service)
-        check_free(report, node, service, services[:order])
+        check_free(report, node, service, node.services[:order])
         check_cache(report, node, service)
         note_solved(report, node, service)
-    if services:
+    if node.services:
         report.drafts += check_node(node)
     note_buffers(report, node)
-    return node, report
 
 
 def _apply_changes(items: Sequence[ServiceInput], candidate: FixCandidate) -> list[ServiceInput]:
@@ -203,9 +216,10 @@ def _add_fix(host: Host, items: Sequence[ServiceInput], drafts: list[Draft], dra
 
 @lru_cache(maxsize=512)
 def _judge_once(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tuple[Finding, ...], frozenset[str]]:
-    """Judge a node and give its findings their fixes; equal nodes are worked out once. Nobody may change what is returned.
+    """Return a node, its findings with fixes, and the services whose verdict depends on overheads.
 
-    The names are those of services whose verdict hangs on overheads.
+    Equal nodes are judged once; callers must not change the result.
+
     """
     node, report = _judge_node(host, items)
     findings = tuple(_add_fix(host, items, report.drafts, draft) for draft in report.drafts)
@@ -236,7 +250,7 @@ def _change_items(items: tuple[ServiceInput, ...], changes: FixCandidate) -> tup
 
 
 class AtOnce:
-    """Tells which services of a node may run at once; worked out from what the services hold, so that many can be asked.
+    """Tells which services of a node may run at once. It plans the services once, so that many combinations can be checked.
 
     params: of C(memory_budget), of services of which nothing is open any more.
     """
@@ -248,14 +262,14 @@ class AtOnce:
         self._alone = {item.name: not _fails(_judge_node(host, [item])[1]) for item in items}
 
     def alone(self, name: str) -> bool:
-        """Whether a service can be planned, and passes its own checks with nothing beside it."""
+        """Tell whether a service can be planned and passes its checks as the only service."""
         return self._alone.get(name, False)
 
     def fit(self, sets: Mapping[str, Sequence[Iterable[str]]]) -> bool:
         """Tell whether the node holds any combination of each set, with all that is in none of them.
 
         :param sets: of exclusive sets the combinations that may run at once, none of whose services is unknown; of others one service runs
-        :returns: whether each mixture passes even at low overheads, as C(memory_budget) says "fails" of what does not
+        :returns: whether each mixture passes at low overheads; C(memory_budget) gives the verdict "fails" to the others
         """
         slots = [
             [tuple(self._by_name[name] for name in combination) for combination in combinations]

@@ -106,7 +106,7 @@ def note_version(report: Report, service: Service) -> None:
 
 
 def note_source(report: Report, node: Node, service: Service) -> None:
-    """Say which figures are not those of the arithmetic, and where the arithmetic and an image differ."""
+    """Report figures that do not come from arithmetic, and differences between arithmetic and image."""
     engine, name = service.engine, service.name
     if engine.stated is not None:
         requested, stated = node.requested(service), engine.stated

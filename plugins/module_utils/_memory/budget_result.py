@@ -15,7 +15,9 @@ from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
 from .engine import NOT_COMPARED, Engine
+from .kv_plan import KVPlan
 from .node_memory import Node, Service
+from .releases import Release
 
 
 def to_gib(size: float) -> float:
@@ -52,6 +54,7 @@ def _list_host_memory(engine: Engine) -> list[dict[str, Any]]:
 
 
 def service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
+    """Return the fields of a service as the module documents them. order: of its start, from 0."""
     engine, requested = service.engine, node.requested(service)
     free = {level: node.free(service, node.neighbours(service), level) for level in LEVELS}
     result: dict[str, Any] = {
@@ -70,49 +73,51 @@ def service_result(node: Node, service: Service, order: int, verdict: str) -> di
         result.update(sources=_list_sources(engine), host_memory=_list_host_memory(engine))
     if engine.stated is not None:
         result["stated_gib"] = to_gib(engine.stated)
-    if engine.weights or engine.plan is not None:  # of a service that states only a sum, no part is known
-        # Named by their size: the low figure is what high overheads leave.
+    if engine.weights or engine.plan is not None:  # the parts of a stated sum are unknown
+        # Named by their size: high overheads leave the low figure.
         available = {name: engine.available(requested, level) for name, level in zip(LEVELS, reversed(LEVELS))}
         result.update(
             weights_bytes=engine.weights, available_kv_bytes=available, overhead_gib=_gib_by_level(engine.inside)
         )
-    if engine.plan is None or engine.release is None:
-        return result
-    plan, length = engine.plan, service.length or 0
-    blocks = engine.num_blocks(max(0, available["typical"]))
-    result.update(
-        {
-            "vllm_version": engine.release.text or None,
-            "exact": engine.cache_from != NOT_COMPARED,
-            "draft_bytes": engine.draft,
-            "vision_bytes": engine.vision,
-            "host_bytes": engine.host,
-            "adapters_bytes": engine.adapters,
-            "load_peak_bytes": engine.loading("typical"),
-            "beside_gib": _gib_by_level(engine.beside),
-            "offloaded_bytes": engine.in_host.offloaded,
-            "model_runner": engine.runner,
-            "kv_cache_dtype": plan.settings.kv_cache_dtype,
-            "mamba_cache_mode": plan.mamba_cache_mode,
-            "block_size": plan.block_size,
-            "page_size_bytes": plan.page_size_bytes,
-            "bytes_per_block": plan.bytes_per_block,
-            "kv_groups": [
-                {"kind": group.kind, "layers": group.layers, "block_size": group.block_size or length}
-                for group in plan.groups
-            ],
-            "num_blocks": blocks,
-            "gpu_kv_cache_size_tokens": plan.printed_tokens(blocks, length) if length else 0,
-            "max_concurrency": plan.max_concurrency(blocks, length) if length else 0.0,
-            "needed_bytes_one_request": plan.needed_bytes(length),
-            "marginal_bytes_per_token": plan.marginal_bytes_per_token,
-            "max_model_len": length,
-            "max_num_seqs": service.max_sequences,
-            "max_num_batched_tokens": plan.settings.max_num_batched_tokens,
-            "largest_safe_max_model_len": plan.largest_length(available["low"], engine.limit),
-        }
-    )
+    if engine.plan is not None and engine.release is not None:
+        result.update(_engine_result(service, engine.plan, engine.release, available))
     return result
+
+
+def _engine_result(service: Service, plan: KVPlan, release: Release, available: Mapping[str, int]) -> dict[str, Any]:
+    """Return the fields of a planned engine. available: bytes of its KV cache, by level."""
+    engine, length = service.engine, service.length or 0
+    blocks = engine.num_blocks(max(0, available["typical"]))
+    return {
+        "vllm_version": release.text or None,
+        "exact": engine.cache_from != NOT_COMPARED,
+        "draft_bytes": engine.draft,
+        "vision_bytes": engine.vision,
+        "host_bytes": engine.host,
+        "adapters_bytes": engine.adapters,
+        "load_peak_bytes": engine.loading("typical"),
+        "beside_gib": _gib_by_level(engine.beside),
+        "offloaded_bytes": engine.in_host.offloaded,
+        "model_runner": engine.runner,
+        "kv_cache_dtype": plan.settings.kv_cache_dtype,
+        "mamba_cache_mode": plan.mamba_cache_mode,
+        "block_size": plan.block_size,
+        "page_size_bytes": plan.page_size_bytes,
+        "bytes_per_block": plan.bytes_per_block,
+        "kv_groups": [
+            {"kind": group.kind, "layers": group.layers, "block_size": group.block_size or length}
+            for group in plan.groups
+        ],
+        "num_blocks": blocks,
+        "gpu_kv_cache_size_tokens": plan.printed_tokens(blocks, length) if length else 0,
+        "max_concurrency": plan.max_concurrency(blocks, length) if length else 0.0,
+        "needed_bytes_one_request": plan.needed_bytes(length),
+        "marginal_bytes_per_token": plan.marginal_bytes_per_token,
+        "max_model_len": length,
+        "max_num_seqs": service.max_sequences,
+        "max_num_batched_tokens": plan.settings.max_num_batched_tokens,
+        "largest_safe_max_model_len": plan.largest_length(available["low"], engine.limit),
+    }
 
 
 def memory_map(node: Node) -> list[dict[str, Any]]:

@@ -145,7 +145,7 @@ def _merge_errors(
 
 
 def _select_errors(errors: Sequence[Finding], services: set[str]) -> list[Finding]:
-    """Return the errors of these services; an empty name selects those of the node."""
+    """Return the errors of these services; an empty name selects the node's errors."""
     return [finding for finding in errors if finding.service in services]
 
 

@@ -97,20 +97,9 @@ def check_free(report: Report, node: Node, service: Service, before: list[Servic
 def _check_turns(
     report: Report, node: Node, service: Service, before: list[Service], neighbours: list[Service]
 ) -> None:
-    """Check what vLLM finds free when a service starts beside those C(before) it, and when it is restarted beside all C(others)."""
+    """Check the memory that vLLM finds free: at its turn after C(before), and at a restart next to all C(neighbours)."""
     requested = node.requested(service)
-    beside = ", ".join(sorted(other.name for other in neighbours))
-    move = f"Move {service.name} to another node" + (
-        f", or do not run it beside {beside}." if beside else ", or use a smaller model."
-    )
-    smaller = {other.name: node.gives_back(other) for other in neighbours if node.gives_back(other)}
-    restarts = bool(smaller) and node.free(service, neighbours, "low") + sum(smaller.values()) >= requested
-    if restarts:
-        names = ",".join(sorted(smaller))
-        move = (
-            f"Stop {names} first (stop.yml -e services={names}), which holds {gib_text(sum(smaller.values()))} GiB more now than it is to have; "
-            "site.yml starts it again."
-        )
+    is_temporary, advice = _advise_move(node, service, neighbours, requested)
     turns = [("free_at_start", "starts", before)]
     if len(before) < len(neighbours):
         turns.append(("free_at_restart", "is restarted while all others are resident", neighbours))
@@ -118,35 +107,54 @@ def _check_turns(
         level = node.shortfall_level(service, resident, requested)
         if level:
             free = max(0, node.free(service, resident, level))
-            running = {other.name for other in resident}
-            running |= set(node.host.resident if node.host.available is not None else ())
-            gone = {service.name, *(mate.name for mate in node.set_members(service))}
-            named = ", ".join(sorted(running - gone)) or "no other service"
             _report_failure(
                 report,
                 service,
                 level,
                 rule,
                 f"{service.name} asks for {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
-                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} (beside {named}).",
+                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} "
+                f"(beside {_name_running(node, service, resident)}).",
                 error_free_memory(free, node.host.total, service.utilization or 0.0, requested),
                 "device",
-                (lambda: iter(())) if restarts else partial(free_memory, node, service, level),
+                (lambda: iter(())) if is_temporary else partial(free_memory, node, service, level),
                 basis=node.basis,
-                advice=move if restarts or level == "low" else "",
+                advice=advice if is_temporary or level == "low" else "",
                 most=1,
-                is_temporary=restarts,
+                is_temporary=is_temporary,
             )
             break
 
 
+def _advise_move(node: Node, service: Service, neighbours: list[Service], requested: int) -> tuple[bool, str]:
+    """Return whether restarts of neighbours free enough memory, and the advice for a service that lacks memory."""
+    excess = {other.name: node.gives_back(other) for other in neighbours if node.gives_back(other)}
+    if excess and node.free(service, neighbours, "low") + sum(excess.values()) >= requested:
+        names = ",".join(sorted(excess))
+        return True, (
+            f"Stop {names} first (stop.yml -e services={names}), which holds {gib_text(sum(excess.values()))} GiB more now than it is to have; "
+            "site.yml starts it again."
+        )
+    beside = ", ".join(sorted(other.name for other in neighbours))
+    end = f", or do not run it beside {beside}." if beside else ", or use a smaller model."
+    return False, f"Move {service.name} to another node{end}"
+
+
+def _name_running(node: Node, service: Service, resident: list[Service]) -> str:
+    """Name the services that run when a service starts."""
+    running = {other.name for other in resident}
+    running |= set(node.host.resident if node.host.available is not None else ())
+    gone = {service.name, *(mate.name for mate in node.set_members(service))}
+    return ", ".join(sorted(running - gone)) or "no other service"
+
+
 def _check_loading(report: Report, node: Node, service: Service, neighbours: list[Service]) -> None:
-    """Check the peak while weights load, beside all others."""
+    """Check the peak while weights load and all other services run."""
     requested = node.requested(service)
     engine = service.engine
 
     def loads(at: str) -> bool:
-        # What is no more than the request was checked with it.
+        # A peak below the request passes with the check of the request.
         return engine.loading(at) <= requested or node.free(service, neighbours, at) >= engine.loading(at)
 
     level = first_failing(loads)
@@ -406,7 +414,7 @@ def _check_state_blocks(report: Report, node: Node, service: Service) -> None:
 
 
 def _check_concurrency(report: Report, node: Node, service: Service, plan: KVPlan, length: int) -> None:
-    """Say how many requests of the full length, in tokens, the cache holds where that is less than wanted."""
+    """Warn if the cache holds fewer requests of the full length, in tokens, than max-num-seqs."""
     engine, requested, sequences = service.engine, node.requested(service), service.max_sequences
     reached = plan.max_concurrency(engine.num_blocks(engine.available(requested, "typical")), length)
     if reached < sequences:
@@ -422,8 +430,12 @@ def _check_concurrency(report: Report, node: Node, service: Service, plan: KVPla
 
 
 def check_node(node: Node) -> list[Draft]:
-    """The sum of utilisations and what is left at the end."""
-    drafts = []
+    """Check the sum of utilisations and the memory that stays free with everything running."""
+    return [*_check_utilization_sum(node), *_check_remaining(node)]
+
+
+def _check_utilization_sum(node: Node) -> Iterator[Draft]:
+    """Yield a finding if the services request more of the node together than it has."""
     total, bound = node.utilization_sum(), node.utilization_bound()
     engines = [service for service in node.counted() if service.utilization is not None]
     names = ", ".join(f"{service.name} {service.utilization}" for service in engines)
@@ -441,7 +453,7 @@ def check_node(node: Node) -> list[Draft]:
             message=f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
             f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself.",
         )
-        drafts.append(Draft(finding, lower, advice, 1))
+        yield Draft(finding, lower, advice, 1)
     elif total > bound:
         finding = Finding(
             rule="memory.utilization_bound",
@@ -449,37 +461,44 @@ def check_node(node: Node) -> list[Draft]:
             message=f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
             f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask.",
         )
-        drafts.append(Draft(finding, lower, advice, 1))
+        yield Draft(finding, lower, advice, 1)
+
+
+def _check_remaining(node: Node) -> Iterator[Draft]:
+    """Yield a finding if too little memory stays free with everything running."""
     margin = node.host.margin
     limits = {"low": 0, "typical": margin, "high": 0}
     level = first_failing(lambda at: node.remaining(at) >= limits[at])
-    if level:
-        remaining = node.remaining(level)
-        also = "" if level == "typical" and remaining >= 0 else _ALSO[level]  # then only the margin is short
-        last = next((service for service in reversed(node.services) if service.is_engine), None)
-        certain = last is not None and remaining < 0 and level != "high"
-        finding = Finding(
-            rule="memory.node",
-            severity=_SEVERITY[level],
-            basis=node.basis,
-            message=_describe_shortage(node, level, remaining) + _describe_caches(node, level) + also,
-            vllm_error=error_warm_up(last.max_sequences) if last and certain else "",
-            stage="graphs" if certain else "",
-            seconds=last.engine.seconds("graphs") if last and certain else {},
+    if not level:
+        return
+    remaining = node.remaining(level)
+    also = "" if level == "typical" and remaining >= 0 else _ALSO[level]  # then only the margin is short
+    last = next((service for service in reversed(node.services) if service.is_engine), None)
+    finding = Finding(
+        rule="memory.node",
+        severity=_SEVERITY[level],
+        basis=node.basis,
+        message=_describe_shortage(node, level, remaining) + _describe_caches(node, level) + also,
+    )
+    if last is not None and remaining < 0 and level != "high":
+        finding = replace(
+            finding,
+            vllm_error=error_warm_up(last.max_sequences),
+            stage="graphs",
+            seconds=last.engine.seconds("graphs"),
         )
-        biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
-        advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
+    biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
+    advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
 
-        def smaller() -> Iterator[FixCandidate]:
-            yield from shrink_media_caches(node, level, margin if level == "typical" else 0)
-            yield from free_memory(node, biggest, level, margin)
+    def smaller() -> Iterator[FixCandidate]:
+        yield from shrink_media_caches(node, level, margin if level == "typical" else 0)
+        yield from free_memory(node, biggest, level, margin)
 
-        drafts.append(Draft(finding, smaller, advice, 1))
-    return drafts
+    yield Draft(finding, smaller, advice, 1)
 
 
 def _describe_shortage(node: Node, level: str, remaining: float) -> str:
-    """Say what the services of a node need together, and what is missing or left.
+    """Return the sum of memory that the services need, and the missing or remaining memory, in words.
 
     :param left: bytes that stay free with everything running, negative where some are missing
     """

@@ -23,9 +23,9 @@ COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
     "image",
     "stated",
 )
-"""What a figure of the plan rests on: arithmetic that gave what this very vLLM gives, or not; the vLLM of the image; a person."""
+"""Sources of a figure: arithmetic that was or was not compared with this vLLM, the vLLM of the image, or the inventory."""
 MEASURED, NARROWED = "measured here", "narrowed by a measured start"
-"""The same, of a launch that was measured on this host before, and of one of which a start of another length, batch or host was."""
+"""Sources after measured starts: of this launch on this host, or of a launch with another length, batch or host."""
 STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
 
 
@@ -33,23 +33,23 @@ STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
 class Engine:
     """A service whose memory can be reasoned about; sizes in bytes, overheads by level.
 
-    plan: how its KV cache is cut; C(None) for a service that only states what it needs (C(fixed)).
-    weights: of the model, with the room for LoRA adapters, which is also C(adapters). experts: those of one layer.
-    inside: used inside the requested memory besides weights and cache. beside: of this launch, used beside it.
+    plan: its KV cache; C(None) for a service that only states its memory (C(fixed)).
+    weights: of the model, including C(adapters), the room for LoRA adapters. experts: of one layer.
+    inside: used inside the requested memory besides weights and cache. beside: used outside of it by this launch.
     runner: which of vLLM's model runners serves it, 1 or 2. repacked: its weights are quantised, so kernels reorder them.
-    utilization, length, sequences: as given; C(None) for what was left out or C(auto).
+    utilization, length, sequences: of the arguments; C(None) if absent or C(auto).
     length_auto, sequences_auto: C(auto) stands there.
-    limit: the longest context that the model allows. share: the weight by which it grows into what the node has left.
-    last: its place among those that start after the others; 0 for one that does not.
-    align_error, kernel_error: why vLLM refuses its blocks, empty where it does not; align_block, kernel_block: tokens of a block then.
-    minors: the minor releases that an unknown version was judged by. easiest: the plan of the one that needs least, beside C(plan), of
-    the one that needs most. refusing: of those that would refuse the launch, the minor and the text.
+    limit: the longest context that the model allows. share: weight of its growth into the free memory of the node.
+    last: its place among the services that start last; 0 for all others.
+    align_error, kernel_error: vLLM's error about its blocks, or empty; align_block, kernel_block: tokens of a block then.
+    minors: the minor releases that an unknown version was judged by. easiest: the plan with the least memory; C(plan) is the plan
+    with the most. refusing: minor and text of the releases that would refuse the launch.
     exclusive: name of the set of which one runs at a time; empty for a service that is in none.
-    stated: what a person says that the engine asks for, in place of C(plan).
-    table, disk: what has the model's tables stay on disk, and how large they are there. buffers: what it keeps in host memory beside the
+    stated: bytes that the inventory states in place of C(plan).
+    table, disk: the setting that leaves the model's tables on disk, and their bytes. buffers: its host memory outside of the
     request, by name. in_host: which of the weights are in host memory.
-    weights_from, cache_from, overheads_from: what the figures rest on, one of C(SOURCES), or of C(MEASURED) and C(NARROWED); overheads are
-    assumed where it is empty. differences: in what arithmetic and image differ.
+    weights_from, cache_from, overheads_from: source of the figures: C(SOURCES), C(MEASURED) or C(NARROWED); overheads are
+    assumed if it is empty. differences: between arithmetic and image.
     """
 
     name: str
@@ -100,16 +100,16 @@ class Engine:
     refusing: tuple[tuple[int, str], ...] = ()
 
     def plan_at(self, level: str) -> KVPlan | None:
-        """How the cache is cut: at low overheads by the release that needs least, where the version is not known."""
+        """Return the plan of the cache; at low overheads of an unknown version that of the release with the least memory."""
         return self.easiest if self.easiest is not None and level == "low" else self.plan
 
     def overhead(self, key: str, level: str) -> float:
-        """A term in bytes (or a share, as it is) at a level."""
+        """Return a term at a level, in bytes; shares are not converted."""
         value = self.overheads[key][LEVELS.index(level)]
         return value * GIB if key.endswith("_gib") else value
 
     def available(self, requested: int, level: str) -> int:
-        """Memory for the KV cache when C(requested) bytes are asked for; C(level) is that of the overheads."""
+        """Return the bytes of the KV cache within C(requested) bytes, at a level of the overheads."""
         size = self.pool
         if size is None:
             size = int(requested - self.weights - self.draft - self.inside[level])
@@ -119,30 +119,30 @@ class Engine:
         return size
 
     def outside(self, level: str) -> float:
-        """What it holds beside the memory that it asks for."""
+        """Return the bytes that the engine holds outside of its request."""
         return self.overhead("outside_gib", level) + self.beside.get(level, 0.0) + self.buffered(level)
 
     def buffered(self, level: str, at_start: bool | None = None) -> int:
-        """What its named parts of host memory take, all of them or those that are (or are not) allocated at the start."""
+        """Return the bytes of its host buffers: all of them, or only buffers that are (or are not) allocated at the start."""
         return sum(buffer.size(level) for buffer in self.buffers if at_start in (None, buffer.at_start))
 
     def loading(self, level: str) -> int:
-        """What model and drafter take while they load. That each layer is quantised as it comes is believed at low alone."""
+        """Return the bytes of model and drafter while they load; only the low level assumes quantisation layer by layer."""
         extra = int(self.overhead("load_gib", level)) if self.repacked else 0
         if extra and self.overheads["load_gib"] == OVERHEADS["load_gib"]:  # what somebody set stays
             extra = max(extra, int(self.overhead("load_share", level) * self.experts))
         return (self.load_layerwise if level == "low" else self.load_peak) + self.draft + extra
 
     def cache_bytes(self, requested: int, level: str) -> int:
-        """What the KV cache takes: the blocks that are overridden, or all that is available for it."""
+        """Return the bytes of the KV cache: of the overridden number of blocks, or all available bytes."""
         if self.blocks is not None and self.plan is not None:
             return self.blocks * self.plan.bytes_per_block
         return max(0, self.available(requested, level))
 
     def residency(self, requested: int, level: str) -> float:
-        """What the service holds once it runs: the least, a typical and the most.
+        """Return the bytes that the running service holds, at a level: the least, a typical or the most.
 
-        What is used inside the requested memory makes the cache smaller and is then given back, all or in part: the more
+        Memory inside the request besides weights and cache makes the cache smaller and is freed afterwards, all or in part: the more
         it was, the less is held.
         """
         if self.fixed is not None:

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Families whose layers keep more, or other things, than one cache of keys and values.
 
-Sparse attention has a second cache for its indexer, compressed attention a third for what is not compressed yet, and some
+Sparse attention has a second cache for its indexer, compressed attention a third for uncompressed tokens, and some
 layers remember in a convolution or in a delta rule. Each family is one function that reads its layers; C(READERS) says
-which. The sizes are those of vLLM's classes under C(vllm/models/) (0.33.0). No I/O, no Ansible.
+which. The sizes come from vLLM's classes under C(vllm/models/) (0.33.0). No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SPARSE_ROWS = 64
 class Read:
     """The layers of a model as a family's function found them.
 
-    layers: the first cache of every layer. beside: the others of every layer, empty where none has any.
+    layers: the first cache of every layer. beside: the other caches of every layer, empty for models without any.
     drafts: the caches of each layer that drafts. draft_method: how those are asked for.
     drafts_each: a draft token takes a draft layer, and only those needed are made.
     mtp_modules: as in C(Geometry).
@@ -67,7 +67,7 @@ class Read:
 
 
 def _listed(text: Config, key: str, count: int) -> list[int]:
-    """Read a list with a whole number for each of C(count) layers; what is beyond them does not matter."""
+    """Read a list with a whole number for each of C(count) layers; further entries are allowed."""
     value = text.get(key)
     if not isinstance(value, list) or len(value) < count:
         raise Refusal(f"config.{key}", f"expected a list of {count} numbers, one per layer")
@@ -190,7 +190,7 @@ def _deepseek_v41(text: Config, count: int) -> Read:
     sources = _layer_ids(text, "kv_source_layer_ids", count)
     dim, index = number(text, "head_dim"), number(text, "index_head_dim")
     window = _v4_page(DS_V4_BYTES, block=32, window=number(text, "sliding_window"))
-    # What is not compressed yet: the row before, the bonus token and the drafts; keys and scores of 32 bits.
+    # Uncompressed rows: the previous row, the bonus token and the drafts; keys and scores of 32 bits.
     ring = Cache("ring", 2 * dim * 4, ring=Ring(2, doubles=True, least=8))
     beside: list[tuple[Layer, ...]] = []
     for position in range(count):
@@ -240,7 +240,7 @@ def _glm5_next(text: Config, count: int) -> Read:
 
 
 def _indexes(text: Config, layer: int) -> bool:
-    """Tell whether a layer of sparse latent attention runs an indexer of its own (deepseek_v32/attention.py)."""
+    """Tell whether a layer of sparse latent attention runs an indexer (deepseek_v32/attention.py)."""
     pattern, kinds = text.get("index_topk_pattern"), text.get("indexer_types")
     if pattern is not None:
         return layer >= len(pattern) or pattern[layer] != "S"
@@ -268,7 +268,7 @@ def _minimax_m3(text: Config, count: int) -> Read:
     sparse = _inner(text, "sparse_attention_config")
     flags = _listed(sparse, "sparse_attention_freq", count)
     main = plain_attention(text, "full")
-    # Index keys stay in 16 bits whatever the cache is kept in; the config of a launch may ask for FP8.
+    # Index keys stay in 16 bits for every dtype of the cache; the config of a launch may select FP8.
     index = Cache("mla", 2 * number(sparse, "sparse_index_dim"))
     return Read(
         [main] * count,
@@ -295,7 +295,7 @@ def _kimi_linear(text: Config, count: int) -> Read:
 
 
 def _mimo_v2(text: Config, count: int) -> Read:
-    """MiMo-V2: windows and full attention with heads of their own; one draft layer is used, whatever the config says (mimo_v2_mtp.py)."""
+    """MiMo-V2: windows and full attention with different heads; vLLM uses one draft layer (mimo_v2_mtp.py)."""
     flags = _listed(text, "hybrid_layer_pattern", count)[:count]
     full = Attention("full", number(text, "num_key_value_heads"), number(text, "head_dim"), number(text, "v_head_dim"))
     window = Attention(

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules that only single families have: indexers, hyper-connections, n-gram layers and their tables.
 
-What they have in common with other families is in C(weights.py). The shapes are those of vLLM's classes under
+Modules of several families are in C(weights.py). The shapes come from vLLM's classes under
 C(vllm/models/) (0.33.0). No I/O, no Ansible.
 """
 
@@ -79,7 +79,7 @@ def _residual(text: Config, prefix: str, inject: bool = True) -> Iterator[Module
     yield Module(f"{prefix}.hc_norm", wide)
     yield Module(f"{prefix}.input_mix_weight", wide, 2 * low)
     if inject:
-        # Beside the mixing weights, in rows of a multiple of 16.
+        # Mixing and injecting weights together fill a multiple of 16 rows.
         yield Module(f"{prefix}.block_inject_weight", wide, -(-(low + field(text, "hc_count")) // 16) * 16 - low)
 
 
@@ -200,7 +200,7 @@ def _kimi_delta(linear_attention: Config, hidden: int, prefix: str) -> Iterator[
 def _kimi_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
     """Delta attention of Kimi-K3 and Kimi Linear, or the gate of their latent attention.
 
-    Those of kimi_k3/nvidia/kda.py and mla.py; without a gate of full rank mamba/gdn/kimi_gdn_linear_attn.py.
+    kimi_k3/nvidia/kda.py and mla.py; without a gate of full rank mamba/gdn/kimi_gdn_linear_attn.py.
     """
     hidden, inner, name = field(text, "hidden_size"), text["linear_attn_config"], f"{prefix}.self_attn"
     if text.get("attn_res_block_size"):
@@ -248,9 +248,9 @@ def _kimi_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module
 
 
 def _inkling_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """What a layer of Inkling has beside plain attention: positions, short convolutions (inkling/nvidia/attention.py).
+    """Yield positions and short convolutions of a layer of Inkling (inkling/nvidia/attention.py).
 
-    Draft layers count on behind those of the model.
+    The numbers of draft layers follow those of the layers.
     """
     hidden, name, count = field(text, "hidden_size"), f"{prefix}.attn", field(text, "num_hidden_layers")
     source, place = (text, index) if index < count else (text.get("mtp_config") or {}, index - count)
@@ -295,7 +295,7 @@ def _v41_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Mo
     yield Module(f"{name}.attn_sink", heads, split=True, size=4)
     small = field(text, "index_head_dim")
     if index in text["kv_source_layer_ids"]:
-        # Two tokens are joined by scores of their own, a single one is not.
+        # Only pairs of tokens have scores that join them.
         yield Module(f"{name}.compressor", (2 if text["compress_ratios"][index] > 1 else 1) * dim, hidden)
         yield Module(f"{name}.compressor.norm", dim)
         yield Module(f"{name}.indexer.wk", small, dim)
@@ -352,7 +352,7 @@ def beside_attention(text: Config, family: str, layer: Attention, index: int, pr
             yield Module(f"{prefix}.attention_sink_bias", heads, split=True)
 
 
-# What a layer has besides, by family: called with the number of the layer and whether it keeps an index.
+# Further modules of a layer, by family; the arguments are its number and whether it keeps an index.
 LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
     "deepseek_v32": _index_layer,
     "deepseek_v4": _v4_layer,
@@ -367,7 +367,7 @@ LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
 }
 
 
-# The MLP or the experts of a layer, of families that have others than those of C(weights.py).
+# The MLP or the experts of a layer, for families that do not use C(weights.py).
 FEED_FORWARDS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
     "deepseek_v41_text": _v41_feed_forward,
     "inkling_model": _inkling_feed_forward,
@@ -403,7 +403,7 @@ def _inkling_draft(text: Config, index: int, prefix: str) -> Iterator[Module]:
 
 
 def _dspark(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """What the draft layers of DeepSeek-V4.1 have beside their blocks (deepseek_v41/nvidia/dspark.py)."""
+    """Yield the modules around the blocks of DeepSeek-V4.1's draft layers (deepseek_v41/nvidia/dspark.py)."""
     hidden, rank = field(text, "hidden_size"), field(text, "dspark_markov_rank")
     yield Module(f"{prefix}.mlp.gate.bias_vl", expert_count_of_drafts(text), size=4)
     if index == 0:
@@ -423,7 +423,7 @@ def _nothing(_text: Config, _index: int, _prefix: str) -> Iterator[Module]:
     return iter(())
 
 
-# What a draft layer has beside its block, of families that draft in another way than those of C(weights.py).
+# Modules around the block of a draft layer, for families that do not draft as in C(weights.py).
 DRAFTS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
     "deepseek_v41_text": _dspark,
     "inkling_model": _inkling_draft,
@@ -432,7 +432,7 @@ DRAFTS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
 
 
 def plain_text(text: Config, family: str) -> Config:
-    """Return C(text) with the names of fields that other families have, where this one has names of its own."""
+    """Return C(text) with the common names of fields in place of a family's own names."""
     if family in ("minimax_m3", "minimax_m3_vl"):
         flags = text.get("moe_layer_freq")
         if not isinstance(flags, list):

@@ -24,7 +24,7 @@ FixCandidate = list[Change]
 
 @dataclass
 class Draft:
-    """A finding before it has its fix: candidates to try in order of preference, and what to say when none of them plans."""
+    """A finding without its fix: candidates in order of preference, and the advice if none of them passes."""
 
     finding: Finding
     candidates: Callable[[], Iterator[FixCandidate]] = lambda: iter(())
@@ -95,7 +95,7 @@ def _shorten_requests(node: Node, service: Service) -> Iterator[FixCandidate]:
 
 
 def shrink_media_caches(node: Node, level: str, margin: int) -> Iterator[FixCandidate]:
-    """Make the caches of processed media smaller, the largest first, where that alone leaves C(margin) bytes free."""
+    """Yield smaller caches of processed media, the largest first, if one cache alone can leave C(margin) bytes free."""
     missing = margin - node.remaining(level)
     caches = [
         (buffer, service)
@@ -118,33 +118,36 @@ def free_memory(node: Node, service: Service, level: str, margin: int = 0) -> It
 
 
 def enlarge_cache(node: Node, service: Service, level: str) -> Iterator[FixCandidate]:
-    """What makes a check of the KV cache pass: more memory, shorter requests, fewer at once."""
-    engine = service.engine
-    if engine.pool is None:
+    """Yield fixes of a check of the KV cache: more memory, smaller batches, shorter requests, fewer at once."""
+    if service.engine.pool is None:
         for at in ("high", "typical", "low"):
             share = node.share(node.floor(service, at))
             if (service.utilization or 0) < share <= UTILIZATION_LIMIT:
                 yield [set_args(service.name, gpu_memory_utilization=share)]
-    length = service.length or engine.limit
+    requested = node.requested(service)
+    yield from _reduce_requests(service, [service.engine.available(requested, at) for at in ("high", level)])
+
+
+def _reduce_requests(service: Service, available: Sequence[int]) -> Iterator[FixCandidate]:
+    """Yield smaller batches, shorter requests and fewer of them. available: bytes of the KV cache, the least first."""
+    length = service.length or service.engine.limit
     if service.plan.ruled_by_batch(length):
-        for at in ("high", level):
-            batch = service.plan.largest_batch(engine.available(node.requested(service), at), length)
+        for size in available:
+            batch = service.plan.largest_batch(size, length)
             if batch:
                 yield [set_args(service.name, max_num_batched_tokens=batch)]
-    for at in ("high", level):
-        available = engine.available(node.requested(service), at)
-        length = service.plan.largest_length(available, service.length or engine.limit)
-        if 0 < length < (service.length or 0):
-            yield [set_args(service.name, max_model_len=length)]
-    if engine.needs_state_blocks:
-        for at in ("high", level):
-            blocks = engine.num_blocks(engine.available(node.requested(service), at))
-            if 0 < blocks < service.max_sequences:
-                yield [set_args(service.name, max_num_seqs=blocks)]
+    for size in available:
+        fitting = service.plan.largest_length(size, length)
+        if 0 < fitting < (service.length or 0):
+            yield [set_args(service.name, max_model_len=fitting)]
+    for size in available if service.engine.needs_state_blocks else ():
+        blocks = service.engine.num_blocks(size)
+        if 0 < blocks < service.max_sequences:
+            yield [set_args(service.name, max_num_seqs=blocks)]
 
 
 def raise_concurrency(node: Node, service: Service, reached: float) -> Iterator[FixCandidate]:
-    """What makes the cache hold max-num-seqs requests of full length: more memory, fewer, shorter."""
+    """Yield changes after which the cache holds max-num-seqs requests of full length: more memory, fewer requests, shorter ones."""
     engine, plan = service.engine, service.plan
     if "gpu-memory-utilization" not in service.solved and engine.pool is None and engine.blocks is None:
         share = node.share(node.target(service))

@@ -81,7 +81,7 @@ def _promote_local(specs: list[Spec], release: Release) -> list[Spec]:
 
 
 def _unify_page(spec: Spec, largest: int, name: str, release: Release) -> Spec:
-    """Give a layer the common page: larger blocks where that divides, else padding where the release can.
+    """Give a layer the common page: by larger blocks if the sizes divide, else by padding if the release supports it.
 
     name: of the layer in vLLM's text, there with the names of the modules around it.
     """
@@ -117,7 +117,7 @@ def _unify_page(spec: Spec, largest: int, name: str, release: Release) -> Spec:
 
 
 def _promoted_beside_latent(specs: list[Spec], release: Release) -> list[Spec] | None:
-    """Keep windows beside latent attention as full attention, where pages cannot be made one (from 0.27)."""
+    """Keep windows of models with latent attention as full attention if pages cannot get one size (from 0.27)."""
     kinds = {spec.kind for spec in specs}
     if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
         return None
@@ -185,7 +185,7 @@ def _promote_without_hybrid(specs: list[Spec], geometry: Geometry, settings: KVS
 
 
 def _cut_packed(specs: list[Spec], geometry: Geometry, settings: KVSettings) -> _Cut:
-    """Group caches whose pages differ and share a block as they are."""
+    """Group caches with pages of different sizes that share a block unchanged."""
     release = settings.release
     pages = [
         Page(
@@ -230,22 +230,31 @@ def _cut_even(specs: list[Spec], names: list[str], stages: list[int], settings: 
                 raise
             specs, one_group = promoted, True
     if one_group:
-        # One kind of layer: one group, every layer has its own tensor.
-        pages = [0] * settings.pipeline_parallel
-        for spec, stage in zip(specs, stages):
-            pages[stage] += spec.page
-        group = KVGroup(specs[0].kind, len(specs), specs[0].block_size, specs[0].window)
-        cut = _Cut([group], max(spec.page for spec in specs), stages.count(pages.index(max(pages))), pages)
-        return replace(cut, block_of_stages=0 if release.since(17) else sum(pages), uniform=not _is_uniform(specs))
+        return _cut_one_group(specs, stages, settings)
     groups, sizes = _group_pages(specs, stages, settings)
     block_of_stages = 0 if release.since(17) else largest * max(group.layers for group in groups)
     return _Cut(groups, largest, max(sizes), [largest * layers for layers in sizes], block_of_stages=block_of_stages)
 
 
+def _cut_one_group(specs: list[Spec], stages: list[int], settings: KVSettings) -> _Cut:
+    """Put all caches into one group, in which every layer has its own tensor."""
+    pages = [0] * settings.pipeline_parallel
+    for spec, stage in zip(specs, stages):
+        pages[stage] += spec.page
+    return _Cut(
+        [KVGroup(specs[0].kind, len(specs), specs[0].block_size, specs[0].window)],
+        max(spec.page for spec in specs),
+        stages.count(pages.index(max(pages))),
+        pages,
+        block_of_stages=0 if settings.release.since(17) else sum(pages),
+        uniform=not _is_uniform(specs),
+    )
+
+
 def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
     """Plan the KV cache of every rank.
 
-    Raises C(Refusal) for what is not known, C(PlanFailure) where vLLM itself gives up.
+    Raises C(Refusal) for unknown combinations, C(PlanFailure) if vLLM itself fails.
     """
     planner = Planner(geometry, settings)
     _check_drafts(geometry, settings, planner.mode)
@@ -278,7 +287,7 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
 
 
 def _check_drafts(geometry: Geometry, settings: KVSettings, mode: str) -> None:
-    """Raise what vLLM up to 0.16 says to a drafter beside a recurrent state (C(MambaModelConfig), C(MambaBase))."""
+    """Raise the error of vLLM up to 0.16 for a drafter of a model with recurrent states (C(MambaModelConfig), C(MambaBase))."""
     if settings.release.since(17) or not geometry.recurrent or not settings.num_speculative_tokens:
         return
     if mode == "align":
@@ -296,9 +305,9 @@ def _check_drafts(geometry: Geometry, settings: KVSettings, mode: str) -> None:
 
 
 def _check_decode_context(groups: list[KVGroup], settings: KVSettings) -> None:
-    """Raise what vLLM says to caches that it cannot spread over the ranks of a decode context.
+    """Raise vLLM's error for caches that it cannot spread over the ranks of a decode context.
 
-    Windows by their spec (C(SlidingWindowSpec.max_memory_usage_bytes)); several groups up to 0.25 as such, since then those of chunks
+    Windows fail in their spec (C(SlidingWindowSpec.max_memory_usage_bytes)); up to 0.25 all models with several groups fail, later only chunks
     (C(resolve_kv_cache_block_sizes), C(HybridKVCacheCoordinator)).
     """
     release, kinds = settings.release, {group.kind for group in groups}
@@ -357,7 +366,7 @@ def _group_pages(specs: list[Spec], stages: list[int], settings: KVSettings) -> 
 
 
 def _list_notes(geometry: Geometry, settings: KVSettings) -> tuple[str, ...]:
-    """Say what of a plan was not compared with vLLM."""
+    """Return the parts of a plan that were not compared with vLLM, in words."""
     notes = []
     if settings.skip_layers and len({(layer.kv_heads, layer.head_dim) for layer in geometry.attention}) > 1:
         notes.append("kv-cache-dtype-skip-layers with heads of different sizes was not compared with vLLM")

@@ -69,7 +69,7 @@ class KVGroup:
 class PlanFailure(Exception):
     """vLLM itself would refuse to plan; the text is its own.
 
-    reason: why, one sentence without a full stop; empty where layers have no common page. fix: what the caller can do, may be empty.
+    reason: one sentence without a full stop; empty if layers have no common page. fix: an action of the caller, may be empty.
     seconds: into a start at which vLLM says it, by level of overheads, once that was worked out. stage: of the start.
     """
 
@@ -176,7 +176,7 @@ class KVPlan:
         return 0
 
     def _checked_blocks(self, length: int) -> int:
-        """Blocks of one request as vLLM's own check counts them: up to 0.18 those of the first group alone."""
+        """Return the blocks of one request in vLLM's own check: up to 0.18 only blocks of the first group."""
         if self.settings.release.since(19):
             return self.blocks_per_request(length)
         return self._group_blocks(self.groups[0], length)

@@ -66,7 +66,7 @@ def token_bytes(layer: Attention, dtype: str, model_dtype: str, tensor_parallel:
 
 
 def state_bytes(layer: Recurrent, settings: KVSettings, model_dtype: str) -> int:
-    """Bytes of the recurrent state of one request in one layer of one rank."""
+    """Return the bytes of the recurrent state of one request in one layer of one rank."""
     ranks = 1 if layer.kind == "ple" else settings.tensor_parallel
     groups = layer.groups
     key_dim = layer.conv_key_dim
@@ -75,28 +75,34 @@ def state_bytes(layer: Recurrent, settings: KVSettings, model_dtype: str) -> int
             _divide(groups, ranks, "n_groups" if layer.kind == "mamba" else "key heads")
         key_dim *= ranks  # a single Mamba-2 group is copied to every rank
     channels = _divide(key_dim, ranks, "convolution channels") + _divide(layer.conv_value_dim, ranks, "channels")
-    conv_dtype = settings.mamba_cache_dtype
-    ssm_dtype = settings.mamba_ssm_cache_dtype
-    if layer.kind == "gdn" and not settings.release.since(17):
-        ssm_dtype = conv_dtype  # one dtype for both
-    elif ssm_dtype == "auto":
-        if layer.ssm_dtype:
-            ssm_dtype = layer.ssm_dtype
-        elif layer.kind == "mamba":
-            # NemotronH without the field: float16 up to 0.19, float32 from 0.20.
-            ssm_dtype = "float32" if settings.release.since(20) else "float16"
-        else:
-            ssm_dtype = conv_dtype
-    sizes = []
-    for key, dtype in (("mamba-cache-dtype", conv_dtype), ("mamba-ssm-cache-dtype", ssm_dtype)):
-        name = model_dtype if dtype == "auto" else dtype
-        if name not in _DTYPE_BYTES:
-            raise Refusal(f"args.{key}", f"dtype {dtype!r} is not known", "use auto, float16, bfloat16 or float32")
-        sizes.append(_DTYPE_BYTES[name])
+    conv_size = _dtype_size("mamba-cache-dtype", settings.mamba_cache_dtype, model_dtype)
+    state_size = _dtype_size("mamba-ssm-cache-dtype", _state_dtype(layer, settings), model_dtype)
     # Mamba-2 took no draft tokens up to 0.16.
     drafts = settings.num_speculative_tokens if layer.kind != "mamba" or settings.release.since(17) else 0
-    conv = (layer.conv_kernel - 1 + drafts) * channels * sizes[0]
-    return conv + _divide(layer.heads, ranks, "state heads") * layer.head_dim * layer.state_dim * sizes[1]
+    conv = (layer.conv_kernel - 1 + drafts) * channels * conv_size
+    return conv + _divide(layer.heads, ranks, "state heads") * layer.head_dim * layer.state_dim * state_size
+
+
+def _state_dtype(layer: Recurrent, settings: KVSettings) -> str:
+    """Return the dtype of a recurrent state: of the options, else of the config, else the default of the release."""
+    if layer.kind == "gdn" and not settings.release.since(17):
+        return settings.mamba_cache_dtype  # one dtype for both
+    if settings.mamba_ssm_cache_dtype != "auto":
+        return settings.mamba_ssm_cache_dtype
+    if layer.ssm_dtype:
+        return layer.ssm_dtype
+    if layer.kind != "mamba":
+        return settings.mamba_cache_dtype
+    # NemotronH without the field: float16 up to 0.19, float32 from 0.20.
+    return "float32" if settings.release.since(20) else "float16"
+
+
+def _dtype_size(key: str, dtype: str, model_dtype: str) -> int:
+    """Return the bytes of an element of a state. key: the option that sets its dtype."""
+    name = model_dtype if dtype == "auto" else dtype
+    if name not in _DTYPE_BYTES:
+        raise Refusal(f"args.{key}", f"dtype {dtype!r} is not known", "use auto, float16, bfloat16 or float32")
+    return _DTYPE_BYTES[name]
 
 
 def mamba_mode(layer: Recurrent, settings: KVSettings) -> str:
@@ -123,7 +129,7 @@ def exports_checkpoints(layer: Recurrent, release: Release) -> bool:
 class Spec:
     """What vLLM compares when it sorts layers into groups.
 
-    kind: of a C(KVGroup). block_size: tokens; 0 where one block holds the state of a whole request. page: bytes of a block.
+    kind: of a C(KVGroup). block_size: tokens; 0 if one block holds the state of a whole request. page: bytes of a block.
     shape: heads, head sizes and dtype of an attention layer, and the size that its page is padded to, if any. window: of a
     local layer. local: the kind of a layer that is kept as if it were full attention. token: bytes of one, without padding.
     """
@@ -168,32 +174,26 @@ class Planner:
         if len({layer for layer in self.geometry.recurrent if layer.kind != "ple"}) > 1:
             raise Refusal("config", "recurrent layers of different shapes are not known")
         self._check_rules()
+        self._check_kernels()
+        kinds = {layer.kind for layer in attention}
         if has_token_scales(settings.kv_cache_dtype):
-            if not settings.release.since(20):
-                raise Refusal("args.kv-cache-dtype", f"{settings.kv_cache_dtype} is known from vLLM 0.20 on")
-            if not settings.release.since(21) and any(layer.kind in LOCAL_KINDS for layer in attention):
-                raise Refusal(
-                    "args.kv-cache-dtype", f"{settings.kv_cache_dtype} is not known of local attention before vLLM 0.21"
-                )
-            if any(layer.kind == "mla" for layer in attention):
-                raise Refusal("args.kv-cache-dtype", f"{settings.kv_cache_dtype} is not for latent attention (MLA)")
-        if settings.skip_layers and any(layer.kind == "mla" for layer in attention):
+            _check_token_scales(settings.kv_cache_dtype, settings.release, kinds)
+        if settings.skip_layers and "mla" in kinds:
             raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of latent attention (MLA)")
 
     def _check_rules(self) -> None:
-        """Refuse what is not known of a family with rules of its own, and what its releases refuse themselves."""
+        """Refuse settings that are unknown for a family with its own rules."""
         settings, rules, release = self.settings, self.geometry.rules, self.settings.release
-        family, dtype = self.geometry.model_type, settings.kv_cache_dtype
         if not release.since(rules.oldest):
             raise Refusal(
                 "vllm_version",
-                f"the family {family!r} is not known before vLLM 0.{rules.oldest}",
+                f"the family {self.geometry.model_type!r} is not known before vLLM 0.{rules.oldest}",
                 "use a later version",
             )
-        if rules.dtypes and dtype not in rules.dtypes:
+        if rules.dtypes and settings.kv_cache_dtype not in rules.dtypes:
             raise Refusal(
                 "args.kv-cache-dtype",
-                f"{dtype} is not known of the packed cache of this family",
+                f"{settings.kv_cache_dtype} is not known of the packed cache of this family",
                 f"use {', '.join(rules.dtypes)}",
             )
         if rules.block and settings.block_size not in (0, rules.block):
@@ -206,6 +206,11 @@ class Planner:
             )
         if (rules != NO_RULES or self.geometry.beside) and settings.skip_layers:
             raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of this family")
+
+    def _check_kernels(self) -> None:
+        """Raise the error of a release that has no kernel for the caches."""
+        rules, release = self.geometry.rules, self.settings.release
+        family, dtype = self.geometry.model_type, self.settings.kv_cache_dtype
         if family == "deepseek_v4" and dtype == "auto" and not release.since(31):
             if release.minor > 23:
                 raise Refusal("args.kv-cache-dtype", f"what auto means in vLLM {release.name} is not known", "use fp8")
@@ -246,7 +251,7 @@ class Planner:
             if layer.kind != "mamba" and self.mode == "align" and exports_checkpoints(layer, settings.release):
                 unit = _lcm(unit, GDN_FLASHINFER_UNIT)
             needed = unit * ceil_div(self.state, unit * token)
-        # In mode all the states keep the block that they need, also beside a larger one of attention.
+        # In mode all the states keep their own block size even if the block of attention is larger.
         self.state_block = needed if self.mode == "all" else 0
         self.block_size = ceil_div(max(self.block_size, needed), rules.multiple) * rules.multiple
         self.state_page = self.block_size * token
@@ -274,47 +279,58 @@ class Planner:
 
     def spec(self, layer: Layer, index: int) -> Spec:
         """Describe layer number C(index) as its class does (C(get_kv_cache_spec))."""
-        settings, release = self.settings, self.settings.release
         if isinstance(layer, Recurrent):
             # A block of state that is not checkpointed counts for the whole context: block_size 0 stands for it.
             block = 0 if self.mode == "none" else self.state_block or self.block_size
             # All states are padded to the page that holds the largest, unless that one fills it.
             padded = layer.kind != "ple" or self.state_page != self.state
-            page = self.state_page if padded else state_bytes(layer, settings, self.geometry.dtype)
+            page = self.state_page if padded else state_bytes(layer, self.settings, self.geometry.dtype)
             return Spec(layer.kind, block, page)
         if isinstance(layer, Cache):
             return self._cache(layer)
-        skipped = str(index) in settings.skip_layers or (
-            layer.kind == "sliding" and "sliding_window" in settings.skip_layers
-        )
-        ignored = not release.since(self.geometry.rules.fp8_since) and settings.kv_cache_dtype in _FP8
-        dtype = "auto" if skipped or ignored else settings.kv_cache_dtype
-        token, block = self._token(layer, dtype), self.block_size
-        window = 0 if layer.kind in FULL_KINDS else layer.window
-        if self.geometry.model_type in _INCLUSIVE_WINDOW and window and release.since(29):
-            window += 1
+        dtype, block = self._dtype_of(layer, index), self.block_size
+        token = self._token(layer, dtype)
         shape = (
-            max(1, layer.kv_heads // settings.tensor_parallel),
+            max(1, layer.kv_heads // self.settings.tensor_parallel),
             layer.head_dim,
             layer.head_dim_v,
             self.geometry.dtype if dtype == "auto" else dtype,
         )
-        if layer.kind != "sliding" or not release.since(25):
+        window = self._window_of(layer)
+        if layer.kind != "sliding" or not self.settings.release.since(25):
             return Spec(layer.kind, block, block * token, shape, window, token=token)
-        # From 0.25 a window has a block size of its own: the largest of the kernel whose page fits.
+        # From 0.25 a window has its own block size: the largest of the kernel whose page fits.
         page = self.shared_page or token * block
-        if not release.since(30) and not (self.shared_page and dtype == "nvfp4"):
-            block = DEFAULT_BLOCK_SIZE
-        elif dtype == "nvfp4":
-            block = next((size for size in (64, 32) if size * token <= page), DEFAULT_BLOCK_SIZE)
-        else:
-            block = max(DEFAULT_BLOCK_SIZE, page // token // DEFAULT_BLOCK_SIZE * DEFAULT_BLOCK_SIZE)
+        block = self._window_block(dtype, token, page)
         if self.shared_page:
             return Spec("sliding", block, page, (*shape, page), window, token=token)
         return Spec("sliding", block, block * token, shape, window, token=token)
 
+    def _dtype_of(self, layer: Attention, index: int) -> str:
+        """Return the dtype of the cache of a layer; C(auto) for the dtype of the model."""
+        settings = self.settings
+        is_skipped = str(index) in settings.skip_layers or (
+            layer.kind == "sliding" and "sliding_window" in settings.skip_layers
+        )
+        is_ignored = settings.kv_cache_dtype in _FP8 and not settings.release.since(self.geometry.rules.fp8_since)
+        return "auto" if is_skipped or is_ignored else settings.kv_cache_dtype
+
+    def _window_of(self, layer: Attention) -> int:
+        """Return the window of a local layer in tokens, 0 for full attention."""
+        window = 0 if layer.kind in FULL_KINDS else layer.window
+        is_inclusive = self.geometry.model_type in _INCLUSIVE_WINDOW and self.settings.release.since(29)
+        return window + 1 if window and is_inclusive else window
+
+    def _window_block(self, dtype: str, token: int, page: int) -> int:
+        """Return the block size of a sliding window, in tokens. token, page: bytes."""
+        if not self.settings.release.since(30) and not (self.shared_page and dtype == "nvfp4"):
+            return DEFAULT_BLOCK_SIZE
+        if dtype == "nvfp4":
+            return next((size for size in (64, 32) if size * token <= page), DEFAULT_BLOCK_SIZE)
+        return max(DEFAULT_BLOCK_SIZE, page // token // DEFAULT_BLOCK_SIZE * DEFAULT_BLOCK_SIZE)
+
     def _cache(self, cache: Cache) -> Spec:
-        """Describe a cache whose rows have a size of their own."""
+        """Describe a cache with rows of a fixed size."""
         row = cache.row * (max(1, cache.heads // self.settings.tensor_parallel) if cache.heads else 1)
         if cache.ring is not None:
             counts = self.settings.release.since(cache.ring.drafts_since)
@@ -337,6 +353,16 @@ def padded_page(spec: Spec) -> int:
     return int(spec.shape[4]) if len(spec.shape) > 4 else 0
 
 
+def _check_token_scales(dtype: str, release: Release, kinds: set[str]) -> None:
+    """Refuse a dtype with scales for each token where kernels or layers do not take it."""
+    if not release.since(20):
+        raise Refusal("args.kv-cache-dtype", f"{dtype} is known from vLLM 0.20 on")
+    if not release.since(21) and kinds & LOCAL_KINDS:
+        raise Refusal("args.kv-cache-dtype", f"{dtype} is not known of local attention before vLLM 0.21")
+    if "mla" in kinds:
+        raise Refusal("args.kv-cache-dtype", f"{dtype} is not for latent attention (MLA)")
+
+
 def has_token_scales(dtype: str) -> bool:
-    """Tell whether a dtype of the cache keeps scales beside every token."""
+    """Tell whether a dtype of the cache stores scales with every token."""
     return dtype in _PER_TOKEN_HEAD or dtype == "nvfp4"

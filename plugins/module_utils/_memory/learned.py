@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An engine with what earlier starts of its launch were measured to take, in place of what is assumed.
+"""An engine with measured terms of earlier starts in place of assumed terms.
 
-Of the very launch, a measured term replaces the assumed one. Of another length or batch, only what the arithmetic says of the difference
-is added to it, and the result narrows the assumed range. What was left open is worked out before, from what is assumed: a figure that
-followed measurements would restart engines after their first proof. No check of vLLM's is left out or weakened. No I/O.
+A term of the same launch replaces the assumed one. A term of another length or batch is corrected by the computed difference and narrows
+the assumed range. Open settings are solved before, from assumed terms: settings that followed measurements would restart engines after
+their first proof. All of vLLM's checks stay unchanged. No I/O.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def applied(
 
     :param engine: with assumed terms
     :param item: the service, with the starts that were measured
-    :param length: C(max-model-len) as it is planned, tokens
-    :param sequences: C(max-num-seqs) as it is planned
+    :param length: planned C(max-model-len), in tokens
+    :param sequences: planned C(max-num-seqs)
     :param resolved: makes an engine of a service
     :returns: the engine
     """
@@ -59,7 +59,7 @@ def applied(
 
 
 def _distance(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
-    """Say how far a start is from a launch: by how many times its batch, requests and length differ, the batch above all."""
+    """Return the distance of a start from a launch: the factors between batches, requests and lengths; the batch has the largest weight."""
     length, batch, sequences = (abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes))
     return 100 * batch + 10 * sequences + length, not start.exact
 
@@ -70,7 +70,7 @@ def _states(item: ServiceInput, keys: tuple[str, ...]) -> bool:
 
 
 def _with_weights(engine: Engine, item: ServiceInput, start: Start) -> Engine:
-    """Take the weights that were loaded. The drafter's part of them is what it was planned with: the two are not printed apart."""
+    """Take the loaded weights. The planned drafter is subtracted from them, as vLLM prints only the sum."""
     if item.weights_gib is not None or item.tensors is not None or item.draft_weights_gib is not None:
         return engine
     loaded = int(start.weights * GIB) - engine.draft
@@ -94,7 +94,7 @@ def _with_inside(
     sizes: tuple[int, int, int],
     resolved: Callable[[ServiceInput], Engine],
 ) -> Engine:
-    """Take what was used inside the request. Where weights are stated, what they are off is inside: the sum is what was measured."""
+    """Take the measured memory inside the request. The error of stated weights counts as inside, because only the sum was measured."""
     off = start.weights * GIB - engine.weights - engine.draft
     low, high = (size * GIB + off for size in start.inside)
     typical, noise = (low + high) / 2, INSIDE_NOISE_GIB * GIB
@@ -112,14 +112,14 @@ def _with_inside(
     low, high = max(0.0, low - noise), max(0.0, high + noise)
     if not same_launch:
         least, most = max(low, engine.inside["low"]), min(high, engine.inside["high"])
-        # A start outside of what was assumed says more than the assumption.
+        # A measured start outside of the assumed range replaces the range.
         low, high = (least, most) if least <= most else (low, high)
     inside = {"low": low, "typical": min(max(typical, low), high), "high": high}
     return replace(engine, inside=inside, overheads_from=MEASURED if same_launch else NARROWED)
 
 
 def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
-    """Take what was held beside the request: C(outside_gib) becomes what makes the typical residency the measured one."""
+    """Take the measured memory outside of the request: with the new C(outside_gib) the typical residency equals the measured one."""
     kept_share = engine.overheads["kept_share"][LEVELS.index("typical")]
     # Caches that requests fill were empty when it was measured; they still come on top.
     buffered = engine.buffered("typical", at_start=True)

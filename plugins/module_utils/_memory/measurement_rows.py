@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rows of measured launches, as overheads are held against them: made of what proofs kept, checked, and compared with the plan.
+"""Rows of measured launches, which the overheads are compared with: made from proofs, checked, and compared with the plan.
 
-A row names no host, service, path or key: of a config and of arguments it has the numbers, and the words that published models use.
+A row names no host, service, path or key. It contains the numbers of configs and arguments, and words that published models use.
 C(docs/memory.md), What proofs measured, describes the file. No I/O.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +44,7 @@ _GPU = re.compile(
 _SPEC = ("method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
 _BACKENDS = ("attention-backend", "moe-backend", "linear-backend")
 
-# Words of configs of published models, beside those of the architectures that vLLM knows: of keys, formats and names of modules.
+# Words of configs of published models: keys, formats and names of modules. Names of vLLM's architectures are known as well.
 _WORDS = """
 a ab abs act activation activations add algo architectures attention attn axis b ba backbone base bfloat bias bidirectional bins bit bits
 block bnb bound by cache causal channels checkpoint chunk cls compress compressed compression conditional config connection conv convert
@@ -96,7 +96,7 @@ def is_public(text: str, family: bool = False) -> bool:
 
 
 def public_fields(value: Any) -> Any:
-    """Return of a config what says nothing of who uses it: numbers, and known words; the rest is left out."""
+    """Return the part of a config that does not identify its user: numbers, and known words."""
     if isinstance(value, Mapping):
         fields = {
             str(key): item if key == "model_type" and _is_family(item) else public_fields(item)
@@ -106,9 +106,14 @@ def public_fields(value: Any) -> Any:
         return {key: item for key, item in fields.items() if item is not _LEFT_OUT}
     if isinstance(value, (list, tuple)):
         return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
+    return value if _is_public_scalar(value) else _LEFT_OUT
+
+
+def _is_public_scalar(value: Any) -> bool:
+    """Tell whether a value that is no collection is a number or made of known words."""
     if isinstance(value, str):
-        return value if is_public(value) else _LEFT_OUT
-    return value if value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15) else _LEFT_OUT
+        return is_public(value)
+    return value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15)
 
 
 _LEFT_OUT: Any = object()
@@ -121,7 +126,7 @@ def _is_family(value: Any) -> bool:
 def public_arguments(args: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Return the arguments of a launch that decide memory and say nothing of who uses it, and how many others there are.
 
-    args: of a launch by long names, without those of the front end
+    args: of a launch by long names, without arguments of the front end
     """
     arguments: dict[str, Any] = {}
     for key, value in args.items():
@@ -184,12 +189,13 @@ def _bytes(size: float | None) -> int | None:
     return None if size is None else int(size * GIB)
 
 
-KEYS = ("schema", "models", "quant_configs", "draft_configs", "rows")
+_CONFIG_PARTS = ("models", "quant_configs", "draft_configs")
+KEYS = ("schema", *_CONFIG_PARTS, "rows")
 """Of the file of what was measured."""
 
 
 def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the file of what was measured of launches.
+    """Return the file of measured launches.
 
     :param launches: C({repo, config, quant_config, draft_config, args, starts}) of each
     :param public: repositories of published models, which a row may name
@@ -233,7 +239,7 @@ _KEYS = (
 
 
 def problems(content: Any) -> list[str]:
-    """Return all that is wrong with the content of a file of rows. content: of its JSON."""
+    """Return all errors in the content of a file of rows. content: its JSON."""
     if not isinstance(content, Mapping):
         return [f"the file: expected an object with schema, models and rows, got {shown(content)}"]
     messages = []
@@ -243,17 +249,8 @@ def problems(content: Any) -> list[str]:
     if not isinstance(models, Mapping) or not all(isinstance(item, Mapping) for item in models.values()):
         messages.append("models: expected configs by name")
         models = {}
-    for part in ("models", "quant_configs", "draft_configs"):
-        configs = content.get(part) or {}
-        if not isinstance(configs, Mapping):
-            messages.append(f"{part}: expected configs by name")
-            continue
-        messages += [f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))]
-        messages += [
-            f"{part}.{name}: {', '.join(more)} is no word of a published model"
-            for name, config in configs.items()
-            if (more := _strange(config))
-        ]
+    for part in _CONFIG_PARTS:
+        messages += _config_problems(part, content.get(part) or {})
     rows = content.get("rows")
     if not isinstance(rows, list) or not rows or len(rows) > MOST_ROWS:
         return [*messages, f"rows: expected a list of 1 to {MOST_ROWS} rows"]
@@ -265,6 +262,20 @@ def problems(content: Any) -> list[str]:
             messages.append(f"rows[{number}]: stands twice")
         seen.add(text)
     return messages
+
+
+def _config_problems(part: str, configs: Any) -> list[str]:
+    """Return the errors in the configs of a file. part: their key in it."""
+    if not isinstance(configs, Mapping):
+        return [f"{part}: expected configs by name"]
+    return [
+        *(f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))),
+        *(
+            f"{part}.{name}: {', '.join(more)} is no word of a published model"
+            for name, config in configs.items()
+            if (more := _strange(config))
+        ),
+    ]
 
 
 def _strange(value: Any) -> list[str]:
@@ -284,12 +295,28 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
     messages = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
     if row.get("model") not in models:
         messages.append(f".model: {shown(row.get('model'))} is not among the models")
-    patterns = {"launch": _LABEL, "gpu": _GPU, "driver": _DRIVER, "vllm": _VERSION}
-    for key, pattern in patterns.items():
+    messages += _text_problems(row) + _number_problems(row)
+    if not messages and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
+        messages.append(": weights and kv_cache are together more than requested")
+    if not messages and row["requested"] > row["total"]:
+        messages.append(": more is requested than total")
+    return messages + _argument_problems(row.get("arguments"))
+
+
+def _text_problems(row: Mapping[str, Any]) -> list[str]:
+    """Return the errors in the texts of a row."""
+    messages = []
+    for key, pattern in (("launch", _LABEL), ("gpu", _GPU), ("driver", _DRIVER), ("vllm", _VERSION)):
         value = row.get(key)
-        empty = (key == "driver" and value is None) or (key == "gpu" and value == "NVIDIA")
-        if not empty and not (isinstance(value, str) and pattern.fullmatch(value)):
+        is_empty = (key, value) in (("driver", None), ("gpu", "NVIDIA"))
+        if not is_empty and not (isinstance(value, str) and pattern.fullmatch(value)):
             messages.append(f".{key}: {shown(value)} has not the form of one")
+    return messages
+
+
+def _number_problems(row: Mapping[str, Any]) -> list[str]:
+    """Return the errors in the numbers of a row."""
+    messages = []
     for key in _SIZES:
         if not is_number(row.get(key), 1, 1e14):
             messages.append(f".{key}: expected bytes, a number above 0, got {shown(row.get(key))}")
@@ -300,11 +327,7 @@ def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
             messages.append(f".{key}: expected a number or null, got {shown(row[key])}")
     if row.get("runner") not in (None, 1, 2):
         messages.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
-    if not messages and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
-        messages.append(": weights and kv_cache are together more than requested")
-    if not messages and row["requested"] > row["total"]:
-        messages.append(": more is requested than total")
-    return messages + _argument_problems(row.get("arguments"))
+    return messages
 
 
 def _argument_problems(args: Any) -> list[str]:
@@ -337,7 +360,7 @@ def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
 
 
 def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Say in what a row contradicts the ranges of the plan, for a person; empty where it does not.
+    """Return the contradiction between a row and the ranges of the plan in words; empty if there is no contradiction.
 
     :param content: of the file that it is of
     :param row: the launch
@@ -361,30 +384,40 @@ def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rows with those of another file, without problems, that are not there yet.
+    """Return rows with the new ones of another file.
 
-    :param before: content of the file that is kept
-    :param new: content of the other
-    :returns: content; a model of the same name and another config is given another name
+    :param before: content of the first file
+    :param new: content of the other file, which has no problems
+    :returns: content; a model with the name of another config gets another name
     """
-    parts = ("models", "quant_configs", "draft_configs")
-    result = {**before, **{part: dict(before.get(part) or {}) for part in parts}, "rows": list(before["rows"])}
+    result = {**before, **{part: dict(before.get(part) or {}) for part in _CONFIG_PARTS}, "rows": list(before["rows"])}
     for row in new["rows"]:
-        configs = {part: (new.get(part) or {}).get(row["model"]) for part in parts}
-        name, number = row["model"], 1
-        while name in result["models"] and any(result[part].get(name) != configs[part] for part in parts):
-            number += 1
-            name = f"{row['model']}-{number}"
+        configs = {part: (new.get(part) or {}).get(row["model"]) for part in _CONFIG_PARTS}
+        name = _unique_model(row["model"], configs, result)
         entry = {**row, "model": name}
         if any({**existing, "launch": entry["launch"]} == entry for existing in result["rows"]):
             continue
-        for part in parts:
+        for part in _CONFIG_PARTS:
             if configs[part] is not None:
                 result[part][name] = configs[part]
-        labels: Sequence[str] = [existing["launch"] for existing in result["rows"]]
-        label, number = entry["launch"], 1
-        while label in labels:
-            number += 1
-            label = f"{entry['launch']} {number}"
-        result["rows"].append({**entry, "launch": label})
-    return {key: value for key, value in result.items() if value or key not in parts}
+        result["rows"].append({**entry, "launch": _unique_label(entry["launch"], result["rows"])})
+    return {key: value for key, value in result.items() if value or key not in _CONFIG_PARTS}
+
+
+def _unique_model(name: str, configs: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """Return a name that no model with another config has: the name itself, or with a number from 2 on."""
+    candidate, number = name, 1
+    while candidate in content["models"] and any(content[part].get(candidate) != configs[part] for part in configs):
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate
+
+
+def _unique_label(label: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a label that no row has: the label itself, or with a number from 2 on."""
+    labels = {row["launch"] for row in rows}
+    candidate, number = label, 1
+    while candidate in labels:
+        number += 1
+        candidate = f"{label} {number}"
+    return candidate

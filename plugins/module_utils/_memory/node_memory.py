@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The arithmetic of one node with its services: what is free for whom, and what to give to whom.
+"""The memory of one node with its services: free memory for each service, and solving of open settings.
 
-C(Node) adds up what services ask for and hold; C(solve) chooses what was left open. Nothing here says a word: the checks and
-their findings are in C(budget). No I/O, no Ansible.
+C(Node) adds up requested and held memory; C(solve) chooses open settings. Checks and findings are in C(checks.py).
+No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .engine import Engine
 from .kv_plan import KVPlan
 from .service_input import DEFAULT_SEQS, Host
 
-# The sum of all gpu-memory-utilization values that is refused whatever else is known (published co-residency experience:
+# Larger sums of all gpu-memory-utilization values are always refused (published co-residency experience:
 # beyond it CUDA contexts and the system have no room left).
 UTILIZATION_LIMIT = 0.95
 # Services grow toward their target up to this sum; only what vLLM's own checks need goes beyond it. Hosts have frozen near
@@ -39,7 +39,7 @@ def first_failing(passes: Callable[[str], bool]) -> str:
 
 @dataclass
 class Service:
-    """One service on its way through the plan; C(utilization), C(length) and C(sequences) are given or found."""
+    """One service with its settings; open ones of C(utilization), C(length) and C(sequences) are solved."""
 
     engine: Engine
     utilization: float | None
@@ -54,25 +54,30 @@ class Service:
 
     @property
     def slot(self) -> str:
-        """What it takes on the node: a place of its own, or the one that its exclusive set shares."""
+        """The place on the node: the service itself, or its exclusive set."""
         return f"set {self.engine.exclusive}" if self.engine.exclusive else self.name
 
     @property
     def max_sequences(self) -> int:
-        """Requests that vLLM lets run at once: max-num-seqs, or its default."""
+        """Requests that vLLM runs at once: max-num-seqs, or its default."""
         return DEFAULT_SEQS if self.sequences is None else self.sequences
 
     @property
     def plan(self) -> KVPlan:
-        """How the cache is cut; only engines have one."""
+        """The plan of the KV cache; only engines have one."""
         if self.engine.plan is None:
             raise TypeError(f"{self.name} has no KV cache")
         return self.engine.plan
 
     @property
     def is_engine(self) -> bool:
-        """Whether this is a vLLM engine; else it only states what it needs."""
+        """Whether this is a vLLM engine; other services only state their memory."""
         return self.engine.plan is not None
+
+
+def _largest_sum(slots: Sequence[Sequence[tuple[Service, ...]]], figure: Callable[[Service], N]) -> N:
+    """Return the largest sum of a figure over the services of one combination per slot."""
+    return sum(max(sum(map(figure, combination)) for combination in slot) for slot in slots)
 
 
 class Node:
@@ -84,29 +89,29 @@ class Node:
 
     @property
     def basis(self) -> str:
-        """What statements about free memory rest on."""
+        """The source of free memory: the inventory or a measurement."""
         return "inventory" if self.host.available is None else "measured"
 
     def requested(self, service: Service) -> int:
-        """What vLLM asks for, 0 for a service that asks for nothing."""
+        """Return the bytes that vLLM requests, 0 for a service without a request."""
         return math.ceil(self.host.total * service.utilization) if service.utilization is not None else 0
 
     def held(self, service: Service, level: str) -> int:
-        """What a service holds once it runs."""
+        """Return the bytes that the running service holds, at a level of overheads."""
         return int(service.engine.residency(self.requested(service), level))
 
     def set_members(self, service: Service) -> list[Service]:
-        """The others of its exclusive set: they never run while it does."""
+        """Return the other services of its exclusive set; they never run at the same time."""
         return [other for other in self.services if other is not service and other.slot == service.slot]
 
     def freed_by_set(self, service: Service) -> int:
-        """What others of its exclusive set hold now, and give back before it starts."""
+        """Return the bytes that others of its exclusive set hold now and free before it starts."""
         if not service.engine.exclusive or self.host.available is None:
             return 0
         return sum(self.host.resident.get(mate.name, 0) for mate in self.set_members(service))
 
     def claim(self, service: Service, level: str) -> int:
-        """What a service takes of the memory that was measured or reserved as free."""
+        """Return the bytes that a service takes from the measured or reserved free memory."""
         resident, freed = self.host.resident.get(service.name), self.freed_by_set(service)
         if self.host.available is None or resident is None:
             return max(0, self.held(service, level) - freed)
@@ -114,21 +119,21 @@ class Node:
         return max(0, self.held(service, "low") - resident - freed)
 
     def gives_back(self, service: Service) -> int:
-        """What a service that runs holds beyond what it is planned to hold, so what its restart gives back at least."""
+        """Return the bytes that a running service holds beyond its plan; a restart frees at least these."""
         if self.host.available is None:
             return 0
         return max(0, self.host.resident.get(service.name, 0) - self.held(service, "high"))
 
     @staticmethod
     def together(services: Sequence[Service], figures: Iterable[N]) -> dict[str, N]:
-        """Join the figures of services that never run at once: the largest of each exclusive set, by set or service."""
+        """Return the largest figure of each exclusive set and the figures of single services, by slot."""
         figure_by_slot: dict[str, N] = {}
         for service, figure in zip(services, figures):
             figure_by_slot[service.slot] = max(figure_by_slot.get(service.slot, figure), figure)
         return figure_by_slot
 
     def counted(self) -> list[Service]:
-        """The services that memory is planned for: of each exclusive set the largest."""
+        """Return the services that memory is planned for; only the largest of each exclusive set counts."""
         most: dict[str, Service] = {}
         for service in self.services:
             before = most.get(service.slot)
@@ -138,18 +143,18 @@ class Node:
 
     @property
     def empty(self) -> int:
-        """What is there for services that do not run yet."""
+        """The bytes that are free before further services start."""
         return self.host.total - self.host.os_reserve if self.host.available is None else self.host.available
 
     def seen(self, service: Service, gone: int, level: str) -> int:
-        """What vLLM would see free when C(service) starts after others have taken C(gone) bytes."""
+        """Return the bytes that vLLM sees free when C(service) starts after others have taken C(gone) bytes."""
         if self.host.available is None:
             return self.empty - gone
         released = self.host.resident.get(service.name, 0) + self.freed_by_set(service)
         return self.empty + released - int(service.engine.overhead("snapshot_gib", level)) - gone
 
     def free(self, service: Service, residents: list[Service], level: str) -> int:
-        """What vLLM would see free when C(service) starts while C(others) are resident."""
+        """Return the bytes that vLLM sees free when C(service) starts while C(residents) run."""
         return self.seen(
             service, sum(self.together(residents, (self.claim(o, level) for o in residents)).values()), level
         )
@@ -159,12 +164,12 @@ class Node:
         return first_failing(lambda level: self.free(service, residents, level) >= size)
 
     def remaining(self, level: str) -> int:
-        """What is free when all services run."""
+        """Return the free bytes with all services running."""
         sizes = (self.claim(service, level) for service in self.services)
         return self.empty - sum(self.together(self.services, sizes).values())
 
     def neighbours(self, service: Service) -> list[Service]:
-        """All services that run beside this one: all but itself and those of its exclusive set."""
+        """Return all services that run at the same time: all except itself and its exclusive set."""
         return [other for other in self.services if other.slot != service.slot]
 
     def utilization_sum(self) -> float:
@@ -173,7 +178,7 @@ class Node:
         return round(sum(self.together(self.services, utilizations).values()), 6)
 
     def utilization_bound(self) -> float:
-        """The sum that leaves room for the system, for what engines hold beside their request, and for plain services."""
+        """Return the sum that leaves room for the system, for memory outside of requests, and for plain services."""
         beside = sum(self.together(self.services, map(self._beside_request, self.services)).values())
         return self._bound(beside)
 
@@ -225,7 +230,7 @@ class Node:
         return self.fits_at_once(self.one_at_a_time(), level, margin)
 
     def one_at_a_time(self) -> list[list[tuple[Service, ...]]]:
-        """Who runs beside each other where of each exclusive set one does."""
+        """Return a slot for each service and each exclusive set; only one service of a slot runs at a time."""
         slots: dict[str, list[tuple[Service, ...]]] = {}
         for service in self.services:
             slots.setdefault(service.slot, []).append((service,))
@@ -234,44 +239,40 @@ class Node:
     def fits_at_once(self, slots: Sequence[Sequence[tuple[Service, ...]]], level: str, margin: int = 0) -> bool:
         """Tell whether the node holds each mixture of combinations, every service in it at any restart.
 
-        :param slots: of each service that is always there, or set of services, the combinations that may run at once
+        :param slots: the combinations that may run at once, for each service outside of sets and for each set of services
         :param level: of the overheads
         :param margin: bytes that stay free
-        :returns: whether one combination of each, whichever it is, fits
+        :returns: whether every choice of one combination per slot fits
         """
-        utilization = sum(
-            max(sum(service.utilization or 0.0 for service in combination) for combination in slot) for slot in slots
-        )
         limit = UTILIZATION_LIMIT
         if level != "low":
-            limit = round(
-                self._bound(
-                    sum(max(sum(map(self._beside_request, combination)) for combination in slot) for slot in slots)
-                ),
-                6,
-            )
-        if round(utilization, 6) > limit:
+            limit = round(self._bound(_largest_sum(slots, self._beside_request)), 6)
+        if round(_largest_sum(slots, lambda service: service.utilization or 0.0), 6) > limit:
             return False
-        sizes = {
+        claims = {
             service.name: self.claim(service, level)
             for slot in slots
             for combination in slot
             for service in combination
         }
-        sums = [[sum(sizes[service.name] for service in combination) for combination in slot] for slot in slots]
+        sums = [[sum(claims[service.name] for service in combination) for combination in slot] for slot in slots]
         gone = sum(map(max, sums))
         if self.empty - gone < margin:
             return False
-        for slot, held in zip(slots, sums):
-            beside = gone - max(held)
-            for combination, size_of_combination in zip(slot, held):
+        for slot, sizes in zip(slots, sums):
+            beside = gone - max(sizes)
+            for combination, size in zip(slot, sizes):
                 for service in combination:
-                    if service.utilization is None:
-                        continue
-                    needed = max(self.requested(service), service.engine.loading(level))
-                    if self.seen(service, beside + size_of_combination - sizes[service.name], level) < needed:
+                    if not self._finds_memory(service, beside + size - claims[service.name], level):
                         return False
         return True
+
+    def _finds_memory(self, service: Service, gone: int, level: str) -> bool:
+        """Tell whether a service can start after others have taken C(gone) bytes."""
+        if service.utilization is None:
+            return True
+        needed = max(self.requested(service), service.engine.loading(level))
+        return self.seen(service, gone, level) >= needed
 
     def largest(self, service: Service, highest: float, level: str, margin: int = 0) -> float | None:
         """Return the largest utilisation of C(service), up to C(highest), with which the node holds all; None if none."""
@@ -289,27 +290,18 @@ class Node:
 
 
 def _solve_utilization(node: Node) -> None:
-    """Choose the utilisations that were not given.
+    """Choose the open utilisations.
 
-    Each gets the least that passes vLLM's checks; then all grow toward max-num-seqs x max-model-len as far as the node
-    allows. High overheads are assumed where the node has room for that, so that the answer does not hang on them.
+    Each service gets the least that passes vLLM's checks; then all grow toward max-num-seqs x max-model-len as far as the node
+    allows. High overheads are assumed if the node has room for them, so that the result does not depend on them.
     """
     growing = [service for service in node.services if service.utilization is None and service.is_engine]
     if not growing:
         return
-    margin = node.host.margin
-    level = "low"
-    for level, spare in (("high", margin), ("typical", margin), ("typical", 0), ("low", 0)):
-        for service in growing:
-            service.utilization = min(1.0, node.share(node.floor(service, level)))
-        if node.fits(level, spare):
-            margin = spare
-            break
-    else:
-        margin = 0
+    level, margin = _set_least_utilization(node, growing)
     for service in growing:
         service.solved.append("gpu-memory-utilization")
-    # One step at a time for whoever has grown least by its weight: nobody grows while another, smaller wish is open.
+    # One step at a time for the service that has grown least by its weight: no service grows while a smaller need is open.
     grown = {service.name: 0 for service in growing}
     growing = [service for service in growing if service.engine.share > 0]
     while growing:
@@ -325,8 +317,18 @@ def _solve_utilization(node: Node) -> None:
             growing.remove(service)
 
 
+def _set_least_utilization(node: Node, services: Sequence[Service]) -> tuple[str, int]:
+    """Set the least utilisations that pass vLLM's checks; return the level of overheads and the margin that fit."""
+    for level, margin in (("high", node.host.margin), ("typical", node.host.margin), ("typical", 0), ("low", 0)):
+        for service in services:
+            service.utilization = min(1.0, node.share(node.floor(service, level)))
+        if node.fits(level, margin):
+            return level, margin
+    return "low", 0
+
+
 def _solve_length(node: Node, service: Service) -> None:
-    """Choose max-model-len where it is open: the longest that fits even at high overheads, up to what the model allows."""
+    """Choose an open max-model-len: the longest that fits even at high overheads, up to the limit of the model."""
     if not service.is_engine or service.length is not None:
         return
     for level in reversed(LEVELS):
@@ -340,7 +342,7 @@ def _solve_length(node: Node, service: Service) -> None:
 def at_once(node: Node, service: Service, engine: Engine) -> tuple[int, int]:
     """Count the requests of full length that the cache of an engine holds, and its blocks for states (at high overheads if any).
 
-    :param node: where it runs
+    :param node: of the service
     :param service: its share and C(max-model-len)
     :param engine: its sizes, perhaps with another C(max-num-seqs)
     :returns: requests, at most vLLM's default; blocks
@@ -355,7 +357,7 @@ def at_once(node: Node, service: Service, engine: Engine) -> tuple[int, int]:
 
 
 def _solve_sequences(node: Node, service: Service) -> None:
-    """Choose max-num-seqs: for C(auto) what the cache holds at full length; else only where vLLM would refuse its default."""
+    """Choose max-num-seqs: for C(auto) as many as the cache holds at full length; else only if vLLM would refuse its default."""
     engine = service.engine
     if not service.is_engine or service.sequences is not None or not service.length:
         return
@@ -369,7 +371,7 @@ def _solve_sequences(node: Node, service: Service) -> None:
 
 
 def solve(node: Node) -> None:
-    """Choose everything that was left open."""
+    """Choose all open settings."""
     for service in node.services:
         if service.engine.stated is not None and service.utilization is None:
             service.utilization = min(1.0, node.share(service.engine.stated))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sorting caches with pages of different sizes into groups that share a block as they are.
+"""Sorting caches with pages of different sizes into groups that share a block unchanged.
 
 Where every kernel of a model takes a block-outermost layout, vLLM makes no page larger to match another
 (C(_get_packed_kv_cache_groups) of vllm/v1/core/kv_cache_planning.py in 0.33.0, the same in kv_cache_utils.py of 0.32.0): a
@@ -51,6 +51,18 @@ class _Bucket:
         """Bytes of the largest of the groups that the bucket is split into."""
         return sum(-(-len(members) // groups) * size for size, members in self.sizes.items())
 
+    def is_state(self, repeats: int) -> bool:
+        """Tell whether the bucket fills blocks that others have sized: states, and windows if no bucket mixes sizes."""
+        return self.first.state or (not repeats and self.first.window)
+
+    def count_repeats(self, repeats: int) -> int:
+        """Return the groups of a bucket that is split down to C(repeats) repeats; 0 splits none."""
+        return -(-self.repeats // repeats) if repeats and self.balanced else 1
+
+    def count_groups(self, repeats: int) -> int:
+        """Return the most groups that the bucket is split into."""
+        return len(self.members) if self.is_state(repeats) else self.count_repeats(repeats)
+
     def split(self, groups: int) -> list[list[int]]:
         """Split the bucket, every group with pages of all sizes."""
         if groups == 1:
@@ -68,31 +80,31 @@ def pack(pages: Sequence[Page], older: bool = False) -> list[list[int]]:
     for position, page in enumerate(pages):
         members.setdefault(page.bucket, []).append(position)
     buckets = [_Bucket(pages, bucket) for bucket in members.values()]
-    # A bucket that mixes sizes in equal numbers stays whole; the others are split down to as many repeats.
-    least = max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
-    balanced = [bucket for bucket in buckets if bucket.balanced and not (older and bucket.first.state)]
-    repeats = approximate_divisor([bucket.repeats for bucket in balanced], least) if least else 0
-
-    def is_state(bucket: _Bucket) -> bool:
-        return bucket.first.state or (not repeats and bucket.first.window)
-
-    def fixed(bucket: _Bucket) -> int:
-        return -(-bucket.repeats // repeats) if repeats and bucket.balanced else 1
-
-    # What a block holds however the states are split, which fill it without making it wider.
-    anchor = max(bucket.widest(len(bucket.members) if is_state(bucket) else fixed(bucket)) for bucket in buckets)
+    least, repeats = _count_repeats(buckets, older)
+    # The states fill a block without making it wider.
+    anchor = max(bucket.widest(bucket.count_groups(repeats)) for bucket in buckets)
     groups: list[list[int]] = []
     for bucket in buckets:
-        count = fixed(bucket)
-        if is_state(bucket):
+        count = bucket.count_repeats(repeats)
+        if bucket.is_state(repeats):
             fitting = least if older and least else max(anchor // bucket.first.size, 1)
             count = max(1 if older else count, -(-len(bucket.members) // fitting))
         groups += bucket.split(count)
     return groups
 
 
+def _count_repeats(buckets: Sequence[_Bucket], older: bool) -> tuple[int, int]:
+    """Return the most repeats of a bucket that mixes sizes in equal numbers, and the repeats that others are split down to.
+
+    Such a bucket stays whole. Both are 0 without such a bucket.
+    """
+    least = max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
+    balanced = [bucket.repeats for bucket in buckets if bucket.balanced and not (older and bucket.first.state)]
+    return least, approximate_divisor(balanced, least) if least else 0
+
+
 def block_bytes(pages: Sequence[Page], groups: Sequence[Sequence[int]], stride: int) -> int:
-    """Bytes of a block: those of the widest group, rounded up to C(stride)."""
+    """Return the bytes of a block: the widest group, rounded up to C(stride)."""
     widest = max(sum(pages[member].size for member in group) for group in groups)
     return -(-widest // stride) * stride
 

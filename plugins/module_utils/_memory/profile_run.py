@@ -1,19 +1,20 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What vLLM finds in use when it measures itself before it cuts its cache: activations, sampling, graphs, tables.
+"""Memory in use when vLLM profiles itself, before it allocates its KV cache: activations, sampling, graphs, tables.
 
-At its start an engine runs one batch of C(max-num-batched-tokens) and samples C(max-num-seqs) tokens; what that takes at its
-peak is taken off the cache. The widths of a model and its vocabulary say how much that is. Compared with launches on a GPU
+At its start an engine runs one batch of C(max-num-batched-tokens) and samples C(max-num-seqs) tokens; the peak reduces
+the cache. It follows from the widths of a model and its vocabulary. Compared with launches on a GPU
 (docs/memory.md, Planned and measured): a dense model and a mixture of experts to the last megabyte, recurrent layers within a
-twentieth. What a config does not tell (libraries, repacking) is a range in C(_vllm/overheads.py).
+twentieth. Memory that does not follow from a config (libraries, repacking) is a range in C(_vllm/overheads.py).
 
-Which of vLLM's two model runners serves a model decides what is sampled, and whether CUDA graphs are taken off the cache.
+The model runner of a model, one of vLLM's two, decides about sampling and whether CUDA graphs reduce the cache.
 Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2). No I/O.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ GRAPHS_ESTIMATED = 0.8
 TOKEN_BYTES, DENSE_TOKEN_BYTES = 150_000, 75_000
 UNKNOWN_BYTES = 2 << 30
 
-# Architectures that the V2 runner serves from a minor release on, until it serves whatever is neither hybrid nor has experts
+# The first minor release whose V2 runner serves an architecture; later it serves all models without recurrent layers and experts
 # (0.25), and all (0.29): DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES.
 _V2_DENSE = {"Qwen3ForCausalLM": 22, "LlamaForCausalLM": 23, "MistralForCausalLM": 23}
 _V2_ALWAYS = {
@@ -48,7 +49,7 @@ _V2_ALWAYS = {
     "DeepseekV4ForCausalLM": 28,
 }
 _V2_NOT_HYBRID, V2_ALL = 25, 29
-# The V2 runner takes CUDA graphs off the cache from here on; before, profile_cudagraph_memory returned 0.
+# The first release whose V2 runner subtracts CUDA graphs from the cache; before, profile_cudagraph_memory returned 0.
 _V2_COUNTS_GRAPHS, _V1_COUNTS_GRAPHS = 29, 20
 # The V2 runner samples a second time, in 32 bits, before it measures.
 _V2_SAMPLES_TWICE = 33
@@ -56,18 +57,18 @@ _V2_SAMPLES_TWICE = 33
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts")
 _SHARED = ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts")
-# The largest batch that is captured, and that of a family of its own (vllm/model_executor/models/config.py).
+# The largest batch that is captured, by default and for single families (vllm/model_executor/models/config.py).
 _LARGEST_CAPTURE, _FAMILY_CAPTURE = 512, {"gpt_oss": 1024}
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What of a launch matters here.
+    """The settings of a launch that decide the memory in use.
 
     batch: C(max-num-batched-tokens). sequences: C(max-num-seqs). ranks: C(tensor-parallel-size).
-    replicas: C(data-parallel-size); experts_whole: they are handed out whole, C(enable-expert-parallel).
-    drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports what is asked of it.
-    quantised: the weights are. runner: the one that C(VLLM_USE_V2_MODEL_RUNNER) asks for, 1 or 2, or 0 where it does not.
+    replicas: C(data-parallel-size); experts_whole: each rank has whole experts, C(enable-expert-parallel).
+    drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports the settings.
+    quantised: the weights are. runner: set with C(VLLM_USE_V2_MODEL_RUNNER), 1 or 2, or 0 if the variable is unset.
     captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
     pools: it embeds or ranks texts and samples nothing.
     """
@@ -92,10 +93,10 @@ class Launch:
 class ProfileRun:
     """Bytes of one rank.
 
-    runner: 1 or 2. peak: of torch, at most at one time. compiled: the same where torch compiles first.
+    runner: 1 or 2. peak: of torch, at most at one time. compiled: the same if torch compiles first.
     tables: rotary tables, which belong to the model and to no tensor of its checkpoint. graphs: all CUDA graphs.
-    graphs_inside: the part that is taken off the cache. beside: what the runner keeps for each request, beside what it asked for.
-    unknown: what may come to it at most, where the widths are not known.
+    graphs_inside: the part that reduces the cache. beside: buffers of the runner for each request, outside of the requested memory.
+    unknown: the most that may be added if the widths are unknown.
     """
 
     runner: int
@@ -109,7 +110,7 @@ class ProfileRun:
 
 
 def _largest_number(text: Config, *keys: str) -> int:
-    """The first of C(keys) that is a number; of a list of numbers (one a layer) the largest. 0 where there is none."""
+    """Return the first of C(keys) with a number, or the largest number of a list (one per layer); 0 if all are absent."""
     for key in keys:
         value = text.get(key)
         numbers = value if isinstance(value, list) else [value]
@@ -120,38 +121,40 @@ def _largest_number(text: Config, *keys: str) -> int:
 
 
 def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
-    """Tell whether the V2 model runner serves a model.
+    """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner)).
 
     :param config: of the model
     :param hybrid: it has recurrent layers
-    :param launch: its release, whether its weights are quantised, whether V2 supports what else is asked, and what is asked for
-    :returns: as C(VllmConfig.use_v2_model_runner)
+    :param launch: its release, whether its weights are quantised, whether V2 supports its settings, and the requested runner
     """
     if launch.runner:
         return launch.runner == 2
-    if not launch.v2:
-        return False
     release, listed = launch.release, config.get("architectures")
-    if release.since(V2_ALL):
-        return True
+    if not launch.v2 or release.since(V2_ALL):
+        return launch.v2
     names = [str(name) for name in listed] if isinstance(listed, list) else []
     experts = bool(_largest_number(text_config(config), *_EXPERTS))
-    if any(name in _V2_ALWAYS and release.since(_V2_ALWAYS[name]) for name in names):
+    if _is_listed(names, _V2_ALWAYS, release):
         return True
     if release.since(_V2_NOT_HYBRID):
         return not hybrid and not experts
     plain = release.since(24) or not (experts or launch.quantised)
-    return plain and any(name in _V2_DENSE and release.since(_V2_DENSE[name]) for name in names)
+    return plain and _is_listed(names, _V2_DENSE, release)
+
+
+def _is_listed(architectures: Sequence[str], minors: Mapping[str, int], release: Release) -> bool:
+    """Tell whether a release serves one of the architectures. minors: the first minor release for each."""
+    return any(name in minors and release.since(minors[name]) for name in architectures)
 
 
 def capture_sizes(launch: Launch, model_type: str = "") -> int:
-    """Count the sizes of batches that graphs are captured for by default (VllmConfig._set_cudagraph_sizes)."""
+    """Count the sizes of batches with CUDA graphs by default (VllmConfig._set_cudagraph_sizes)."""
     usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
     return _sizes_up_to(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
 
 
 def asked_captures(compilation: Config, batch: int) -> int:
-    """Count the sizes of batches that C(compilation-config) has graphs captured for; -1 where it leaves that to vLLM.
+    """Count the sizes of batches with CUDA graphs as set in C(compilation-config); -1 for vLLM's default.
 
     :param compilation: the mapping; names of its modes in any case
     :param batch: C(max-num-batched-tokens); no graph is larger
@@ -192,7 +195,7 @@ def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -
     inner = _largest_number(text, "moe_intermediate_size", "intermediate_size") if experts else 0
     chosen = _largest_number(text, *_CHOSEN) if experts else 0
     gated = 1 if geometry.model_type == "nemotron_h" else 2
-    # Both halves of a multilayer perceptron and their product, beside what goes in and out and the residual.
+    # Both halves of a multilayer perceptron and their product, its input and output, and the residual.
     dense = (
         _largest_number(text, "intermediate_size")
         if not experts
@@ -220,9 +223,9 @@ def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -
 
 
 def _sampling(launch: Launch, runner: int, vocabulary: int, hidden: int, width: int) -> int:
-    """Return what sampling takes beside the hidden states of the batch.
+    """Return the bytes of sampling without the hidden states of the batch.
 
-    V1: probabilities, noise and logits in 32 bits, with drafts those of the drafted tokens, too; V2: logits alone.
+    V1: probabilities, noise and logits in 32 bits, also for draft tokens; V2: only logits.
     """
     rows = min(launch.sequences, launch.batch)
     full = rows * vocabulary * 4
@@ -247,7 +250,7 @@ def _rotary_table(text: Config, geometry: Geometry, width: int) -> int:
 
 
 def by_batch(batch: int) -> ProfileRun:
-    """Say what an engine finds in use whose widths are not known, by its batch alone: a wide range; graphs are one with what is not known."""
+    """Return the memory in use of an engine with unknown widths, by its batch alone: a wide range that includes graphs."""
     return ProfileRun(
         runner=1,
         peak=CUBLAS_WORKSPACE + batch * DENSE_TOKEN_BYTES,
@@ -261,7 +264,7 @@ def by_batch(batch: int) -> ProfileRun:
 
 
 def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRun:
-    """Say what an engine finds in use before it cuts its cache.
+    """Return the memory in use before an engine allocates its cache.
 
     :param config: of the model, as C(read_geometry) has read it
     :param geometry: its layers

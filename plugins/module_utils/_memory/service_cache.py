@@ -23,6 +23,7 @@ from .vllm_errors import error_align, error_kernel_block
 
 # Gemma 4 attends to an image in both directions: the default batch holds the largest item (0.33.0).
 PREFIX_LM_BATCHED_TOKENS = 2496
+_FIX_DECODE_CONTEXT = "leave out decode-context-parallel-size, or change tensor-parallel-size"
 
 
 def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, release: Release, batch: int) -> KVPlan:
@@ -51,54 +52,56 @@ def _plan_release(item: ServiceInput, geometry: Geometry, config: Config, releas
             "args.kv-transfer-config",
             "with some connectors vLLM keeps windows as full attention, which ones is not known",
         )
+    return plan_kv_cache(geometry, _kv_settings(item, geometry, release, batch, dtype))
+
+
+def _kv_settings(item: ServiceInput, geometry: Geometry, release: Release, batch: int, dtype: str) -> KVSettings:
+    """Return the settings of a KV cache. dtype: of the cache."""
+    args = item.args
     drafts, draft_layers, mtp = read_speculation(item, geometry)
     method = (args.get("speculative-config") or {}).get("method")
     if method == "dflash" and not release.since(20):
         raise Refusal("args.speculative-config.method", "dflash is known from vLLM 0.20 on")
     stages = args.get("pipeline-parallel-size", 1)
-    return plan_kv_cache(
-        geometry,
-        KVSettings(
-            release=release,
-            max_num_batched_tokens=batch,
-            kv_cache_dtype=dtype,
-            # Off for hybrid models up to 0.27, on for all others (engine/arg_utils.py, default_prefix_caching).
-            prefix_caching=args.get("enable-prefix-caching", release.since(28) or not geometry.recurrent),
-            tensor_parallel=args.get("tensor-parallel-size", 1),
-            pipeline_parallel=stages,
-            decode_context=args.get("decode-context-parallel-size", 1),
-            num_speculative_tokens=drafts,
-            draft_layers=draft_layers,
-            block_size=args.get("block-size", 0),
-            mamba_cache_mode=args.get("mamba-cache-mode", ""),
-            mamba_cache_dtype=args.get("mamba-cache-dtype", "auto"),
-            mamba_ssm_cache_dtype=args.get("mamba-ssm-cache-dtype", "auto"),
-            skip_layers=args.get("kv-cache-dtype-skip-layers", ()),
-            hybrid_manager=not args.get("disable-hybrid-kv-cache-manager", False),
-            async_scheduling=is_async_scheduled(args, method, release),
-            v2_runner=item.runner == 2 if item.runner else is_v2_supported(method, stages, release),
-            reads_hidden_states=reads_hidden_states(method, release),
-            multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
-        ),
+    return KVSettings(
+        release=release,
+        max_num_batched_tokens=batch,
+        kv_cache_dtype=dtype,
+        # Off for hybrid models up to 0.27, on for all others (engine/arg_utils.py, default_prefix_caching).
+        prefix_caching=args.get("enable-prefix-caching", release.since(28) or not geometry.recurrent),
+        tensor_parallel=args.get("tensor-parallel-size", 1),
+        pipeline_parallel=stages,
+        decode_context=args.get("decode-context-parallel-size", 1),
+        num_speculative_tokens=drafts,
+        draft_layers=draft_layers,
+        block_size=args.get("block-size", 0),
+        mamba_cache_mode=args.get("mamba-cache-mode", ""),
+        mamba_cache_dtype=args.get("mamba-cache-dtype", "auto"),
+        mamba_ssm_cache_dtype=args.get("mamba-ssm-cache-dtype", "auto"),
+        skip_layers=args.get("kv-cache-dtype-skip-layers", ()),
+        hybrid_manager=not args.get("disable-hybrid-kv-cache-manager", False),
+        async_scheduling=is_async_scheduled(args, method, release),
+        v2_runner=item.runner == 2 if item.runner else is_v2_supported(method, stages, release),
+        reads_hidden_states=reads_hidden_states(method, release),
+        multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
     )
 
 
 def _check_decode_context(args: Config, geometry: Geometry, config: Config, release: Release) -> None:
-    """Raise what vLLM says to a decode context that its ranks and heads do not allow, and C(Refusal) for what is not known of one.
+    """Raise vLLM's error for a decode context that does not fit the ranks and heads, C(Refusal) for unknown combinations.
 
-    C(ParallelConfig), C(ModelConfig.verify_with_parallel_config): the ranks of a context are of one tensor-parallel group, and hold copies of one
-    head of keys.
+    C(ParallelConfig), C(ModelConfig.verify_with_parallel_config): the ranks of a context are in one tensor-parallel group, and hold
+    copies of one head of keys.
     """
     context, ranks = args.get("decode-context-parallel-size", 1), args.get("tensor-parallel-size", 1)
     if context == 1:
         return
-    fix = "leave out decode-context-parallel-size, or change tensor-parallel-size"
     if ranks % context:
         error, space = "ValueError" if release.since(20) else "AssertionError", " " if release.since(26) else ""
         raise PlanFailure(
             f"{error}: tp_size={ranks} must be divisible by{space}dcp_size={context}.",
             f"a decode context of {context} ranks does not divide {ranks} tensor-parallel ranks",
-            fix,
+            _FIX_DECODE_CONTEXT,
         )
     if (args.get("speculative-config") or {}).get("method") == "draft_model":
         raise Refusal(
@@ -106,10 +109,15 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
         )
     if args.get("dcp-q-replicate", release.since(29) and "GlmMoeDsaForCausalLM" in (config.get("architectures") or [])):
         raise Refusal("args.dcp-q-replicate", "which weights it keeps on each rank is not known", "set it to false")
-    if any(layer.kind == "mla" for layer in geometry.attention):
-        return
+    if all(layer.kind != "mla" for layer in geometry.attention):
+        query_heads = int(text_config(config).get("num_attention_heads") or 0)
+        _check_context_heads(context, ranks, geometry, query_heads, release)
+
+
+def _check_context_heads(context: int, ranks: int, geometry: Geometry, query_heads: int, release: Release) -> None:
+    """Raise vLLM's error for a decode context that does not fit the heads of grouped-query attention."""
     heads = max((layer.kv_heads for layer in geometry.attention), default=1)
-    most, shared = ranks // heads, int(text_config(config).get("num_attention_heads") or 0) // heads
+    most, shared = ranks // heads, query_heads // heads
     newer = release.since(27)
     if ranks <= heads:
         raise PlanFailure(
@@ -119,7 +127,7 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
             else f"AssertionError: tensor parallel size {ranks} must be greater than total num kv heads {heads} when enable decode context "
             "parallel for GQA/MQA",
             f"a decode context needs more tensor-parallel ranks than the {heads} key heads of the model",
-            fix,
+            _FIX_DECODE_CONTEXT,
         )
     if context > most:
         raise PlanFailure(
@@ -129,7 +137,7 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
             else f"AssertionError: decode context parallel size must less than or equal to (tensor parallel size {ranks} // total num kv heads "
             f"{heads}) = {most}, but got {context}",
             f"with {ranks} ranks and {heads} key heads a decode context has at most {most} ranks",
-            fix,
+            _FIX_DECODE_CONTEXT,
         )
     if shared % context:
         raise PlanFailure(
@@ -139,12 +147,12 @@ def _check_decode_context(args: Config, geometry: Geometry, config: Config, rele
             else f"AssertionError: Total number of q per kv attn heads ({shared}) must be divisible by dcp world size when enable decode "
             f"context parallel for GQA ({context}).",
             f"the {shared} query heads of a key head cannot be divided by a decode context of {context} ranks",
-            fix,
+            _FIX_DECODE_CONTEXT,
         )
 
 
 def check_length(item: ServiceInput, config: Config, minor: int | None) -> None:
-    """Raise what vLLM says, with its arguments, to a context that is longer than it derives from the config."""
+    """Raise vLLM's error for a context that exceeds the limit of the config."""
     limit, length = context_limit(config, item.args.get("hf-overrides"), minor), item.args.get("max-model-len")
     text = limit.refusal(length) if limit and isinstance(length, int) and not item.any_length else ""
     if limit and text:
@@ -175,13 +183,13 @@ def plan_releases(
 ) -> ReleasePlans:
     """Plan with every release that may be in the image, and leave out those that would refuse.
 
-    Raises C(Refusal) where one of them is not known here and no other plans, C(PlanFailure) where all of them would refuse to plan.
+    Raises C(Refusal) if a release is unknown here and no other one plans, C(PlanFailure) if all of them would refuse to plan.
     """
     plans: list[KVPlan] = []
     refused_later: list[KVPlan] = []
     refusing: list[tuple[int, str]] = []
-    failures: list[PlanFailure] = []
     unknown: list[Refusal] = []
+    failures: list[PlanFailure] = []
     for release in releases:
         try:
             plan = _plan_release(item, geometry, config, release, batch)
@@ -194,20 +202,18 @@ def plan_releases(
             text = error_align(plan) or error_kernel_block(geometry, plan.settings)
             (refused_later if text else plans).append(plan)
             refusing += [(release.minor, text)] if text else []
-    if not plans and not refused_later:
+    if not plans and (unknown or not refused_later):
         raise (unknown or failures)[-1]
-    if not plans and unknown:
-        raise unknown[-1]
     length = item.args.get("max-model-len")
-    length = length if isinstance(length, int) else geometry.max_position_embeddings
-    needs = sorted(plans or refused_later, key=lambda plan: plan.needed_bytes(length))
+    longest = length if isinstance(length, int) else geometry.max_position_embeddings
+    needs = sorted(plans or refused_later, key=lambda plan: plan.needed_bytes(longest))
     return ReleasePlans(needs[-1], needs[0], tuple(plan.settings.release.minor for plan in needs), tuple(refusing))
 
 
 def batch_tokens(args: Config, geometry: Geometry) -> int:
     """Tokens of a batch, as given or by default (EngineArgs, _set_default_max_num_seqs_and_batched_tokens_args).
 
-    The default for Gemma 4 is that of 0.22 and later; before, 2048 stood, which its images do not fit.
+    The default for Gemma 4 is the default of 0.22 and later; earlier releases used 2048 tokens, which is too small for its images.
     """
     setting = args.get("max-num-batched-tokens")
     if setting is not None:

@@ -9,6 +9,7 @@ C(read_params) reports every mistake of the input at once. No I/O, no Ansible.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -30,7 +31,7 @@ from .releases import COMPARED_MINORS
 # Defaults of vLLM on GB10, whose memory cannot be read through NVML (vllm/engine/arg_utils.py, get_batch_defaults).
 DEFAULT_BATCHED_TOKENS = 2048
 DEFAULT_SEQS = 256
-# What stands where nobody wrote down a version: the tag of an image.
+# Values without a version: moving tags of images.
 _MOVING_VERSIONS = ("nightly", "latest", "main", "unknown")
 _TOP_KEYS = ("total_gib", "os_reserve_gib", "measured", "overheads", "safety_margin_gib", "services")
 _MEASURED_KEYS = ("mem_available_gib", "mem_free_gib", "resident")
@@ -115,11 +116,11 @@ _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
     *("weights_gib", "inside_gib", "outside_gib"),
 )
-# What of a launch an image need not be asked about again, as the answer holds for any value up to the one that was asked about.
+# Arguments that need no new question to an image: an answer holds for all values up to the one in the question.
 ANSWERED_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs", "kv-cache-memory-bytes")
-# The same of options that leave the memory of the GPU as it is.
+# The same for options that do not change GPU memory.
 HOST_ARGS = host_memory.ARGS
-# What changes the plan in ways that are not known here, unless it says 1 or false.
+# Options that change the plan in unknown ways, unless they are 1 or false.
 UNPLANNED_ARGS = (
     "prefill-context-parallel-size",
     "mamba-block-size",
@@ -128,13 +129,19 @@ UNPLANNED_ARGS = (
 _MEMORY_ARGS = (*POSITIVE_ARGS, *FLAG_ARGS, *TEXT_ARGS, *_MAPPING_ARGS, *_OTHER_ARGS, *UNPLANNED_ARGS, *HOST_ARGS)
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
-# No size in GiB, share or time is larger; what is, is a slip.
+# The type of each option, and its name in messages.
+_TYPES_OF_ARGS: tuple[tuple[tuple[str, ...], type, str], ...] = (
+    ((*FLAG_ARGS, *host_memory.FLAGS), bool, "true or false"),
+    ((*TEXT_ARGS, *host_memory.TEXTS), str, "a text"),
+    (_MAPPING_ARGS, Mapping, "a mapping or its JSON text"),
+)
+# Upper limit of every size in GiB, share and time; larger values are typing errors.
 _LARGEST = 1e6
 
 
 @dataclass(frozen=True)
 class Host:
-    """The node: sizes in bytes. C(resident) maps the services that run now to what they hold."""
+    """The node: sizes in bytes. C(resident) maps running services to the bytes that they hold."""
 
     total: int
     os_reserve: int
@@ -149,10 +156,10 @@ class Host:
 
 @dataclass(frozen=True)
 class Start:
-    """What one launch took in all its measured starts, see C(learned.py).
+    """The memory of one launch in all its measured starts, see C(learned.py).
 
-    exact: on this host, of this image, with this driver. weights: GiB of model and drafter. inside: GiB inside the request beside weights
-    and cache, the least and the most. outside: GiB held beside the request, likewise; None where it is not known.
+    exact: on this host, of this image, with this driver. weights: GiB of model and drafter. inside: GiB inside the request besides
+    weights and cache, the least and the most. outside: GiB held outside of the request, likewise; None if unknown.
     """
 
     exact: bool
@@ -171,14 +178,14 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class ServiceInput:
-    """One service as it was written, its types checked.
+    """One service of the input, with checked types.
 
-    starts: of the same launch, or of one that differs in its lengths or its batch alone.
-    stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. answer: what the image said of
-    this very launch; answer_reason: why it said nothing. runner: the model runner that the environment asks for, 1 or 2, else 0.
+    starts: of the same launch, or of launches that differ only in lengths or batch.
+    stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. answer: of the image about
+    this launch; answer_reason: why there is no answer. runner: the model runner of the environment, 1 or 2, else 0.
     minors: the minor releases that an engine of unknown version is judged by. any_length: vLLM's check of the context is switched off.
-    env: variables that decide host memory. rank: of this node in a cluster, 0 for the one that answers requests.
-    Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
+    env: variables that decide host memory. rank: of this node in a cluster, 0 for the head node, which answers requests.
+    Services with the same text are equal and have one hash, so that the same model on many hosts is read once.
     """
 
     name: str
@@ -230,11 +237,11 @@ class _Reader:
         self.messages: list[str] = []
 
     def add_error(self, where: str, key: str, text: str) -> None:
-        """Note a mistake."""
+        """Add an error."""
         self.messages.append(f"{where}{key}: {text}")
 
     def check_keys(self, value: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
-        """Note keys that are not known, with the nearest that is."""
+        """Add errors for unknown keys, with the nearest known key."""
         for key in value:
             if key not in allowed:
                 self.add_error(where, str(key), f"unknown key{_suggest_key(str(key), allowed)}")
@@ -370,7 +377,7 @@ def _convert_mistral(config: Config | None, args: Config) -> Config | None:
 
 
 def _find_misspelt(args: Config) -> tuple[tuple[str, str], ...]:
-    """Return arguments that no vLLM has and that look like one that decides memory, each with that one."""
+    """Return arguments that no vLLM knows but that resemble a memory argument, with that argument."""
     valid_options = options()
     pairs = []
     for key in args:
@@ -380,52 +387,68 @@ def _find_misspelt(args: Config) -> tuple[tuple[str, str], ...]:
 
 
 def _read_args(args: Config, reader: _Reader, where: str) -> Config:
-    """Check the arguments that matter here; the others are the business of the command line, not of memory."""
+    """Check the arguments that decide memory; the others are ignored here."""
     memory_args = {key: value for key, value in args.items() if key in _MEMORY_ARGS and value is not None}
     autos = tuple(key for key in OPEN_ARGS if memory_args.get(key) == "auto")
     for key in autos:
         del memory_args[key]
-    for key in POSITIVE_ARGS:
-        reader.read_whole_number(memory_args, key, where)
-    for key in host_memory.NUMBERS:
-        reader.read_number(memory_args, key, where)
-    for keys, kind, expected in (
-        ((*FLAG_ARGS, *host_memory.FLAGS), bool, "true or false"),
-        ((*TEXT_ARGS, *host_memory.TEXTS), str, "a text"),
-        (_MAPPING_ARGS, Mapping, "a mapping or its JSON text"),
-    ):
-        for key in keys:
-            if key in memory_args and not isinstance(memory_args[key], kind):
-                reader.add_error(where, key, f"expected {expected}, got {memory_args[key]!r}")
-    utilization = reader.read_number(memory_args, "gpu-memory-utilization", where, above=True)
-    if utilization is not None and utilization > 1:
-        share = f"; write {utilization / 100:g}" if 10 <= utilization <= 100 else ""
-        reader.add_error(
-            where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}{share}"
-        )
+    _check_types(memory_args, reader, where)
+    utilization = _read_utilization(memory_args, reader, where)
     if utilization is not None:
         memory_args["gpu-memory-utilization"] = utilization  # vLLM prints 1 as 1.0
     length = memory_args.get("max-model-len")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         reader.add_error(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
-    spec = memory_args.get("speculative-config")
+    _check_speculation(memory_args.get("speculative-config"), reader, where)
+    skip = memory_args.get("kv-cache-dtype-skip-layers")
+    if skip is not None:
+        memory_args["kv-cache-dtype-skip-layers"] = _read_skipped_layers(skip, reader, where)
+    return {**memory_args, **dict.fromkeys(autos, "auto")}
+
+
+def _check_types(args: Config, reader: _Reader, where: str) -> None:
+    """Check numbers, and the types of the other options."""
+    for key in POSITIVE_ARGS:
+        reader.read_whole_number(args, key, where)
+    for key in host_memory.NUMBERS:
+        reader.read_number(args, key, where)
+    for keys, kind, expected in _TYPES_OF_ARGS:
+        for key in keys:
+            if key in args and not isinstance(args[key], kind):
+                reader.add_error(where, key, f"expected {expected}, got {args[key]!r}")
+
+
+def _check_speculation(spec: Any, reader: _Reader, where: str) -> None:
+    """Check the fields of C(speculative-config) that decide memory."""
     if isinstance(spec, Mapping):
         reader.read_whole_number(spec, "num_speculative_tokens", f"{where}speculative-config.")
         if not isinstance(spec.get("method", ""), str):
             reader.add_error(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
         reader.read_whole_number(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
-    skip = memory_args.get("kv-cache-dtype-skip-layers")
-    if skip is not None:
-        items = skip if isinstance(skip, list) else [skip]
-        if not all(isinstance(item, (str, int)) and not isinstance(item, bool) for item in items):
-            reader.add_error(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {skip!r}")
-        memory_args["kv-cache-dtype-skip-layers"] = tuple(str(item) for item in items)
-    return {**memory_args, **dict.fromkeys(autos, "auto")}
+
+
+def _read_utilization(args: Config, reader: _Reader, where: str) -> float | None:
+    """Read C(gpu-memory-utilization), a share of all memory."""
+    utilization = reader.read_number(args, "gpu-memory-utilization", where, above=True)
+    if utilization is not None and utilization > 1:
+        share = f"; write {utilization / 100:g}" if 10 <= utilization <= 100 else ""
+        reader.add_error(
+            where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}{share}"
+        )
+    return utilization
+
+
+def _read_skipped_layers(value: Any, reader: _Reader, where: str) -> tuple[str, ...]:
+    """Read the layers of C(kv-cache-dtype-skip-layers): numbers or names."""
+    layers = value if isinstance(value, list) else [value]
+    if not all(isinstance(layer, (str, int)) and not isinstance(layer, bool) for layer in layers):
+        reader.add_error(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {value!r}")
+    return tuple(str(layer) for layer in layers)
 
 
 @lru_cache(maxsize=1024)
 def _read_once(written: Written) -> tuple[ServiceInput, list[str]]:
-    """Read a service, its index and the overheads of its host; the same on many hosts is read once. Nobody may change what is returned."""
+    """Read a service from its text, its index and the overheads of its host; equal services are read once. Callers must not change the result."""
     reader = _Reader()
     value, index, common = written.content
     read = _read_service(value, index, common, reader)
@@ -454,16 +477,10 @@ def _read_service(
     if not isinstance(value, Mapping):
         reader.add_error("", f"services[{index}]", f"expected a mapping, got {value!r}")
         return ServiceInput("", {}, {})
-    name = value.get("name")
-    if not isinstance(name, str) or not name:
-        reader.add_error(f"services[{index}].", "name", f"expected a text, got {name!r}")
-        name = f"services[{index}]"
+    name = _read_name(value, index, reader)
     where = f"service {name}: "
     reader.check_keys(value, _SERVICE_KEYS, where)
-    version = value.get("vllm_version")
-    if version is not None and not isinstance(version, str):
-        reader.add_error(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
-    version = version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else ""
+    version = _read_version(value, reader, where)
     overrides = reader.read_overheads(reader.read_mapping(value, "overheads", where) or {}, f"{where}overheads.")
     args = _spell_args(reader.read_mapping(value, "args", where) or {}, reader, f"{where}args.")
     env = reader.read_mapping(value, "env", where) or {}
@@ -488,12 +505,9 @@ def _read_service(
         exclusive=str(value.get("exclusive") or ""),
         misspelt=_find_misspelt(args),
         starts=_read_starts(value, reader, where),
-        runner=_requested_runner(env),
-        table=table_on_disk(args, env),
-        any_length=str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
-        env={key: value for key, value in env.items() if key in host_memory.VARIABLES},
         rank=reader.read_whole_number(value, "rank", where, minimum=0) or 0,
         **_read_answer(value, reader, where),
+        **_read_env(env, args),
     )
     _check_statement(read, overrides, reader, where)
     if value.get("config") is None and value.get("memory_gib") is None:
@@ -503,8 +517,35 @@ def _read_service(
     return read
 
 
+def _read_name(value: Mapping[str, Any], index: int, reader: _Reader) -> str:
+    """Read the name of a service; a service without one is named by its position."""
+    name = value.get("name")
+    if isinstance(name, str) and name:
+        return name
+    reader.add_error(f"services[{index}].", "name", f"expected a text, got {name!r}")
+    return f"services[{index}]"
+
+
+def _read_version(value: Mapping[str, Any], reader: _Reader, where: str) -> str:
+    """Read C(vllm_version); empty if it is absent or the name of a moving tag."""
+    version = value.get("vllm_version")
+    if version is not None and not isinstance(version, str):
+        reader.add_error(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
+    return version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else ""
+
+
+def _read_env(env: Mapping[str, Any], args: Config) -> dict[str, Any]:
+    """Return the fields of C(ServiceInput) that follow from the environment of the engine."""
+    return {
+        "runner": _requested_runner(env),
+        "table": table_on_disk(args, env),
+        "any_length": str(env.get(ALLOW_VARIABLE) or "").strip().lower() in ("1", "true"),
+        "env": {key: value for key, value in env.items() if key in host_memory.VARIABLES},
+    }
+
+
 def _check_statement(read: ServiceInput, overrides: Mapping[str, Any], reader: _Reader, where: str) -> None:
-    """Note what would not count beside C(memory), or C(memory_gib) of an engine."""
+    """Add errors for keys that C(memory), or C(memory_gib) of an engine, would override."""
     if read.stated is None and (read.memory_gib is None or read.config is None):
         return
     name = "memory_gib" if read.stated is None else "memory"
@@ -520,7 +561,7 @@ def _check_statement(read: ServiceInput, overrides: Mapping[str, Any], reader: _
 
 
 def _requested_runner(env: Mapping[str, Any]) -> int:
-    """Return the model runner that an environment asks for, 0 where it does not (maybe_convert_bool of vllm/envs.py)."""
+    """Return the model runner that the environment selects, 0 without a selection (maybe_convert_bool of vllm/envs.py)."""
     setting = str(env.get(RUNNER_VARIABLE) if env.get(RUNNER_VARIABLE) is not None else "").strip().lower()
     return {"1": 2, "true": 2, "0": 1, "false": 1}.get(setting, 0)
 
@@ -528,7 +569,7 @@ def _requested_runner(env: Mapping[str, Any]) -> int:
 def _read_stated(
     value: Mapping[str, Any], reader: _Reader, where: str
 ) -> tuple[float, float | None, float | None] | None:
-    """Read what an engine is said to take, C(memory)."""
+    """Read the stated memory of an engine, C(memory)."""
     statement = reader.read_mapping(value, "memory", where)
     if statement is None:
         return None
@@ -541,7 +582,7 @@ def _read_stated(
 
 
 def _read_starts(value: Mapping[str, Any], reader: _Reader, where: str) -> tuple[Start, ...]:
-    """Read what earlier starts were measured to take, C(starts)."""
+    """Read the measured memory of earlier starts, C(starts)."""
     entries, starts = value.get("starts") or [], []
     if not isinstance(entries, list):
         reader.add_error(where, "starts", f"expected a list, got {entries!r}")
@@ -584,7 +625,7 @@ def _read_span(entry: Mapping[str, Any], key: str, reader: _Reader, where: str) 
 
 
 def _read_answer(value: Mapping[str, Any], reader: _Reader, where: str) -> dict[str, Any]:
-    """Read what an image said of the launch, C(image_plan): C(answer) and C(reason) of the module of that name."""
+    """Read the image's answer about the launch, C(image_plan): C(answer) and C(reason) of the module of that name."""
     image_plan = reader.read_mapping(value, "image_plan", where) or {}
     answer, reason = image_plan.get("answer"), image_plan.get("reason")
     if reason is not None and not isinstance(reason, str):
@@ -599,13 +640,29 @@ def _read_answer(value: Mapping[str, Any], reader: _Reader, where: str) -> dict[
 
 
 def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
-    """Check the input of the memory budget and give it a shape.
+    """Check the input of the memory budget and return it typed.
 
     Raises C(InputError) with every mistake in it.
     """
     reader = _Reader()
     reader.check_keys(params, _TOP_KEYS, "")
     common = reader.read_overheads(reader.read_mapping(params, "overheads", "") or {}, "overheads.")
+    host = _read_host(params, reader)
+    services = params.get("services")
+    if not isinstance(services, list):
+        reader.add_error("", "services", f"expected a list of services, got {services!r}")
+        services = []
+    inputs = _read_services(services, common, reader)
+    for name, count in sorted(Counter(item.name for item in inputs).items()):
+        if count > 1:
+            reader.add_error("services: ", "name", f"{name!r} stands {count} times, names must be unique on a host")
+    if reader.messages:
+        raise InputError(reader.messages)
+    return host, inputs
+
+
+def _read_host(params: Mapping[str, Any], reader: _Reader) -> Host:
+    """Read the memory of the node, in bytes, with its measured values."""
     total = reader.read_number(params, "total_gib", "", above=True)
     if total is not None and total * GIB < 1:
         reader.add_error("", "total_gib", f"is less than a byte, {total!r}")
@@ -615,9 +672,20 @@ def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
     reader.check_keys(measured, _MEASURED_KEYS, "measured.")
     available = reader.read_number(measured, "mem_available_gib", "measured.")
     free = reader.read_number(measured, "mem_free_gib", "measured.")
+    return Host(
+        total=int((119.67 if total is None else total) * GIB),
+        os_reserve=int((5.2 if reserve is None else reserve) * GIB),
+        margin=int((2.0 if margin is None else margin) * GIB),
+        available=None if available is None else int(available * GIB),
+        free=None if free is None else int(free * GIB),
+        resident=_read_resident(measured.get("resident"), reader),
+    )
+
+
+def _read_resident(entries: Any, reader: _Reader) -> dict[str, int]:
+    """Read the bytes that running services hold, by name."""
     resident: dict[str, int] = {}
-    listed = measured.get("resident")
-    for index, item in enumerate(listed if isinstance(listed, list) else []):
+    for index, item in enumerate(entries if isinstance(entries, list) else []):
         where = f"measured.resident[{index}]."
         if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
             reader.add_error("", where[:-1], f"expected a mapping of name and gib, got {item!r}")
@@ -628,25 +696,6 @@ def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
         if item["name"] in resident:
             reader.add_error(where, "name", f"{item['name']!r} stands twice")
         resident[item["name"]] = int((reader.read_number(item, "gib", where) or 0.0) * GIB)
-    if listed is not None and not isinstance(listed, list):
-        reader.add_error("measured.", "resident", f"expected a list, got {listed!r}")
-    services = params.get("services")
-    if not isinstance(services, list):
-        reader.add_error("", "services", f"expected a list of services, got {services!r}")
-        services = []
-    inputs = _read_services(services, common, reader)
-    names = [item.name for item in inputs]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        reader.add_error(
-            "services: ", "name", f"{name!r} stands {names.count(name)} times, names must be unique on a host"
-        )
-    if reader.messages:
-        raise InputError(reader.messages)
-    return Host(
-        total=int((119.67 if total is None else total) * GIB),
-        os_reserve=int((5.2 if reserve is None else reserve) * GIB),
-        margin=int((2.0 if margin is None else margin) * GIB),
-        available=None if available is None else int(available * GIB),
-        free=None if free is None else int(free * GIB),
-        resident=resident,
-    ), inputs
+    if entries is not None and not isinstance(entries, list):
+        reader.add_error("measured.", "resident", f"expected a list, got {entries!r}")
+    return resident

@@ -13,11 +13,12 @@ from functools import lru_cache
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
-from . import answered
+from . import answered, image_answer
+from .adapters import Room
 from .engine import COMPARED, IMAGE, NOT_COMPARED, STATED, Engine, start_seconds
 from .geometry import Config, Refusal
 from .host_memory import host_weights
-from .kv_plan import PlanFailure
+from .kv_plan import KVPlan, KVSettings, PlanFailure
 from .profile_run import by_batch
 from .releases import COMPARED_MINORS, Release, parse_release
 from .service_cache import batch_tokens, check_length, engine_geometry, plan_releases
@@ -45,7 +46,7 @@ LAYERWISE_MINOR = 16
 def resolve(item: ServiceInput) -> Engine:
     """Turn one service into an engine.
 
-    Raises C(Refusal) for what this engine does not know, C(PlanFailure) where vLLM would not plan.
+    Raises C(Refusal) for launches that cannot be computed, C(PlanFailure) if vLLM would not plan.
     """
     return replace(
         _resolve(item.unnamed),
@@ -64,41 +65,46 @@ def _resolve(item: ServiceInput) -> Engine:
         return Engine(item.name, item.overheads, fixed=int((item.memory_gib or 0) * GIB), utilization=utilization)
     if item.memory_gib is not None or item.stated is not None:
         return _engine_by_statement(item, args)
+    is_usable = answered.usable(item.answer)
     try:
         computed = _engine_by_arithmetic(item, args)
     except PlanFailure as failure:
-        if answered.usable(item.answer):
+        if is_usable:
             return replace(_engine_by_image(item, args), unknown=f"the arithmetic expected: {failure}")
         raise
     except Refusal as refusal:
-        if answered.usable(item.answer):
+        if is_usable:
             return replace(_engine_by_image(item, args), unknown=f"{refusal.key}: {refusal.reason}")
         why = answered.unknown(item.answer, item.answer_reason)
         if not why:
             raise
         raise Refusal(refusal.key, f"{refusal.reason}; its image gives no plan ({why})", refusal.fix) from refusal
-    if not answered.usable(item.answer) or computed.plan is None:
-        return computed
-    compared = computed.cache_from == COMPARED
+    return _compare_with_image(item, args, computed) if is_usable and computed.plan is not None else computed
+
+
+def _compare_with_image(item: ServiceInput, args: Config, computed: Engine) -> Engine:
+    """Return the engine to plan with and its differences: by arithmetic if this version was compared, else by the image."""
+    is_compared = computed.cache_from == COMPARED
     try:
-        other = _engine_by_image(item, args)
+        imaged = _engine_by_image(item, args)
     except answered.ImageRefusal as refusal:
-        if not compared:
+        if not is_compared:
             raise
         return replace(computed, differences=(f"the image refuses the launch: {refusal.text}",))
     except Refusal:
         return computed
-    weighed = None if _are_weights_stated(item) else computed.weights - computed.adapters
-    loaded = answered.AnsweredWeights(other.weights - other.adapters, other.draft, other.host, other.vision)
-    answered_plan = other.plan if isinstance(other.plan, answered.AnsweredPlan) else None
-    texts = [] if answered_plan is None else answered.differences(computed.plan, weighed, answered_plan, loaded)
-    if computed.adapters != other.adapters:
-        texts.append(f"bytes of the adapters {computed.adapters} and {other.adapters}")
-    if item.answer is not None and answered.shapes(item.answer, item.config) is None:
-        other = replace(other, inside=computed.inside, beside=computed.beside, runner=computed.runner)
-    elif computed.runner != other.runner:
-        texts.append(f"model runner {computed.runner} and {other.runner}")
-    chosen = computed if compared else replace(other, unknown="this version was not compared")
+    texts = []
+    if computed.plan is not None and isinstance(imaged.plan, answered.AnsweredPlan):
+        computed_weights = None if _are_weights_stated(item) else computed.weights - computed.adapters
+        loaded = answered.AnsweredWeights(imaged.weights - imaged.adapters, imaged.draft, imaged.host, imaged.vision)
+        texts = answered.differences(computed.plan, computed_weights, imaged.plan, loaded)
+    if computed.adapters != imaged.adapters:
+        texts.append(f"bytes of the adapters {computed.adapters} and {imaged.adapters}")
+    if item.answer is not None and answered.shapes(item.answer, item.config or {}) is None:
+        imaged = replace(imaged, inside=computed.inside, beside=computed.beside, runner=computed.runner)
+    elif computed.runner != imaged.runner:
+        texts.append(f"model runner {computed.runner} and {imaged.runner}")
+    chosen = computed if is_compared else replace(imaged, unknown="this version was not compared")
     return replace(chosen, differences=tuple(texts))
 
 
@@ -107,7 +113,7 @@ def _are_weights_stated(item: ServiceInput) -> bool:
 
 
 def _engine_by_statement(item: ServiceInput, args: Config) -> Engine:
-    """An engine of which a person says what it takes: the sum, or its parts."""
+    """Return an engine with stated memory: the sum, or its parts."""
     if item.stated is None:
         weights, inside, stated = 0, dict.fromkeys(LEVELS, 0.0), int((item.memory_gib or 0.0) * GIB)
     else:
@@ -155,154 +161,184 @@ def _changes_plan(args: Config) -> bool:
 
 
 def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
-    """An engine as the vLLM of its image planned it.
+    """Return the engine as the vLLM of its image planned it.
 
-    Raises C(answered.ImageRefusal) where vLLM refuses, C(Refusal) for a plan that cannot be calculated with.
+    Raises C(answered.ImageRefusal) if vLLM refuses the launch, C(Refusal) for an answer that does not fit it.
     """
-    answer, config = item.answer, item.config or {}
-    if answer is None:
-        raise Refusal("image_plan", "the image was not asked")
-    if split_of(args).replicas > 1:
-        raise Refusal("image_plan", "an image plans one replica alone, and not what experts of several take")
-    plan = answered.kv_plan(answer, item.vllm_version, not _changes_plan(args))
-    length = args.get("max-model-len")
-    if length is not None and length > plan.longest:
-        raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
+    config = item.config or {}
+    answer, plan = _plan_of_answer(item, args)
     method = (args.get("speculative-config") or {}).get("method")
     loaded = answered.weights(answer, is_self_drafting(method) or method == "dspark")
-    # Where the planner of the build counts them all the same.
+    # The image's planner counts tables in host memory although the launch leaves them on disk.
     disk = loaded.host if item.table and item.weights_gib is None else 0
-    target, draft = loaded.target - disk, loaded.draft
-    if item.weights_gib is not None:
-        target = int(item.weights_gib * GIB / plan.settings.tensor_parallel / plan.settings.pipeline_parallel)
-    if item.draft_weights_gib is not None:
-        draft = int(item.draft_weights_gib * GIB / plan.settings.tensor_parallel)
-    # What vLLM quantises itself comes in 16 bits at first; what of it the image counted as quantised already is not told apart.
-    made = bool(args.get("quantization")) and not (config.get("quantization_config") or item.quant_config)
-    peak = 2 * target if made else target
+    target, draft = _weights_of_answer(item, loaded, disk, plan.settings)
+    peak = 2 * target if _is_quantised_at_load(item, args) else target
     vision = bool(loaded.vision) or (bool(config.get("vision_config")) and loads_tower(args, config))
     room = adapter_room_of_answer(answer, args)
     release, run = plan.settings.release, measure_by_answer(item, answer, plan)
     in_host = host_weights(config, args, item.env, target + draft, 0, release, plan.settings.tensor_parallel)
     states = any(group.kind == "mamba" for group in plan.groups)
-    return Engine(
-        name=item.name,
-        overheads=item.overheads,
+    inside = inside_terms(item.overheads, Weights(target, draft, peak), run, vision, bool(method))
+    return replace(
+        _engine_of_input(item, args),
         plan=plan,
         release=release,
         weights=target + room.typical,
         draft=draft,
         vision=loaded.vision,
         host=loaded.host - disk,
-        table=item.table,
         disk=disk,
         adapters=room.typical,
         load_peak=max(peak, target + room.typical),
         load_layerwise=target + room.typical,
-        inside=add_extra(
-            inside_terms(item.overheads, Weights(target, draft, peak), run, vision, bool(method)), in_host
-        ),
+        inside=add_extra(inside, in_host),
         beside=beside_terms(item.overheads, run),
         buffers=list_buffers(item, args, release, plan, vision or takes_media(args, config), room.copies),
         in_host=in_host,
-        utilization=args.get("gpu-memory-utilization"),
-        length=length,
-        length_auto=item.args.get("max-model-len") == "auto",
         limit=plan.longest,
-        sequences=args.get("max-num-seqs"),
-        sequences_auto=item.args.get("max-num-seqs") == "auto",
-        pool=args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes,
-        blocks=args.get("num-gpu-blocks-override"),
-        needs_state_blocks=states and release.since(20) and not args.get("enforce-eager") and not method,
-        repacked=bool(item.quant_config or config.get("quantization_config")),
+        needs_state_blocks=_needs_state_blocks(args, release, states, bool(method)),
         runner=run.runner,
         weights_from=STATED if item.weights_gib is not None else IMAGE,
         cache_from=IMAGE,
     )
 
 
-# Long: it says of each term of an engine where it comes from.
-def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
-    utilization = args.get("gpu-memory-utilization")
-    config = item.config or {}
-    geometry = engine_geometry(config, str(args.get("dtype", "auto")))
-    batch = batch_tokens(args, geometry)
-    limit = geometry.max_position_embeddings
+def _plan_of_answer(item: ServiceInput, args: Config) -> tuple[image_answer.Answer, answered.AnsweredPlan]:
+    """Return the answer of an image and its plan; refuse an answer about another launch."""
+    if item.answer is None:
+        raise Refusal("image_plan", "the image was not asked")
+    if split_of(args).replicas > 1:
+        raise Refusal("image_plan", "an image plans one replica alone, and not what experts of several take")
+    plan = answered.kv_plan(item.answer, item.vllm_version, not _changes_plan(args))
     length = args.get("max-model-len")
+    if length is not None and length > plan.longest:
+        raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
+    return item.answer, plan
 
+
+def _weights_of_answer(
+    item: ServiceInput, loaded: answered.AnsweredWeights, disk: int, settings: KVSettings
+) -> tuple[int, int]:
+    """Return the bytes of model and drafter on one rank; stated sizes replace the answer's. disk: bytes of tables on disk."""
+    target, draft = loaded.target - disk, loaded.draft
+    if item.weights_gib is not None:
+        target = int(item.weights_gib * GIB / settings.tensor_parallel / settings.pipeline_parallel)
+    if item.draft_weights_gib is not None:
+        draft = int(item.draft_weights_gib * GIB / settings.tensor_parallel)
+    return target, draft
+
+
+def _is_quantised(item: ServiceInput) -> bool:
+    """Tell whether the checkpoint is quantised."""
+    return bool(item.quant_config or (item.config or {}).get("quantization_config"))
+
+
+def _is_quantised_at_load(item: ServiceInput, args: Config) -> bool:
+    """Tell whether vLLM loads 16-bit weights and quantises them itself; an answer does not separate the quantised part."""
+    return bool(args.get("quantization")) and not _is_quantised(item)
+
+
+def _needs_state_blocks(args: Config, release: Release, recurrent: bool, drafts: bool) -> bool:
+    """Tell whether full CUDA graphs need one state block per sequence. With a drafter the graphs may be piecewise."""
+    return recurrent and release.since(20) and not args.get("enforce-eager") and not drafts
+
+
+def _engine_of_input(item: ServiceInput, args: Config) -> Engine:
+    """Return an engine with the fields that follow from the input alone."""
+    return Engine(
+        name=item.name,
+        overheads=item.overheads,
+        table=item.table,
+        repacked=_is_quantised(item),
+        utilization=args.get("gpu-memory-utilization"),
+        length=args.get("max-model-len"),
+        length_auto=item.args.get("max-model-len") == "auto",
+        sequences=args.get("max-num-seqs"),
+        sequences_auto=item.args.get("max-num-seqs") == "auto",
+        pool=args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes,
+        blocks=args.get("num-gpu-blocks-override"),
+    )
+
+
+def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
+    config, terms = item.config or {}, item.overheads
+    geometry = engine_geometry(config, str(args.get("dtype", "auto")))
     vision = geometry.has_vision and loads_tower(args, config)
     drafts, _layers, mtp = read_speculation(item, geometry)
+    release_known = bool(item.vllm_version)
     releases = (
         [parse_release(item.vllm_version)]
-        if item.vllm_version
+        if release_known
         else [Release("", minor, False) for minor in item.minors or COMPARED_MINORS]
     )
-    minor = releases[0].minor if item.vllm_version else None
+    minor = releases[0].minor if release_known else None
     check_length(item, config, minor)
+    batch = batch_tokens(args, geometry)
     try:
         plans = plan_releases(item, geometry, config, releases, batch)
     except PlanFailure as failure:
         weights = load_weights(item, geometry, vision, mtp, minor)
-        failure.seconds = start_seconds(item.overheads, weights.target + weights.draft, failure.stage)
+        failure.seconds = start_seconds(terms, weights.target + weights.draft, failure.stage)
         raise
     weights = load_weights(item, geometry, vision, mtp, minor)
-    plan = plans.hardest
-    release = plan.settings.release
-    terms = item.overheads
+    plan, release = plans.hardest, plans.hardest.settings.release
     run = measure_by_config(item, config, geometry, release, batch)
     room = adapter_room(item, config, geometry, minor)
-    spread = dict(zip(LEVELS, (room.low - room.typical, 0, room.high - room.typical)))
     in_host = host_weights(
         config, args, item.env, weights.target + weights.draft, weights.host, release, split_of(args).tensor
     )
-    inside = {
-        level: size + spread[level] for level, size in inside_terms(terms, weights, run, vision, bool(drafts)).items()
-    }
-    layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
-    pool = args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes
-    mistral = args.get("config-format") == "mistral"
-    return Engine(
-        name=item.name,
-        overheads=terms,
+    engine = replace(
+        _engine_of_input(item, args),
         plan=plan,
         release=release,
-        weights=weights.target + room.typical,
-        draft=weights.draft,
-        vision=weights.vision,
-        host=weights.host,
-        table=item.table,
-        disk=weights.disk,
-        adapters=room.typical,
-        experts=weights.experts,
-        # Room for adapters is made once the weights are there.
-        load_peak=max(weights.load_peak, weights.target + room.typical),
-        load_layerwise=max(layerwise, weights.target + room.typical),
-        inside=add_extra(inside, in_host),
+        inside=add_extra(_widen(inside_terms(terms, weights, run, vision, bool(drafts)), room), in_host),
         beside=beside_terms(terms, run),
         buffers=list_buffers(item, args, release, plan, takes_media(args, config), room.copies),
         in_host=in_host,
         runner=run.runner,
-        repacked=bool(item.quant_config or config.get("quantization_config")),
-        utilization=utilization,
-        length=length,
-        length_auto=item.args.get("max-model-len") == "auto",
-        limit=limit,
-        sequences=args.get("max-num-seqs"),
-        sequences_auto=item.args.get("max-num-seqs") == "auto",
-        pool=pool,
-        blocks=args.get("num-gpu-blocks-override"),
-        # Full CUDA graphs want one state block for every sequence. With a drafter the graphs may be piecewise.
-        needs_state_blocks=bool(geometry.recurrent)
-        and release.since(20)
-        and not args.get("enforce-eager")
-        and not drafts,
+        limit=geometry.max_position_embeddings,
+        needs_state_blocks=_needs_state_blocks(args, release, bool(geometry.recurrent), bool(drafts)),
         align_error=error_align(plan),
         align_block=plan.block_size,
         kernel_error=error_kernel_block(geometry, plan.settings),
         kernel_block=geometry.rules.block,
-        minors=() if item.vllm_version else plans.minors,
-        easiest=None if item.vllm_version else plans.easiest,
-        refusing=() if item.vllm_version else plans.refusing,
         weights_from=STATED if _are_weights_stated(item) else COMPARED if release.exact else NOT_COMPARED,
-        cache_from=COMPARED if release.exact and not plan.notes and not mistral else NOT_COMPARED,
+        cache_from=_cache_source(args, plan),
     )
+    engine = _with_loaded_sizes(engine, weights, room, release)
+    if release_known:
+        return engine
+    return replace(engine, minors=plans.minors, easiest=plans.easiest, refusing=plans.refusing)
+
+
+def _widen(inside: dict[str, float], room: Room) -> dict[str, float]:
+    """Add the uncertainty of the room for adapters to the terms inside the request, by level."""
+    return {
+        "low": inside["low"] + (room.low - room.typical),
+        "typical": inside["typical"],
+        "high": inside["high"] + (room.high - room.typical),
+    }
+
+
+def _with_loaded_sizes(engine: Engine, weights: Weights, room: Room, release: Release) -> Engine:
+    """Return an engine with the sizes of its weights; vLLM allocates the room for adapters after them."""
+    layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
+    loaded = weights.target + room.typical
+    return replace(
+        engine,
+        weights=loaded,
+        draft=weights.draft,
+        vision=weights.vision,
+        host=weights.host,
+        disk=weights.disk,
+        experts=weights.experts,
+        adapters=room.typical,
+        load_peak=max(weights.load_peak, loaded),
+        load_layerwise=max(layerwise, loaded),
+    )
+
+
+def _cache_source(args: Config, plan: KVPlan) -> str:
+    """Return the source of a KV cache that was planned by arithmetic."""
+    is_compared = plan.settings.release.exact and not plan.notes and args.get("config-format") != "mistral"
+    return COMPARED if is_compared else NOT_COMPARED

@@ -30,7 +30,7 @@ from .weights import Weights
 def measure_by_config(
     item: ServiceInput, config: Config, geometry: Geometry, release: Release, batch: int
 ) -> ProfileRun:
-    """What the engine finds in use when it measures itself."""
+    """Return the memory in use when the engine profiles itself."""
     args = item.args
     method, stages = (args.get("speculative-config") or {}).get("method"), args.get("pipeline-parallel-size", 1)
     quantised = item.quant_config or config.get("quantization_config") or args.get("quantization")
@@ -57,7 +57,7 @@ def measure_by_config(
 
 
 def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVPlan) -> ProfileRun:
-    """What the engine finds in use by what the vLLM of its image says of model and launch; by the batch alone where it does not say how wide it is."""
+    """Return the memory in use from the answer of the image; without widths in the answer, from the batch alone."""
     args, resolved, settings = item.args, answer.resolved, plan.settings
     widths = answered.shapes(answer, item.config or {})
     runner = {"v1": 1, "v2": 2}.get(resolved.get("runner", ""), 0)
@@ -116,7 +116,7 @@ def inside_terms(
 
 
 def beside_terms(terms: Mapping[str, tuple[float, float, float]], run: ProfileRun) -> dict[str, float]:
-    """Bytes beside the requested memory, by level: CUDA graphs that are not taken off the cache, and the runner's own."""
+    """Return the bytes outside of the requested memory, by level: CUDA graphs that do not reduce the cache, and buffers of the runner."""
     uncounted = run.graphs - run.graphs_inside
     return {level: terms["graphs_share"][index] * uncounted + run.beside for index, level in enumerate(LEVELS)}
 
@@ -170,5 +170,5 @@ def list_buffers(
 
 
 def add_extra(inside: dict[str, float], in_host: HostWeights) -> dict[str, float]:
-    """Add what weights in host memory take beyond their size."""
+    """Add the extra memory of weights in host memory."""
     return {level: inside[level] + size for level, size in zip(LEVELS, in_host.extra)}

@@ -26,15 +26,15 @@ _ALWAYS_TOWERS = frozenset(("inkling_model",))
 
 
 def _scale_stated(size: int, counted: Callable[[bool], Weights], draft: int, runtime: str) -> Weights:
-    """The weights of a rank whose size is stated.
+    """Return the weights of a rank from their stated size.
 
-    What vLLM quantises itself has two sizes, that of its files and that of what it makes of them, the one near twice the other.
-    The stated one is whichever it is nearer to by the config; the other follows in proportion.
+    Weights that vLLM quantises itself have two sizes, before and after; the first is about twice the second. The stated size counts
+    as the nearer of the two sizes by the config; the other size follows in proportion.
     """
     try:
         made = counted(True) if runtime else None
     except Refusal:
-        made = None  # what the config does not settle stays as it is stated
+        made = None  # without sizes from the config the stated size counts alone
     if made is None or made.load_peak == made.target:
         return Weights(size, draft, size)
     nearer = min(made.load_peak, made.target, key=lambda total: abs(total - size))

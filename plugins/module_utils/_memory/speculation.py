@@ -16,7 +16,7 @@ from .service_input import ServiceInput
 
 _SPEC_WITHOUT_MODEL = frozenset(("ngram", "ngram_gpu", "suffix"))
 _SPEC_WITH_MODEL = frozenset(("eagle", "eagle3", "draft_model", "dflash"))
-# Heads beside the model that keep no cache of their own; gone in 0.33.
+# Draft heads without a KV cache; removed in 0.33.
 _SPEC_HEADS = frozenset(("medusa", "mlp_speculator"))
 # SpeculativeConfig.suffix_decoding_max_tree_depth, the draft tokens of suffix decoding when none are asked for.
 SUFFIX_TOKENS = 24
@@ -107,7 +107,7 @@ def _model_draft_caches(item: ServiceInput, geometry: Geometry, method: Any, cou
 
 
 def _separate_draft_caches(item: ServiceInput, method: Any) -> tuple[Layer, ...]:
-    """Return the caches of a drafter that is a model of its own."""
+    """Return the caches of a drafter that is a separate model."""
     if item.draft_config is None:
         raise Refusal("draft_config", f"method {method} needs the config of the draft model", "give draft_config")
     drafter = read_geometry(item.draft_config)

@@ -7,7 +7,7 @@ A header names every tensor with its dtype and its shape, so nothing about the m
 a tensor of that name over the ranks (vllm/model_executor/layers/linear.py and the model classes, 0.33.0). A tensor whose
 name says nothing is counted whole on every rank, which is never too little.
 
-A list that cannot be the whole checkpoint is a C(Refusal), which names what is missing. No I/O, no Ansible.
+An incomplete list is a C(Refusal), which names the missing tensors. No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _COLUMN = frozenset(
 _CHANNELS = frozenset(("conv1d", "A_log", "D", "dt_bias", "sinks", "embed_tokens_per_layer"))
 _KEY_VALUE = frozenset(("k_proj", "v_proj", "wk", "wv"))
 _FUSED = frozenset(("qkv_proj", "wqkv"))
-# Divided along the input; a vector beside such a matrix is whole on every rank.
+# Divided along the input; the vector of such a matrix is whole on every rank.
 _ROW = frozenset(
     ("o_proj", "out_proj", "down_proj", "w2", "wo", "wo_b", "c_proj", "fc2", "linear_fc2", "linear_2", "output_linear")
 )
@@ -232,7 +232,7 @@ class _Checkpoint:
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts the bytes of a tensor on one rank, as it is loaded or as it stays."""
+    """Counts the bytes of a tensor on one rank, during and after loading."""
 
     config: Config
     geometry: Geometry
@@ -247,12 +247,10 @@ class _Counter:
         ranks, module, in_tower = self.split.tensor, tensor.module, bool(_TOWER.search(tensor.name))
         if _EXPERT.search(tensor.name):
             ranks = self.split.of_experts
-        elif self.split.shares_tokens and SHARED.search(tensor.name):
+        if self._is_whole(tensor):
             return 1
         if _TABLE.search(tensor.name):
             return ranks
-        if _INDEXER.search(tensor.name) or (tensor.shape is not None and prod(tensor.shape) <= 1):
-            return 1
         if module in _COLUMN | _CHANNELS | _EMBEDDINGS | _HEADS:
             return 1 if tensor.leaf == "g_idx" else ranks
         if module in _ROW or (module == "proj" and in_tower):
@@ -260,6 +258,13 @@ class _Counter:
         if module in _KEY_VALUE | _FUSED:
             return ranks if in_tower else self._key_value_ranks(module, ranks)
         return 1
+
+    def _is_whole(self, tensor: _Tensor) -> bool:
+        """Tell whether every rank has all of a tensor although its module is divided."""
+        if self.split.shares_tokens and SHARED.search(tensor.name) and not _EXPERT.search(tensor.name):
+            return True
+        is_single = tensor.shape is not None and prod(tensor.shape) <= 1
+        return not _TABLE.search(tensor.name) and (bool(_INDEXER.search(tensor.name)) or is_single)
 
     def _key_value_ranks(self, module: str, ranks: int) -> float:
         """Return the number of ranks that share keys and values; with fewer heads than ranks each rank keeps one head."""
@@ -345,7 +350,7 @@ def tensors_bytes(
     """Count the bytes of the weights of one rank, of the fullest pipeline stage, from a list of tensors.
 
     tensors: mappings of C(name), C(dtype) and C(shape), or of C(name) and C(bytes), of all files of the checkpoint.
-    The other parameters are those of C(weights_bytes).
+    The other parameters equal the parameters of C(weights_bytes).
     Raises C(Refusal) for an entry that cannot be read and for a list that is not the whole model.
     """
     checkpoint = _Checkpoint(tensors, config, geometry)
@@ -388,7 +393,7 @@ def _draft_tensors(checkpoint: _Checkpoint) -> list[_Tensor]:
 
 
 def _runtime_format(config: Config, quant_config: Config | None, name: str) -> Format | None:
-    """Return how vLLM stores the weights that it quantises itself; None where it does not."""
+    """Return the format of weights that vLLM quantises itself; None if it does not quantise them."""
     if not name or quantization_of(config, quant_config)[0]:
         return None
     stored = RUNTIME_FORMATS.get(name)

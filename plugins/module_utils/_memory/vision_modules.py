@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules of vision towers, and of what joins them to the language model.
 
-The shapes are those of vLLM's classes (0.32.0 and 0.33.0). A tower that is not known here is a C(Refusal). No I/O, no Ansible.
+The shapes come from vLLM's classes (0.32.0 and 0.33.0). An unknown tower is a C(Refusal). No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _encoder_block(block: str, hidden: int, inner: int, quantised: bool = True) 
 
 
 def _exaone4_5(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of EXAONE 4.5: that of Qwen2.5-VL with fewer key and value heads (exaone4_5.py)."""
+    """Yield the tower of EXAONE 4.5, a tower of Qwen2.5-VL with fewer key and value heads (exaone4_5.py)."""
     hidden, inner, heads = (field(vision, key) for key in ("hidden_size", "intermediate_size", "num_heads"))
     pieces = optional(vision, "num_key_value_heads") or heads
     key = hidden // heads * pieces
@@ -251,7 +251,7 @@ def _step3p7(config: Config, vision: Config, out: int) -> Iterator[Module]:
         yield Module("vit_large_projector.bias", out, split=True)
 
 
-# What Transformers takes where the config of a Llama 4 says nothing (Llama4VisionConfig).
+# Defaults of Transformers for fields that a config of Llama 4 leaves out (Llama4VisionConfig).
 _LLAMA4_VISION: Config = {
     **{"hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "num_channels": 3, "patch_size": 14},
     **{"image_size": 448, "projector_input_dim": 4096, "projector_output_dim": 4096, "vision_output_dim": 7680},

@@ -82,7 +82,7 @@ def error_align(plan: KVPlan) -> str:
 
 
 def error_kernel_block(geometry: Geometry, settings: KVSettings) -> str:
-    """Sparse layers whose kernels take blocks of one size alone, and the release goes by those of the other layers; else empty.
+    """Return vLLM's error for sparse layers with a fixed block size in a release that uses the block size of the other layers; else empty.
 
     vLLM plans its cache and stops when it allocates it (C(vllm/v1/worker/utils.py), select_common_block_size).
     """
@@ -103,7 +103,7 @@ def error_mamba_blocks(max_num_seqs: int, blocks: int) -> str:
 
 
 def error_free_memory(free: float, total: int, utilization: float, requested: int) -> str:
-    """What vLLM prints when less memory is free than it asks for (C(vllm/v1/worker/utils.py), request_memory).
+    """Return vLLM's error if less memory is free than it requests (C(vllm/v1/worker/utils.py), request_memory).
 
     free, total, requested: bytes. The text is the same in 0.19 to 0.33.
     """
@@ -115,7 +115,7 @@ def error_free_memory(free: float, total: int, utilization: float, requested: in
 
 
 def error_warm_up(sequences: int) -> str:
-    """What vLLM prints when the memory ends at its last step (C(vllm/v1/worker/gpu_model_runner.py))."""
+    """Return vLLM's error if memory runs out in the last step of its start (C(vllm/v1/worker/gpu_model_runner.py))."""
     return (
         f"RuntimeError: CUDA out of memory occurred when warming up sampler with {sequences} dummy requests. Please try "
         "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."

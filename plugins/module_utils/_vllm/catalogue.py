@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of vLLM versions, and the lookups that the rest of the engine uses."""
+"""The catalogue of vLLM versions, and its look-ups."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Window(NamedTuple):
 
 @cache
 def _window(release: Version) -> _Window:
-    """Return what C(wanted) may be like: itself, or what was published before and after it.
+    """Return the read versions that C(release) may resemble: itself, or the versions before and after it.
 
     A development build may already have what the next minor release brings.
     """
@@ -58,7 +58,7 @@ class Span:
     bits: int
 
     def has(self, release: Version) -> bool | None:
-        """Tell whether C(wanted) has it; C(None) if that is not known."""
+        """Tell whether C(release) has it; C(None) if unknown."""
         window = _window(release)
         common = self.bits & window.bits
         if not common:
@@ -132,7 +132,7 @@ class Item(NamedTuple):
 
 @cache
 def items(table: str) -> dict[str, Item]:
-    """Return a table of C(catalogue_data) as it is written there."""
+    """Return a table of C(catalogue_data), parsed."""
     item_by_name: dict[str, Item] = {}
     kinds: list[tuple[str, Span]] = []
     defaults: list[tuple[str, Span]] = []
@@ -191,8 +191,8 @@ def has(table: str, name: str, release: Version | None) -> bool | None:
 
     :param table: of the catalogue
     :param name: the entry of it
-    :param wanted: the version, None where it is not known
-    :returns: None if that cannot be known (newer or older than what was read)
+    :param release: the version, None if unknown
+    :returns: None if unknown (newer or older than the versions that were read)
     """
     spans = names(table)
     if release is None:
@@ -233,10 +233,10 @@ class Option:
     kind: flag (no value, cannot be negated), switch (no value, has a C(--no-) form), int, float, size (takes C(64k)
     and C(64K)), size-auto (size or C(auto)), json, text. values: C(+) several, C(?) none or one, C(*) may be repeated,
     nothing for one. span: the versions that have it. aliases: other spellings, long ones without dashes. choices:
-    what the parser takes and nothing else. suggested: what it shows; whether another value works turns out later.
+    all values that the parser accepts. suggested: values of its help text; other values may work.
     default: JSON. optional: C(None) or nothing as a value means none. lowered: C(Marlin-X) is read as C(marlin_x).
-    plain_text: a text that is no JSON is taken as well. level: a bare number is. read_into_class: JSON for one of
-    vLLM's configuration classes, so that keys it does not know are refused at once. deprecated: it will go.
+    plain_text: the parser also accepts text that is not JSON. level: it accepts a bare number. read_into_class: JSON for one of
+    vLLM's configuration classes, so that unknown keys are refused at once. deprecated: vLLM will remove it.
     """
 
     name: str
@@ -267,7 +267,7 @@ KINDS = ("flag", "switch", "int", "float", "size", "size-auto", "json", "text")
 def options(release: Version | None = None) -> dict[str, Option]:
     """Return the options by their long names without dashes: those C(wanted) may have, or every option ever read.
 
-    What changed over the versions in question is that of the newest; spellings and choices are those of all of them.
+    Fields that differ between the possible versions have the value of the newest; spellings and choices include all versions.
     """
     bits = _window(release).bits if release else (1 << len(versions())) - 1
     return {
@@ -312,7 +312,7 @@ def _choices(tokens: list[str], sign: str, bits: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-# Options whose values are the names of a table, and how vLLM spells a value that is given: as it is, in capitals, or with underscores.
+# Options whose values are the names of a table, and vLLM's spelling of a value: unchanged, in capitals, or with underscores.
 _VALUE_TABLES: dict[str, tuple[str, str]] = {
     "attention-backend": ("attention_backends", "upper"),
     "distributed-executor-backend": ("executor_backends", ""),
@@ -355,29 +355,33 @@ def spelled_value(option: str, value: Any) -> str:
 def minors_with_launch(architectures: Sequence[str], args: Mapping[str, Any]) -> frozenset[int]:
     """Return the minor releases, 19 for 0.19, that know the architecture and the options of a launch.
 
-    What no release knows is a fork's and does not count. Where no release knows all of it, the architecture alone decides.
+    Names that no release knows belong to a fork and are ignored. If no release knows the whole launch, the architecture alone decides.
 
-    :param architectures: of config.json, of which vLLM takes the first that it knows
+    :param architectures: of config.json; vLLM takes the first that it knows
     :param args: options by their long names
-    :returns: every minor release that was read where none knows even the architecture
+    :returns: all minor releases that were read if none knows the architecture
     """
-    everything = (1 << len(versions())) - 1
     spans_by_name = names("architectures")
     model = 0
     for name in architectures:
         model |= spans_by_name[name].bits if name in spans_by_name else 0
-    model = model or everything
+    model = model or (1 << len(versions())) - 1
     launch = model
     for option, value in args.items():
-        spans = [items("options")[option].span] if option in items("options") else []
-        spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
-        if option == "speculative-config" and isinstance(value, Mapping):
-            spans += [span for key, span in json_keys(option, None).items() if key in value]
-            spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
-        for span in spans:
+        for span in _spans_of_option(option, value):
             launch &= span.bits
     bits = launch or model
     return frozenset(read_version.release[1] for number, read_version in enumerate(versions()) if bits >> number & 1)
+
+
+def _spans_of_option(option: str, value: Any) -> list[Span]:
+    """Return the versions that have an option, and those that have its value and the keys of its JSON, as far as known."""
+    spans = [items("options")[option].span] if option in items("options") else []
+    spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
+    if option == "speculative-config" and isinstance(value, Mapping):
+        spans += [span for key, span in json_keys(option, None).items() if key in value]
+        spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
+    return spans
 
 
 @cache

@@ -5,8 +5,8 @@
 
 C(parse) takes what a person wrote, a mapping or an argv list, and returns one mapping of long names to native values
 together with everything that vLLM's parser would refuse. C(render) turns such a mapping into the exact argv.
-The parser's behaviour is that of C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; what
-differs between versions comes from M(catalogue). Two things are stricter here than there, as nobody means them:
+The parser behaves like C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; differences
+between versions come from M(catalogue). Two spellings are refused here although vLLM accepts them, as they are always mistakes:
 C(--option.key) of an option that takes a plain text, and a C(--) between words.
 """
 
@@ -34,7 +34,7 @@ SERVICE_KEYS = {
     "model": "model",
     "name": "name",
 }
-"""What belongs to a service itself rather than to its C(args), with the key of the service that sets it."""
+"""Options that a key of the service sets instead of its C(args), with that key."""
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -42,11 +42,11 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that vLLM's parser refuses or that does not belong here.
+    """An error in a launch: an option that vLLM's parser refuses, or a key of the service.
 
     kind: unknown, ambiguous, no_value, value_to_switch, bad_value, bad_choice, bad_key, doubled, model_option, extra_word,
-    service_key. option: as it was written. detail: what exactly is wrong. fix: what to write instead.
-    vllm_error: vLLM's own text. value: what was written as the value, where that is what is wrong.
+    service_key. option: the written spelling. detail: the error. fix: the correction.
+    vllm_error: vLLM's own text. value: the written value, if the value is wrong.
     """
 
     kind: str
@@ -59,12 +59,12 @@ class Problem:
 
 @dataclass
 class Parsed:
-    """A launch as vLLM would understand it.
+    """A launch as vLLM understands it.
 
     model: the positional argument, if one was given. args: long names without leading dashes, in native values
     (C(true) flag set, C(false) its C(--no-) form, numbers, text, lists, mappings for JSON). An option that is not
-    known stays in as it was written: a fork may have it, and what was asked for is not silently dropped.
-    problems: what is wrong.
+    known stays unchanged: a fork may have it, and no argument is silently dropped.
+    problems: the errors.
     """
 
     model: str | None = None
@@ -73,7 +73,7 @@ class Parsed:
 
 
 class _Refused(Exception):
-    """One option cannot be used as it stands."""
+    """An option that vLLM refuses."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -81,7 +81,7 @@ class _Refused(Exception):
 
 
 class _BadChoice(_Refused):
-    """A value is not on offer; it stays in the arguments, as whoever judges them may know more about it."""
+    """A value that the parser does not offer; it stays in the arguments, so that rules can judge it."""
 
     def __init__(self, problem: Problem, native: Any) -> None:
         super().__init__(problem)
@@ -91,8 +91,8 @@ class _BadChoice(_Refused):
 def long_name(name: str) -> str:
     """Return an option's long name without leading dashes: C(--gpu_memory_util) and C(gpu-memory-utilization) meet.
 
-    Short forms (C(tp), C(-tp)), aliases and unique prefixes become the long name; a name that is none of these comes
-    back with dashes only, so that whoever checks it later can complain about it.
+    Short forms (C(tp), C(-tp)), aliases and unique prefixes become the long name; other names only get
+    dashes, so that later checks can report them.
     """
     dashed = _dashes(name)
     options = catalogue.options()
@@ -114,10 +114,10 @@ def parse(
     :param launch: a mapping of options (C(null) takes an option out) or the words that a person would type, with
         or without C(vllm serve) in front
     :param version: the vLLM that will read it; options that it does not have become problems
-    :param config: what the file of C(--config) holds; without it the option is left as it is
+    :param config: content of the file of C(--config); None keeps the option unchanged
     :returns: model, options and problems
     :raises TypeError: for anything else
-    :raises ValueError: for a version that is none
+    :raises ValueError: for an invalid version
     """
     release = versions.version(version) if version else None
     if isinstance(launch, Mapping):
@@ -128,13 +128,13 @@ def parse(
 
 
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
-    """Return what stands behind the image's name: C(serve) images run C(vllm serve) themselves.
+    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves.
 
     :param family: of the image's entrypoint
     :param model: repository or path
     :param args: normalised options
     :returns: words
-    :raises ValueError: for a family that is none
+    :raises ValueError: for an unknown family
     """
     heads = {"serve": [], "passthrough": ["vllm", "serve"]}
     if family not in heads:
@@ -211,7 +211,7 @@ def _aliases() -> dict[str, str]:
     return {alias: option.name for option in catalogue.options().values() for alias in option.aliases}
 
 
-# What a spelling means: the option, and what it sets a switch to. C(None) is --help.
+# The meaning of a spelling: the option, and the value that it sets a switch to. C(None) is --help.
 _Meaning = Optional[tuple[Option, bool]]
 
 
@@ -234,7 +234,7 @@ def _spellings(version: Version | None) -> dict[str, _Meaning]:
 
 
 def _candidates(word: str, version: Version | None) -> list[tuple[str, _Meaning, str | None]]:
-    """Return what an option word can mean, as C(argparse) finds it: spelling, meaning and the value inside the word."""
+    """Return the possible meanings of an option word, as in C(argparse): spelling, meaning and the value inside the word."""
     spellings = _spellings(version)
     if word in spellings:
         return [(word, spellings[word], None)]
@@ -254,7 +254,7 @@ def _candidates(word: str, version: Version | None) -> list[tuple[str, _Meaning,
 
 
 def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | None]:
-    """Return option, what it sets a switch to, and the value inside the word; raises C(_Refused)."""
+    """Return the option, the value that it sets a switch to, and the value inside the word; raises C(_Refused)."""
     candidates = _candidates(word, version)
     head = word.partition("=")[0]
     if len(candidates) > 1:
@@ -277,7 +277,7 @@ def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | No
 
 
 def _unknown(word: str, version: Version | None) -> Problem:
-    """Say what an unknown spelling may have been meant to be, or which versions have it."""
+    """Return the problem of an unknown spelling, with the nearest known one or the versions that have it."""
     error = f"unrecognized arguments: {word}"
     written = word.lstrip("-")
     other = long_name(written[3:] if written.startswith("no-") else written)
@@ -308,7 +308,7 @@ def _unknown(word: str, version: Version | None) -> Problem:
     )
 
 
-# What to write instead of options that are gone or never were.
+# Replacements of options that were removed or never existed.
 _REPLACED = {
     "swap-space": "Take it out: vLLM's V1 engine never swaps the KV cache.",
     "disable-log-requests": "Take it out: requests are only logged with --enable-log-requests.",
@@ -354,7 +354,7 @@ def _bad(option: Option, value: Any, kind: str) -> _Refused:
 
 
 def _scalar(option: Option, value: Any, version: Version | None) -> Any:
-    """Turn one value into its native form, C(None) where it says that there is none; raises C(_Refused)."""
+    """Return one value in its native form, C(None) for an empty optional value; raises C(_Refused)."""
     if option.optional and isinstance(value, str) and value in ("", "None"):
         return None
     if option.kind == "json":
@@ -442,7 +442,7 @@ def _values(option: Option, value: Any, version: Version | None) -> Any:
 
 
 def _store(args: dict[str, Any], option: Option, value: Any) -> None:
-    """Set an option; none is what leaving it out gives, unless its default is something else."""
+    """Set an option; a null value removes it, unless its default is another value."""
     args.pop(option.name, None)
     if value is not None:
         args[option.name] = value
@@ -481,7 +481,7 @@ def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed
 
 
 def _note(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
-    """Keep what is wrong, and what was asked for where that can still be judged."""
+    """Store a problem, and the argument if rules can still judge it."""
     parsed.problems.append(refused.problem)
     if isinstance(refused, _BadChoice):
         parsed.args[refused.problem.option.lstrip("-")] = refused.native
@@ -664,7 +664,7 @@ def _check_served_name(parsed: Parsed, words: list[str], version: Version | None
 
 
 def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Version | None) -> list[str]:
-    """Put what the file of --config says behind the model, so that what was typed wins."""
+    """Insert the options of the --config file after the model, so that typed options override them."""
     if config is None or "--config" not in words:
         return words
     index = words.index("--config")
@@ -674,7 +674,7 @@ def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Ve
 
 
 def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
-    """Return the words that vLLM makes of the content of a --config file."""
+    """Return the words that vLLM reads from the content of a --config file."""
     words: list[str] = []
     for key, value in config.items():
         if isinstance(value, bool):
@@ -702,7 +702,7 @@ def _following(words: list[str], position: int, version: Version | None, limit: 
 
 
 def _take_option(parsed: Parsed, words: list[str], word: str, position: int, version: Version | None) -> int:
-    """Read the option C(word) and its values; returns where to go on."""
+    """Read the option C(word) and its values; return the position of the next word."""
     try:
         option, sets, inline = _resolve(word, version)
         if not option.takes_value:
@@ -711,16 +711,7 @@ def _take_option(parsed: Parsed, words: list[str], word: str, position: int, ver
         if not values:
             values = _following(words, position, version, None if option.values == "+" else 1)
             position += len(values)
-        if not values:
-            if option.values != "?":
-                raise _Refused(_needs_value(option))
-            parsed.args[option.name] = True
-        elif option.values == "*":
-            parsed.args.setdefault(option.name, []).append(_scalar(option, values[0], version))
-        elif option.values == "+":
-            parsed.args[option.name] = [_scalar(option, item, version) for item in values]
-        else:
-            _store(parsed.args, option, _scalar(option, values[0], version))
+        _store_values(parsed, option, values, version)
     except _Refused as refused:
         spelled, equals, value = word.partition("=")
         values = [value]
@@ -732,6 +723,20 @@ def _take_option(parsed: Parsed, words: list[str], word: str, position: int, ver
     return position
 
 
+def _store_values(parsed: Parsed, option: Option, values: list[str], version: Version | None) -> None:
+    """Set an option to the values of an argv; raises C(_Refused)."""
+    if not values:
+        if option.values != "?":
+            raise _Refused(_needs_value(option))
+        parsed.args[option.name] = True
+    elif option.values == "*":
+        parsed.args.setdefault(option.name, []).append(_scalar(option, values[0], version))
+    elif option.values == "+":
+        parsed.args[option.name] = [_scalar(option, item, version) for item in values]
+    else:
+        _store(parsed.args, option, _scalar(option, values[0], version))
+
+
 def _take_switch(
     parsed: Parsed, words: list[str], position: int, version: Version | None, resolved: tuple[Option, bool, str | None]
 ) -> int:
@@ -740,7 +745,7 @@ def _take_switch(
         raise _Refused(_switch_value(option, inline, inline=True))
     parsed.args[option.name] = sets
     stray = _following(words, position, version, 1)
-    # What follows a switch is the model if none was given yet, unless it can only have been meant as a value.
+    # The word after a switch is the model if there is no model yet, unless it can only be a value.
     if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
         parsed.problems.append(_switch_value(option, stray[0]))
         return position + 1
@@ -748,7 +753,7 @@ def _take_switch(
 
 
 def _optimization_level(words: list[str], position: int) -> tuple[str, int] | None:
-    """Return the level in C(-O3), C(-O=3) and C(-O 3) and where to go on, C(None) if that is not what stands there."""
+    """Return the level in C(-O3), C(-O=3) and C(-O 3) and the next position, C(None) for other words."""
     word, following = words[position - 1], words[position : position + 1]
     if not word.startswith("-O") or word.startswith("-O."):
         return None
@@ -766,7 +771,7 @@ def _take_dotted(
     position: int,
     version: Version | None,
 ) -> int:
-    """Keep the value of C(--option.key) for later: vLLM puts what was said of one option together in the end."""
+    """Store the value of C(--option.key): vLLM merges all keys of one option at the end."""
     word = _normal(words[position - 1])
     value: str | None = word.partition("=")[2] if "=" in word else None
     if value is None and position < len(words):
@@ -795,12 +800,12 @@ def _add_key(
 
 
 def _short_dotted(head: str, version: Version | None) -> str:
-    """C(-O.key) is the compilation configuration where it is anything."""
+    """Return the long option of C(-O.key), the compilation configuration in releases that know it."""
     return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
 
 
 def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Version | None) -> None:
-    """Set the options of which keys were given; vLLM forgets what else was said of them."""
+    """Set the options with dotted keys; vLLM ignores their other spellings."""
     for options in dotted.values():
         for name, value in options.items():
             if name in parsed.args:
@@ -820,7 +825,7 @@ def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Vers
 
 
 def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
-    """Take the model out of the options, and check the keys of what vLLM reads into a class when it parses."""
+    """Move the model out of the options, and check the keys of options that vLLM parses into a class."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")
         accepted = catalogue.trait("model-option", version) or "--model" not in words

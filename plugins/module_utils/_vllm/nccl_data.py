@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds of NCCL and what is reported of them between Sparks. Data, and the look-up of a build."""
+"""Builds of NCCL with reports of their use between Sparks: data, and the look-up of a build."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What vLLM takes on a DGX Spark beyond what a config tells: fitted figures, each with its source."""
+"""Memory of vLLM on a DGX Spark that does not follow from a config: fitted figures, each with its source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "inside_drafter_gib": (0.0, 0.05, 0.6),  # H: the drafter's own activations
     "graphs_share": (0.5, 1.0, 2.0),  # H: of what profile_run.py works out for CUDA graphs
     "load_gib": (0.0, 1.35, 2.5),  # H: repacking while quantised weights load, 0.9 to 2.4 GiB over what stays
-    # H: of all experts of one layer, of which the reordered ones stand beside those that were loaded: 2.4 FP8, 2.1 MXFP4 (Marlin)
+    # H: of all experts of one layer, whose reordered copies exist together with the loaded ones: 2.4 FP8, 2.1 MXFP4 (Marlin)
     "load_share": (0.0, 2.1, 2.4),
     "kept_share": (0.0, 0.5, 1.0),  # A against C: the part of all this that stays allocated after the start
     "outside_gib": (1.2, 1.7, 2.4),  # A: CUDA context and host memory outside the requested memory

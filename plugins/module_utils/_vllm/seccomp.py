@@ -49,7 +49,7 @@ _OF_ARCHITECTURE = {
     "arm64": ("arm_fadvise64_64", "arm_sync_file_range", "breakpoint", "cacheflush", "set_tls", "sync_file_range2"),
     "amd64": ("arch_prctl", "modify_ldt"),
 }
-# Calls that a container with a capability has; engines of the collection have none of their own.
+# Calls that a container with a capability may use; engines of the collection run without capabilities.
 _WITH_CAPABILITY = {
     "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy", "set_mempolicy_home_node"),
     "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise"),
@@ -87,7 +87,7 @@ def profile() -> str:
 
 
 def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
-    """Name what of an engine reads through io_uring; empty for nothing.
+    """Return the setting of an engine that reads through io_uring; empty without such a setting.
 
     :param args: options of C(vllm serve), by their long names
     :param env: its environment
@@ -102,7 +102,7 @@ def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
 
 
 def table_on_disk(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
-    """Name what has an engine leave the model's tables of n-grams on disk, which forks of vLLM can; empty where nothing does.
+    """Return the setting that leaves the model's tables of n-grams on disk, as forks of vLLM allow; empty without such a setting.
 
     :param args: options of C(vllm serve), by their long names
     :param env: its environment

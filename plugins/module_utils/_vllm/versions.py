@@ -31,7 +31,7 @@ AUTOTUNE_CACHE_HANGS = ("0.31.0", "0.32.0")
 def parse_version(text: str) -> Version | None:
     """Read C(0.19.0), C(v0.20.2rc1.dev49+g9b4e839) or C(0.19.0+ab12.nv26.04); C(None) if it is no version.
 
-    What stands behind C(+) says who built it, not what it can do, and is ignored.
+    The text after C(+) names the builder and is ignored.
     """
     match = re.fullmatch(r"v?(\d+(?:\.\d+)+)((?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d*)?)(?:\+.*)?", text.strip())
     if not match:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
     answered,
     budget,
@@ -19,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
     service_input,
     service_memory,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
 
 ROOT = Path(__file__).parents[5]

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 from memory_fixture import GIB, config, fast, heavy, load, service
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import (
-    InputError,
-    error_free_memory,
-    memory_budget,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import STAGES, start_seconds
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vllm_errors import error_free_memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS, OVERHEADS
 
 TOTAL = 119.67

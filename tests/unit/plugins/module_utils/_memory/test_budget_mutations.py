@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from memory_fixture import config, load
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 
 ROUNDS = 2000
 PARTS, EACH_CHANGE = 8, 4  # the others at night

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_fixture import GIB, config, service
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.tensors import tensors_bytes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import (
