@@ -24,7 +24,7 @@ from simlib import realengine
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, service_cache, service_memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 
 IMAGE, VERSION = "dgxspark/vllm-cpu:0.32.0", "0.32.0"
 DOCKER = ["docker", "exec", "-i", NODES["spark-1"], "docker"]

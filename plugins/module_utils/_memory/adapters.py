@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .geometry import Config, Geometry, Recurrent, Refusal, text_config
+from .geometry import Geometry
+from .layers import Config, Recurrent, Refusal, text_config
 from .modules import Module
 from .weights import Split, is_tied, padded_experts, padded_vocabulary, stage_modules
 
@@ -46,44 +47,45 @@ _SPARED_ROUTERS = {"glm4_moe": 31, "glm4_moe_lite": 31, "nemotron_h": 0}
 # Families that were compared with vLLM's classes. Others of plain layers are a range; the rest is not known.
 COMPARED = frozenset(
     (
-        *(
-            "deepseek_v3",
-            "ernie4_5_moe",
-            "exaone4",
-            "gemma4",
-            "gemma4_text",
-            "glm4_moe",
-            "glm4_moe_lite",
-            "gpt_oss",
-            "laguna",
-            "llama4",
-        ),
-        *(
-            "llama4_text",
-            "ministral3",
-            "nemotron_h",
-            "qwen3",
-            "qwen3_5_moe_text",
-            "qwen3_5_text",
-            "qwen3_moe",
-            "qwen3_next",
-        ),
-        *("qwen3_vl_moe", "qwen3_vl_moe_text"),
+        "deepseek_v3",
+        "ernie4_5_moe",
+        "exaone4",
+        "gemma4",
+        "gemma4_text",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "gpt_oss",
+        "laguna",
+        "llama4",
+        "llama4_text",
+        "ministral3",
+        "nemotron_h",
+        "qwen3",
+        "qwen3_5_moe_text",
+        "qwen3_5_text",
+        "qwen3_moe",
+        "qwen3_next",
+        "qwen3_vl_moe",
+        "qwen3_vl_moe_text",
     )
 )
 # Families with special layers whose adapters were never compared.
 _UNKNOWN = frozenset(
     (
-        *(
-            "deepseek_v32",
-            "deepseek_v4",
-            "deepseek_v41_text",
-            "glm5_next_text",
-            "glm_moe_dsa",
-            "inkling_model",
-            "kimi_linear",
-        ),
-        *("kimi_k2", "mimo_v2", "mimo_v2_flash", "minimax_m3", "minimax_m3_vl", "qwen4_exp_text", "step3p5"),
+        "deepseek_v32",
+        "deepseek_v4",
+        "deepseek_v41_text",
+        "glm5_next_text",
+        "glm_moe_dsa",
+        "inkling_model",
+        "kimi_linear",
+        "kimi_k2",
+        "mimo_v2",
+        "mimo_v2_flash",
+        "minimax_m3",
+        "minimax_m3_vl",
+        "qwen4_exp_text",
+        "step3p5",
     )
 )
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -106,7 +108,7 @@ class Room:
 
 @dataclass(frozen=True)
 class _Request:
-    """What of the options matters. sharded: C(fully-sharded-loras). wide: bytes of a number."""
+    """The options that decide the room. slots: C(max-loras). sharded: C(fully-sharded-loras). wide: bytes of a number."""
 
     slots: int
     rank: int
@@ -119,7 +121,7 @@ class _Request:
         return _share(size, ranks) if self.sharded else size
 
 
-def room(
+def compute_room(
     config: Config, geometry: Geometry, args: Mapping[str, Any], split: Split, *, minor: int | None, padded: bool
 ) -> Room:
     """Return the memory for adapters on one rank.
@@ -142,9 +144,9 @@ def room(
     stages = stage_modules(config, geometry, split)
     vocabulary = text_config(config).get("vocab_size") or 0
     newest = 10_000 if minor is None else minor
-    layers = [_stage(stage, family, geometry, request, split, padded, newest) for stage in stages]
+    layers = [_layers_bytes(stage, family, geometry, request, split, padded, newest) for stage in stages]
     wrapped = [
-        _embeddings(text_config(config), config, family, request, split, newest, place)
+        _embeddings_bytes(text_config(config), config, family, request, split, newest, place)
         for place in range(split.pipeline)
     ]
     fullest = max(range(split.pipeline), key=lambda place: layers[place] + wrapped[place])
@@ -177,7 +179,7 @@ def _read_request(args: Mapping[str, Any], geometry: Geometry) -> _Request:
     )
 
 
-def _stage(
+def _layers_bytes(
     modules: Sequence[Module],
     family: str,
     geometry: Geometry,
@@ -193,10 +195,10 @@ def _stage(
     for module in modules:
         if module.experts and module.linear:
             # A layer's experts have two entries: gate and up, then down.
-            numbers += _experts(module, module.name in experts, family, request, split, padded)
+            numbers += _count_experts(module, module.name in experts, family, request, split, padded)
             experts.add(module.name)
         elif not module.experts:
-            numbers += _pair(module, family, recurrent, request, split, minor)
+            numbers += _count_pair(module, family, recurrent, request, split, minor)
     # Which of the adapters a batch has, for every layer of experts.
     return numbers * request.slots * request.rank * request.wide + len(experts) * 4 * (request.slots + 1)
 
@@ -205,7 +207,9 @@ def _share(size: int, ranks: int) -> int:
     return -(-size // ranks)
 
 
-def _pair(module: Module, family: str, recurrent: Recurrent | None, request: _Request, split: Split, minor: int) -> int:
+def _count_pair(
+    module: Module, family: str, recurrent: Recurrent | None, request: _Request, split: Split, minor: int
+) -> int:
     """Return the numbers in A and B of a matrix, for a rank of 1; 0 for a matrix that no adapter changes."""
     name, ranks = module.name.rpartition(".")[2], split.tensor
     inputs, outputs = module.columns, module.rows
@@ -216,7 +220,7 @@ def _pair(module: Module, family: str, recurrent: Recurrent | None, request: _Re
         inner = _CONVOLUTIONS.get(recurrent.kind, 1) * recurrent.conv_kernel
         return request.first_matrix(inner, ranks) + _share(outputs, ranks)
     if name in ("gate", "router", "shared_expert_gate"):
-        return _router_pair(name, inputs, outputs, family, minor)
+        return _count_router_pair(name, inputs, outputs, family, minor)
     if not module.linear or name == "lm_head":
         return 0
     if not module.split:
@@ -227,7 +231,7 @@ def _pair(module: Module, family: str, recurrent: Recurrent | None, request: _Re
     return request.first_matrix(inputs * _JOINED.get(name, 1), ranks) + _share(outputs, parts)
 
 
-def _router_pair(name: str, inputs: int, outputs: int, family: str, minor: int) -> int:
+def _count_router_pair(name: str, inputs: int, outputs: int, family: str, minor: int) -> int:
     """Return the numbers in A and B of a router, for a rank of 1; 0 if the release adds no adapter to it."""
     if name == "shared_expert_gate":
         return outputs + 1
@@ -236,7 +240,7 @@ def _router_pair(name: str, inputs: int, outputs: int, family: str, minor: int) 
     return 0 if spared else inputs + outputs
 
 
-def _experts(module: Module, down: bool, family: str, request: _Request, split: Split, padded: bool) -> int:
+def _count_experts(module: Module, down: bool, family: str, request: _Request, split: Split, padded: bool) -> int:
     """Return the numbers in A and B of all gate and up matrices of a layer's experts, or of their down matrices, for a rank of 1."""
     per = module.count // module.experts
     count = _share(module.experts, split.of_experts) if split.experts else module.experts
@@ -252,7 +256,7 @@ def _experts(module: Module, down: bool, family: str, request: _Request, split: 
     return count * (inputs * shared + per * inner)
 
 
-def _embeddings(
+def _embeddings_bytes(
     text: Config, config: Config, family: str, request: _Request, split: Split, minor: int, stage: int
 ) -> int:
     """Return the bytes of adapters for embedding and head on a stage; those of the head cover the logits of all ranks."""
@@ -266,9 +270,6 @@ def _embeddings(
     size = pair_bytes if stage == 0 or (tied and last) else 0
     if last:
         size += pair_bytes * (2 if tied and minor < _HEAD_IS_EMBEDDING.get(family, 0) else 1)
-        # Where in the logits of all ranks a token's is.
+        # The position of each token in the logits of all ranks.
         size += 8 * padded_vocabulary(rows) if split.tensor > 1 else 0
     return size
-
-
-__all__ = ["Room", "room"]

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .geometry import MAX_LAYERS, Attention, Config, Geometry, Layer, Recurrent, Refusal, text_config
+from .geometry import Geometry
 from .image_answer import REFUSED, Answer, Cut, Failure, Weights
 from .kv_plan import KVGroup, KVPlan, KVSettings
+from .layers import MAX_LAYERS, Attention, Config, Layer, Recurrent, Refusal, text_config
 from .releases import NEWEST_MINOR, Release, parse_release
 
 ASKED_BYTES = (1 << 40, 1 << 41)
@@ -70,7 +71,7 @@ class AnsweredPlan(KVPlan):
         return sum((self.bytes_per_block / block for block in self.linear), 0.0)
 
     def blocks_per_request(self, length: int) -> int:
-        """Blocks that one request of C(length) tokens takes at most."""
+        """Return the blocks that one request of C(length) tokens takes at most."""
         if length > self.longest:
             raise ValueError(f"the image was asked about {self.longest} tokens, not {length}")
         fixed_blocks = self.request - sum(-(-self.longest // block) for block in self.linear)
@@ -79,22 +80,23 @@ class AnsweredPlan(KVPlan):
     def _pages(self, length: int) -> int:
         return self.blocks_per_request(length)
 
-    def _needed(self, length: int, size: int) -> int:
+    def bytes_in_check(self, length: int, size: int) -> int:
+        """Return the bytes that vLLM's check counts for one request, with blocks of C(size) bytes."""
         if self.request_bytes != self.request * self.bytes_per_block:
             return self.request_bytes * size // self.bytes_per_block
         return self.blocks_per_request(length) * size
 
     def checked_bytes(self, available: int) -> int:
-        """Bytes that vLLM's own check compares with."""
+        """Return the bytes that vLLM's own check compares with."""
         return available - self.kept_back
 
     def available_for(self, requests: int, length: int) -> int:
-        """The least memory that passes the check and holds C(requests) requests of C(length) tokens."""
+        """Return the least memory that passes the check and holds C(requests) requests of C(length) tokens."""
         blocks = self.blocks_per_request(length)
         return max(requests * blocks * self.bytes_per_block, self.needed_bytes(length) + self.kept_back)
 
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
-        """The number in the line C(GPU KV cache size) of the start-up log.
+        """Return the number in the line C(GPU KV cache size) of the start-up log.
 
         :param blocks: of the cache
         :param length: tokens of the longest context
@@ -113,11 +115,11 @@ class AnsweredPlan(KVPlan):
         return 2 * (self.blocks_per_request(length) - by_length) > self.blocks_per_request(length)
 
     def largest_batch(self, available: int, length: int) -> int:
-        """No batch: one of another size was not asked about."""
+        """Return 0: the answer has no batch of another size."""
         return 0
 
 
-def usable(answer: Answer | None) -> bool:
+def is_usable(answer: Answer | None) -> bool:
     """Tell whether an answer says anything: a plan, or that vLLM refuses."""
     if answer is None:
         return False
@@ -126,7 +128,7 @@ def usable(answer: Answer | None) -> bool:
     return bool(answer.cuts) or any(failure.kind == REFUSED for failure in answer.refusals.values())
 
 
-def unknown(answer: Answer | None, reason: str) -> str:
+def explain_missing_plan(answer: Answer | None, reason: str) -> str:
     """Return the reason for a missing plan in words; empty if the image was not asked."""
     failure = answer.failure if answer is not None else None
     if failure is None and answer is not None:
@@ -138,7 +140,7 @@ def release_of(answer: Answer, version: str) -> Release:
     """Return the release that an answer is of.
 
     :param answer: of the image
-    :param given: version that the plan has of the image, or empty
+    :param version: version that the plan has of the image, or empty
     :returns: the release; what a build calls itself may be none, then it counts as the newest
     """
     for text in filter(None, (answer.version, version)):
@@ -171,7 +173,7 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     pages = [int(group["page"]) for group in cut.groups]
     return AnsweredPlan(
         settings=settings,
-        groups=tuple(_group(entry) for entry in cut.groups),
+        groups=tuple(_read_group(entry) for entry in cut.groups),
         block_size=cut.block_size,
         page_size_bytes=max(pages, default=0),
         group_size=max((int(group["layers"]) for group in cut.groups), default=0),
@@ -182,9 +184,9 @@ def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
         longest=cut.max_model_len,
         request=request,
         request_bytes=request * cut.bytes_per_block if cut.needed is None else cut.needed,
-        linear=tuple(int(group["block"]) for group in cut.groups if counted and _linear(group)),
+        linear=tuple(int(group["block"]) for group in cut.groups if counted and _is_linear(group)),
         kept_back=cut.bytes_per_block if release.since(29) else 0,
-        by_concurrency=_by_concurrency(cut),
+        by_concurrency=_is_by_concurrency(cut),
     )
 
 
@@ -206,27 +208,27 @@ def _largest_cut(answer: Answer) -> tuple[Cut, int]:
     return cut, request
 
 
-def _by_concurrency(cut: Cut) -> bool:
+def _is_by_concurrency(cut: Cut) -> bool:
     return cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len)
 
 
-def _group(spec: Mapping[str, Any]) -> KVGroup:
+def _read_group(spec: Mapping[str, Any]) -> KVGroup:
     kinds = {_KINDS.get(member["kind"], member["kind"]) for member in spec.get("members") or [spec]}
     kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
     return KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0))
 
 
-def _linear(spec: Mapping[str, Any]) -> bool:
+def _is_linear(spec: Mapping[str, Any]) -> bool:
     """Tell whether a group takes a block for each C(block) tokens of a request, and nothing else."""
     members = spec.get("members")
     if members:
-        return all(_linear(member) for member in members)
+        return all(_is_linear(member) for member in members)
     plain = all(value in (None, 0, 1) for name, value in spec.items() if "compress" in name)
     attends_to_all = _KINDS.get(spec["kind"]) in ("full", "mla") and spec["block"] > 0
     return attends_to_all and plain and spec.get("tokens_per_state", 1) == 1
 
 
-def shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
+def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
     """Return the fields of the text model and its geometry, None if the answer has no widths of the model.
 
     The geometry has the layers that the memory of a running batch depends on.
@@ -260,13 +262,13 @@ def _distinct_layers(entries: Sequence[Mapping[str, Any]], ranks: int) -> list[L
     distinct: list[Layer | None] = []
     for entry in entries:
         for spec in entry.get("members") or [entry]:
-            layer = _layer(spec, ranks)
+            layer = _read_layer(spec, ranks)
             if layer is not None and layer not in distinct:
                 distinct.append(layer)
     return distinct
 
 
-def _layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
+def _read_layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
     """Return a layer of the whole model from its spec on one rank; None if the spec has no sizes of heads or states."""
     kind, shapes_of = _KINDS.get(spec["kind"], ""), spec.get("shapes")
     heads, dim = spec.get("num_kv_heads"), spec.get("head_size")
@@ -293,7 +295,7 @@ class AnsweredWeights:
     vision: int
 
 
-def weights(answer: Answer, own_drafter: bool) -> AnsweredWeights:
+def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
     """Return the weights of the fullest pipeline stage.
 
     :param answer: of the image, with a plan
@@ -317,7 +319,7 @@ def _rank_weights(target: Weights, draft: Weights | None, own_drafter: bool) -> 
     return AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision)
 
 
-def differences(
+def list_differences(
     computed: KVPlan, computed_weights: int | None, answered: AnsweredPlan, loaded: AnsweredWeights
 ) -> list[str]:
     """Return in what the arithmetic and an image's plan of the same launch differ, for a person.

@@ -8,7 +8,7 @@ starts, refuses when less is free at that moment, loads its weights, and cuts th
 KV cache. Several engines share the pool, so each must find its memory free at its turn B(and) at every later restart,
 when all others are resident.
 
-Some terms are known only as a range (C(service_memory.OVERHEADS)). A check that fails even when everything else is small
+Some terms are known only as a range (C(_vllm/overheads.py)). A check that fails even when everything else is small
 is an error; a check that depends on the range makes the verdict C(tight).
 
 Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
@@ -28,7 +28,7 @@ from .._common.findings import Finding
 from . import learned
 from .answered import ImageRefusal
 from .budget_notes import (
-    judged_by,
+    describe_minors,
     note_arguments,
     note_solved,
     note_source,
@@ -36,7 +36,7 @@ from .budget_notes import (
     note_version,
     report_refusal,
 )
-from .budget_result import memory_map, service_result, to_gib, verdict
+from .budget_result import judge_findings, memory_map, service_result, to_gib
 from .causes import Judge, merge_causes
 from .checks import (
     check_cache,
@@ -49,10 +49,10 @@ from .checks import (
 )
 from .engine import NOT_COMPARED, Engine
 from .fixes import Draft, FixCandidate, Report, describe_fix, to_sentence
-from .geometry import Refusal
 from .host_memory import KV_BUFFER
 from .kv_plan import PlanFailure
-from .node_memory import Node, Service, at_once, solve
+from .layers import Refusal
+from .node_memory import Node, Service, count_at_once, solve
 from .releases import parse_release
 from .service_input import ANSWERED_ARGS, DEFAULT_SEQS, HOST_ARGS, Host, ServiceInput, read_params
 from .service_memory import resolve
@@ -74,7 +74,7 @@ def _settle_service(node: Node, item: ServiceInput, service: Service) -> None:
         highest = DEFAULT_SEQS
         while lowest < highest:
             service.sequences = (lowest + highest + 1) // 2
-            enough = at_once(node, service, settled())[0] >= service.sequences
+            enough = count_at_once(node, service, settled())[0] >= service.sequences
             lowest, highest = (service.sequences, highest) if enough else (lowest, service.sequences - 1)
         service.sequences = lowest
     service.engine = replace(settled(), length_auto=before.length_auto, sequences_auto=before.sequences_auto)
@@ -112,7 +112,7 @@ def _judge_node(
         _settle_service(node, by_name[service.name], service)
     for service in services:
         item = by_name[service.name]
-        engine = learned.applied(service.engine, item, service.length or 0, service.max_sequences, resolve)
+        engine = learned.apply_starts(service.engine, item, service.length or 0, service.max_sequences, resolve)
         service.engine = without_buffer(engine) if item.name in unbuffered else engine
     # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
     services.sort(
@@ -134,12 +134,12 @@ def _resolve_services(items: Sequence[ServiceInput], report: Report, unbuffered:
         try:
             engine = resolve(_without_starts(item))
         except (Refusal, PlanFailure) as error:
-            report.drafts.append(report_refusal(item, error))
+            report_refusal(report, item, error)
             if item.minors and not isinstance(error, ImageRefusal):
                 start, end = ("none of", "can be planned with.")
                 if isinstance(error, PlanFailure):
                     start, end = ("all of", "would refuse it.")
-                note_unknown_version(report, item.name, f"{start} {judged_by(item.minors)} {end}")
+                note_unknown_version(report, item.name, f"{start} {describe_minors(item.minors)} {end}")
         else:
             engine = without_buffer(engine) if item.name in unbuffered else engine
             services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
@@ -155,7 +155,7 @@ def _check_services(report: Report, node: Node) -> None:
         check_cache(report, node, service)
         note_solved(report, node, service)
     if node.services:
-        report.drafts += check_node(node)
+        check_node(report, node)
     note_buffers(report, node)
 
 
@@ -175,7 +175,7 @@ def _apply_changes(items: Sequence[ServiceInput], candidate: FixCandidate) -> li
 
 
 def _rank_findings(drafts: Sequence[Draft]) -> dict[tuple[str, str], int]:
-    """How bad each rule is for each service: 2 for an error, 1 for a warning, 0 for information."""
+    """Return the severity of each rule for each service: 2 for an error, 1 for a warning, 0 for information."""
     ranks: dict[tuple[str, str], int] = {}
     for draft in drafts:
         key = (draft.finding.service, draft.finding.rule)
@@ -184,7 +184,7 @@ def _rank_findings(drafts: Sequence[Draft]) -> dict[tuple[str, str], int]:
 
 
 def _changed_keys(candidate: FixCandidate) -> list[tuple[str, str]]:
-    """The arguments that a candidate changes."""
+    """Return the arguments that a candidate changes."""
     return [(change["service"], key) for change in candidate for key in change["args"]]
 
 
@@ -259,7 +259,7 @@ class AtOnce:
         host, items = read_params(params)
         self._node = _judge_node(host, items)[0]
         self._by_name = {service.name: service for service in self._node.services}
-        self._alone = {item.name: not _fails(_judge_node(host, [item])[1]) for item in items}
+        self._alone = {item.name: not _has_error(_judge_node(host, [item])[1]) for item in items}
 
     def alone(self, name: str) -> bool:
         """Tell whether a service can be planned and passes its checks as the only service."""
@@ -280,7 +280,7 @@ class AtOnce:
         return self._node.fits_at_once(slots, "low")
 
 
-def _unplanned(item: ServiceInput) -> dict[str, Any]:
+def _unplanned_result(item: ServiceInput) -> dict[str, Any]:
     """Return the result of a service that cannot be planned; its image may know better unless this very version was compared."""
     try:
         compared = parse_release(item.vllm_version).exact
@@ -289,7 +289,7 @@ def _unplanned(item: ServiceInput) -> dict[str, Any]:
     return {"verdict": "fails", **({} if compared else {"sources": {"kv_cache": NOT_COMPARED}})}
 
 
-def _fails(report: Report) -> bool:
+def _has_error(report: Report) -> bool:
     return any(draft.finding.severity == "error" for draft in report.drafts)
 
 
@@ -306,13 +306,15 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     host, items = read_params(params)
     items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
     node, findings, hanging = _judge_once(host, tuple(items))
-    planned: dict[str, Any] = {item.name: _unplanned(item) for item in items}
+    planned: dict[str, Any] = {item.name: _unplanned_result(item) for item in items}
     for order, service in enumerate(node.services):
         service_findings = [finding for finding in findings if finding.service == service.name]
-        planned[service.name] = service_result(node, service, order, verdict(service_findings, service.name in hanging))
+        planned[service.name] = service_result(
+            node, service, order, judge_findings(service_findings, service.name in hanging)
+        )
     tight = bool(hanging) or any(finding.rule in ("memory.node", "memory.utilization_bound") for finding in findings)
     return {
-        "verdict": verdict(findings, tight),
+        "verdict": judge_findings(findings, tight),
         "start_order": [service.name for service in node.services],
         "utilization_sum": node.utilization_sum(),
         "utilization_bound": round(node.utilization_bound(), 3),

@@ -24,7 +24,7 @@ def to_gib(size: float) -> float:
     return round(size / GIB, 2)
 
 
-def verdict(findings: Sequence[Finding], tight: bool) -> str:
+def judge_findings(findings: Sequence[Finding], tight: bool) -> str:
     if any(finding.severity == "error" for finding in findings):
         return "fails"
     return "tight" if tight else "fits"
@@ -96,7 +96,7 @@ def _engine_result(service: Service, plan: KVPlan, release: Release, available: 
         "host_bytes": engine.host,
         "adapters_bytes": engine.adapters,
         "load_peak_bytes": engine.loading("typical"),
-        "beside_gib": _gib_by_level(engine.beside),
+        "beside_gib": _gib_by_level(engine.launch_outside),
         "offloaded_bytes": engine.in_host.offloaded,
         "model_runner": engine.runner,
         "kv_cache_dtype": plan.settings.kv_cache_dtype,
@@ -121,7 +121,7 @@ def _engine_result(service: Service, plan: KVPlan, release: Release, available: 
 
 
 def memory_map(node: Node) -> list[dict[str, Any]]:
-    """The parts of the node's memory as a stacked bar shows them, at typical overheads.
+    """Return the parts of the node's memory for a stacked bar, at typical overheads.
 
     The sizes add up to the node's total; when it does not fit, nothing is free and they add up to more.
     """

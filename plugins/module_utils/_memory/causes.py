@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One cause, one message: which errors of a node have the same cause, and the one fix that removes all of them.
+"""Merging errors of a node that have the same cause, with one fix that removes all of them.
 
 A model that is too large for a Spark fails up to seven checks. People need one of these errors, with a fix after which
 every check passes; the others are marked as its consequences. Pure functions.
@@ -43,7 +43,7 @@ MOST_CHANGES = 4
 
 @dataclass(frozen=True)
 class Judge(Generic[Item]):
-    """How the caller judges services.
+    """The caller's functions to judge services.
 
     find_problems: returns errors and warnings of a node with these services; errors have their own fix.
     change: returns services with the changes of a fix.

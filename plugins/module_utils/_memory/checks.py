@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from .._common.findings import Finding
 from .._common.sizes import GIB
 from .engine import Engine
 from .fixes import (
@@ -65,23 +64,25 @@ def _report_failure(
     advice: str = "",
     most: int = 3,
     also: str | None = None,
-    is_temporary: bool = False,
     severity: str = "",
-) -> None:
+) -> Draft:
+    """Report a check that fails at a level of overheads; vLLM's error is certain unless only high overheads fail it."""
+    if level != "low":
+        report.tight.add(service.name)
     certain = level != "high"
-    finding = Finding(
-        rule=f"memory.{rule}",
-        severity=severity or _SEVERITY[level],
-        service=service.name,
-        message=message + (_ALSO[level] if also is None else also),
+    return report.add(
+        rule,
+        severity or _SEVERITY[level],
+        service.name,
+        message + (_ALSO[level] if also is None else also),
+        candidates,
+        advice,
+        most,
         vllm_error=vllm_error if certain else "",
         stage=stage if certain else "",
         seconds=service.engine.seconds(stage) if certain else {},
         basis=basis,
     )
-    report.drafts.append(Draft(finding, candidates, advice, most, is_temporary))
-    if level != "low":
-        report.tight.add(service.name)
 
 
 def check_free(report: Report, node: Node, service: Service, before: list[Service]) -> None:
@@ -107,7 +108,7 @@ def _check_turns(
         level = node.shortfall_level(service, resident, requested)
         if level:
             free = max(0, node.free(service, resident, level))
-            _report_failure(
+            draft = _report_failure(
                 report,
                 service,
                 level,
@@ -121,8 +122,8 @@ def _check_turns(
                 basis=node.basis,
                 advice=advice if is_temporary or level == "low" else "",
                 most=1,
-                is_temporary=is_temporary,
             )
+            draft.is_temporary = is_temporary
             break
 
 
@@ -180,20 +181,15 @@ def _check_loading(report: Report, node: Node, service: Service, neighbours: lis
 
 
 def _check_page_cache(report: Report, node: Node, service: Service) -> None:
-    """Say where memory is free for vLLM and not for the driver."""
+    """Report page cache that vLLM counts as free memory and the driver does not."""
     requested = node.requested(service)
     if node.host.free is not None and node.host.free < requested <= (node.host.available or 0):
-        finding = Finding(
-            rule="memory.page_cache",
-            severity="info",
-            service=service.name,
-            basis="measured",
-            message=f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
-            "vLLM counts it as free, the driver has to get it back first.",
+        message = (
+            f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
+            "vLLM counts it as free, the driver has to get it back first."
         )
-        report.drafts.append(
-            Draft(finding, advice="Drop the page cache before the start; the units of this collection do.")
-        )
+        advice = "Drop the page cache before the start; the units of this collection do."
+        report.add("page_cache", "info", service.name, message, advice=advice, basis="measured")
 
 
 def _list_kv_buffers(services: Sequence[Service]) -> list[tuple[HostBuffer, Service]]:
@@ -216,32 +212,27 @@ def without_buffer(engine: Engine) -> Engine:
 
 
 def report_oversized(report: Report, node: Node, service: Service, buffer: HostBuffer) -> None:
-    """Report a buffer of offloaded KV blocks for which the node has no room. node: without it."""
-    finding = Finding(
-        rule="memory.host_buffer",
-        severity="error",
-        service=service.name,
-        basis=node.basis,
-        message=f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
-        f"({buffer.option}); on a Spark that is the memory of the GPU, and {gib_text(max(0, node.remaining('typical')))} GiB of it are free.",
+    """Report a buffer of offloaded KV blocks that does not fit the node, as the first finding. node: without it."""
+    message = (
+        f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
+        f"({buffer.option}); on a Spark that is the memory of the GPU, and {gib_text(max(0, node.remaining('typical')))} GiB of it are free."
     )
     candidates: list[FixCandidate] = [[set_args(service.name, **{buffer.option: None})]]
     advice = f"Leave out {buffer.option} of {service.name}, or make the buffer smaller."
-    report.drafts.insert(0, Draft(finding, lambda: iter(candidates), advice, 1))
+    report.add("host_buffer", "error", service.name, message, lambda: iter(candidates), advice, 1, basis=node.basis)
+    report.drafts.insert(0, report.drafts.pop())
 
 
 def note_buffers(report: Report, node: Node) -> None:
     """Warn of buffers that hold a second KV cache in the memory that the first one could have."""
     for buffer, service in _list_kv_buffers(node.services):
-        finding = Finding(
-            rule="memory.host_buffer",
-            severity="warning",
-            service=service.name,
-            message=f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
-            f"({buffer.option}); on a Spark that is the memory of the GPU, and a KV cache that is larger by as much needs no copies.",
+        message = (
+            f"{service.name} allocates {gib_text(buffer.typical)} GiB of host memory for offloaded blocks of its KV cache "
+            f"({buffer.option}); on a Spark that is the memory of the GPU, and a KV cache that is larger by as much needs no copies."
         )
         advice = f"Leave out {buffer.option} of {service.name}, and give it more gpu-memory-utilization."
-        report.drafts.append(Draft(finding, partial(_replace_buffer, node, service, buffer), advice, 1))
+        candidates = partial(_replace_buffer, node, service, buffer)
+        report.add("host_buffer", "warning", service.name, message, candidates, advice, 1)
 
 
 def _replace_buffer(node: Node, service: Service, buffer: HostBuffer) -> Iterator[FixCandidate]:
@@ -260,7 +251,7 @@ def _advise_less(service: Service) -> str:
 
 
 def check_cache(report: Report, node: Node, service: Service) -> None:
-    """Checks 0 and 5 to 9: what vLLM refuses when it plans the KV cache, minutes into the start."""
+    """Report the errors of vLLM when it plans the KV cache, minutes into the start (checks 0 and 5 to 9)."""
     engine = service.engine
     if engine.plan is None or engine.release is None:
         return
@@ -306,7 +297,7 @@ def check_cache(report: Report, node: Node, service: Service) -> None:
 
 
 def _check_align_block(report: Report, service: Service, plan: KVPlan, release: Release) -> None:
-    """Say that a block of a hybrid model is larger than a batch."""
+    """Report a hybrid model with blocks larger than a batch."""
     engine = service.engine
     early = release.minor == 17  # the one release that looks at this with its arguments
     _report_failure(
@@ -348,7 +339,7 @@ def _check_cache_memory(report: Report, node: Node, service: Service, release: R
             "kv_cache",
             partial(enlarge_cache, node, service, level),
             advice=_advise_less(service),
-            severity="" if level == "high" else "error",  # what starts only with less overhead than usual serves nobody
+            severity="" if level == "high" else "error",  # usual overheads prevent the start
         )
     return level
 
@@ -418,24 +409,24 @@ def _check_concurrency(report: Report, node: Node, service: Service, plan: KVPla
     engine, requested, sequences = service.engine, node.requested(service), service.max_sequences
     reached = plan.max_concurrency(engine.num_blocks(engine.available(requested, "typical")), length)
     if reached < sequences:
-        finding = Finding(
-            rule="memory.concurrency",
-            severity="warning",
-            service=service.name,
-            message=f"The KV cache of {service.name} holds {reached:.2f} requests of {length} tokens at once, max-num-seqs is "
-            f"{sequences}. Shorter requests still run side by side; long ones wait or are preempted.",
+        message = (
+            f"The KV cache of {service.name} holds {reached:.2f} requests of {length} tokens at once, max-num-seqs is "
+            f"{sequences}. Shorter requests still run side by side; long ones wait or are preempted."
         )
         advice = "Use an fp8 KV cache, or give the service more memory."
-        report.drafts.append(Draft(finding, partial(raise_concurrency, node, service, reached), advice))
+        report.add(
+            "concurrency", "warning", service.name, message, partial(raise_concurrency, node, service, reached), advice
+        )
 
 
-def check_node(node: Node) -> list[Draft]:
+def check_node(report: Report, node: Node) -> None:
     """Check the sum of utilisations and the memory that stays free with everything running."""
-    return [*_check_utilization_sum(node), *_check_remaining(node)]
+    _check_utilization_sum(report, node)
+    _check_remaining(report, node)
 
 
-def _check_utilization_sum(node: Node) -> Iterator[Draft]:
-    """Yield a finding if the services request more of the node together than it has."""
+def _check_utilization_sum(report: Report, node: Node) -> None:
+    """Report services that request more of the node together than it has."""
     total, bound = node.utilization_sum(), node.utilization_bound()
     engines = [service for service in node.counted() if service.utilization is not None]
     names = ", ".join(f"{service.name} {service.utilization}" for service in engines)
@@ -447,25 +438,21 @@ def _check_utilization_sum(node: Node) -> Iterator[Draft]:
 
     advice = "Lower one of them, or move a service to another node."
     if total > UTILIZATION_LIMIT:
-        finding = Finding(
-            rule="memory.utilization_sum",
-            severity="error",
-            message=f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
-            f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself.",
+        message = (
+            f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
+            f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself."
         )
-        yield Draft(finding, lower, advice, 1)
+        report.add("utilization_sum", "error", "", message, lower, advice, 1)
     elif total > bound:
-        finding = Finding(
-            rule="memory.utilization_bound",
-            severity="warning",
-            message=f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
-            f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask.",
+        message = (
+            f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
+            f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask."
         )
-        yield Draft(finding, lower, advice, 1)
+        report.add("utilization_bound", "warning", "", message, lower, advice, 1)
 
 
-def _check_remaining(node: Node) -> Iterator[Draft]:
-    """Yield a finding if too little memory stays free with everything running."""
+def _check_remaining(report: Report, node: Node) -> None:
+    """Report a node on which too little memory stays free with everything running."""
     margin = node.host.margin
     limits = {"low": 0, "typical": margin, "high": 0}
     level = first_failing(lambda at: node.remaining(at) >= limits[at])
@@ -473,20 +460,7 @@ def _check_remaining(node: Node) -> Iterator[Draft]:
         return
     remaining = node.remaining(level)
     also = "" if level == "typical" and remaining >= 0 else _ALSO[level]  # then only the margin is short
-    last = next((service for service in reversed(node.services) if service.is_engine), None)
-    finding = Finding(
-        rule="memory.node",
-        severity=_SEVERITY[level],
-        basis=node.basis,
-        message=_describe_shortage(node, level, remaining) + _describe_caches(node, level) + also,
-    )
-    if last is not None and remaining < 0 and level != "high":
-        finding = replace(
-            finding,
-            vllm_error=error_warm_up(last.max_sequences),
-            stage="graphs",
-            seconds=last.engine.seconds("graphs"),
-        )
+    message = _describe_shortage(node, level, remaining) + _describe_caches(node, level) + also
     biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
     advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
 
@@ -494,13 +468,17 @@ def _check_remaining(node: Node) -> Iterator[Draft]:
         yield from shrink_media_caches(node, level, margin if level == "typical" else 0)
         yield from free_memory(node, biggest, level, margin)
 
-    yield Draft(finding, smaller, advice, 1)
+    draft = report.add("node", _SEVERITY[level], "", message, smaller, advice, 1, basis=node.basis)
+    last = next((service for service in reversed(node.services) if service.is_engine), None)
+    if last is not None and remaining < 0 and level != "high":
+        error, seconds = error_warm_up(last.max_sequences), last.engine.seconds("graphs")
+        draft.finding = replace(draft.finding, vllm_error=error, stage="graphs", seconds=seconds)
 
 
 def _describe_shortage(node: Node, level: str, remaining: float) -> str:
     """Return the sum of memory that the services need, and the missing or remaining memory, in words.
 
-    :param left: bytes that stay free with everything running, negative where some are missing
+    :param remaining: bytes that stay free with everything running, negative where some are missing
     """
     if remaining >= 0:
         return (

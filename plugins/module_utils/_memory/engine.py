@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
+from .causes import STAGES
 from .host_memory import HostBuffer, HostWeights
 from .kv_plan import KVPlan
 from .releases import Release
@@ -26,7 +27,6 @@ COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
 """Sources of a figure: arithmetic that was or was not compared with this vLLM, the vLLM of the image, or the inventory."""
 MEASURED, NARROWED = "measured here", "narrowed by a measured start"
 """Sources after measured starts: of this launch on this host, or of a launch with another length, batch or host."""
-STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Engine:
 
     plan: its KV cache; C(None) for a service that only states its memory (C(fixed)).
     weights: of the model, including C(adapters), the room for LoRA adapters. experts: of one layer.
-    inside: used inside the requested memory besides weights and cache. beside: used outside of it by this launch.
+    inside: used inside the requested memory besides weights and cache. launch_outside: used outside of it by this launch.
     runner: which of vLLM's model runners serves it, 1 or 2. repacked: its weights are quantised, so kernels reorder them.
     utilization, length, sequences: of the arguments; C(None) if absent or C(auto).
     length_auto, sequences_auto: C(auto) stands there.
@@ -74,7 +74,7 @@ class Engine:
     load_peak: int = 0
     load_layerwise: int = 0
     inside: dict[str, float] = field(default_factory=dict)
-    beside: dict[str, float] = field(default_factory=dict)
+    launch_outside: dict[str, float] = field(default_factory=dict)
     buffers: tuple[HostBuffer, ...] = ()
     in_host: HostWeights = field(default_factory=HostWeights)
     runner: int = 1
@@ -120,7 +120,7 @@ class Engine:
 
     def outside(self, level: str) -> float:
         """Return the bytes that the engine holds outside of its request."""
-        return self.overhead("outside_gib", level) + self.beside.get(level, 0.0) + self.buffered(level)
+        return self.overhead("outside_gib", level) + self.launch_outside.get(level, 0.0) + self.buffered(level)
 
     def buffered(self, level: str, at_start: bool | None = None) -> int:
         """Return the bytes of its host buffers: all of them, or only buffers that are (or are not) allocated at the start."""
@@ -162,19 +162,19 @@ class Engine:
         return max(requested, self.weights + self.draft) - (1 - kept_share) * self.inside[opposite] + outside
 
     def num_blocks(self, available: int, level: str = "typical") -> int:
-        """Blocks of the cache, as overridden or as many as fit."""
+        """Return the blocks of the cache, as overridden or as many as fit."""
         plan = self.plan_at(level)
         if plan is None:
             return 0
         return plan.num_blocks(available) if self.blocks is None else self.blocks
 
     def seconds(self, stage: str) -> dict[str, int]:
-        """Seconds into a start at which it comes to the checks of C(stage), one of C(STAGES)."""
+        """Return the seconds from the start to the checks of C(stage), one of C(STAGES)."""
         return start_seconds(self.overheads, self.weights + self.draft, stage)
 
 
 def start_seconds(overheads: Mapping[str, tuple[float, float, float]], loaded: int, stage: str) -> dict[str, int]:
-    """Seconds into the start of an engine with C(loaded) bytes of weights at which it comes to C(stage)."""
+    """Return the seconds from the start of an engine to C(stage), with C(loaded) bytes of weights, by level."""
     seconds = {}
     for index, level in enumerate(LEVELS):
         until = {

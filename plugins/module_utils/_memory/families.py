@@ -35,7 +35,7 @@ from .layers import (
 DS_MLA_BYTES = 656
 DS_V4_BYTES = 584
 _SCALE_BYTES = 4
-# What the packed formats may be asked for as.
+# Values of kv-cache-dtype that select the packed formats.
 _DS_MLA = ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla")
 # Pages of DeepSeek-V4 and V4.1 are whole multiples of these bytes; DeepGEMM wants blocks of V4.1 in steps of 256, too.
 _V4_PAGE = 576
@@ -51,14 +51,14 @@ _SPARSE_ROWS = 64
 class Read:
     """The layers of a model as a family's function found them.
 
-    layers: the first cache of every layer. beside: the other caches of every layer, empty for models without any.
+    layers: the first cache of every layer. further_caches: the other caches of every layer, empty for models without any.
     drafts: the caches of each layer that drafts. draft_method: how those are asked for.
     drafts_each: a draft token takes a draft layer, and only those needed are made.
     mtp_modules: as in C(Geometry).
     """
 
     layers: list[Layer | None]
-    beside: tuple[tuple[Layer, ...], ...] = ()
+    further_caches: tuple[tuple[Layer, ...], ...] = ()
     drafts: tuple[tuple[Layer, ...], ...] = ()
     draft_method: str = "mtp"
     drafts_each: bool = False
@@ -99,7 +99,7 @@ def _mtp_layers(text: Config, key: str = "num_nextn_predict_layers") -> int:
 
 
 def _kimi_delta(text: Config, since: int) -> Recurrent:
-    """The state of Kimi Delta Attention (kimi_k3/nvidia/kda.py, glm5next/common/kda.py).
+    """Return the state of Kimi Delta Attention (kimi_k3/nvidia/kda.py, glm5next/common/kda.py).
 
     since: the minor release from which FlashKDA stores checkpoints; it takes heads of 128 and a bounded gate.
     """
@@ -120,7 +120,7 @@ def _kimi_delta(text: Config, since: int) -> Recurrent:
 
 
 def _qwen4_exp(text: Config, count: int) -> Read:
-    """Qwen3.8-Flash-Next: Gated DeltaNet, sparse attention with a compressed index, n-gram layers (models/qwen4_exp)."""
+    """Read Qwen3.8-Flash-Next: Gated DeltaNet, sparse attention with a compressed index, n-gram layers (models/qwen4_exp)."""
     kinds = text.get("layer_types")
     layer_by_kind: dict[str, Layer] = {
         "linear_attention": gated_delta_net(text),
@@ -132,34 +132,34 @@ def _qwen4_exp(text: Config, count: int) -> Read:
     index = Cache("mla", 2 * dim, tokens_per_row=ratio)
     # Keys that are not compressed yet, with three positions of 64 bits; a text-only launch leaves those out, to no effect.
     ring = Cache("ring", 2 * dim + 3 * 8, ring=Ring(ratio, ratio, divides=_QSA_RING))
-    beside: list[tuple[Layer, ...]] = [(index, ring) if kind == "full_attention" else () for kind in kinds]
+    further: list[tuple[Layer, ...]] = [(index, ring) if kind == "full_attention" else () for kind in kinds]
     if text.get("ple_layer_ids"):
         taps = (number(text, "ple_conv_kernel_size") - 1) * number(text, "ngram_size")
         channels = number(text, "hc_count", 1) * number(text, "hidden_size")
         ngrams = Recurrent("ple", taps + 1, 0, channels, 1, 0, 0, 0, checkpoints_since=33)
         for layer in _layer_ids(text, "ple_layer_ids", count):
-            beside[layer - 1] = (*beside[layer - 1], ngrams)
+            further[layer - 1] = (*further[layer - 1], ngrams)
     drafts = _mtp_layers(text, "mtp_num_hidden_layers")
     return Read(
         [layer_by_kind[kind] for kind in kinds],
-        tuple(beside),
+        tuple(further),
         ((layer_by_kind["full_attention"], index, ring),) * drafts,
         rules=Rules(packed=True, oldest=29),
     )
 
 
 def _v4_page(row: int, block: int, ratio: int = 1, window: int = 0) -> Cache:
-    """A cache of DeepSeek-V4 of every token, or with a window one of the last tokens."""
+    """Return a cache of DeepSeek-V4 for every token, or for the last tokens of a window."""
     kind = "sliding" if window else "mla"
     return Cache(kind, row, tokens_per_row=ratio, align=_V4_PAGE, block=block, window=window)
 
 
 def _deepseek_v4(text: Config, count: int) -> Read:
-    """DeepSeek-V4: a window in every layer, compressed caches where the ratio is not 0 (models/deepseek_v4)."""
+    """Read DeepSeek-V4: a window in every layer, compressed caches where the ratio is not 0 (models/deepseek_v4)."""
     ratios = _listed(text, "compress_ratios", count)[:count]
     dim, index = number(text, "head_dim"), number(text, "index_head_dim")
     window = _v4_page(DS_V4_BYTES, block=64, window=number(text, "sliding_window"))
-    beside: list[tuple[Layer, ...]] = []
+    further: list[tuple[Layer, ...]] = []
     for position, ratio in enumerate(ratios):
         if ratio not in (0, 4, 128):
             raise Refusal(f"config.compress_ratios[{position}]", f"compression of {ratio} tokens to one is not known")
@@ -174,10 +174,10 @@ def _deepseek_v4(text: Config, count: int) -> Read:
         if ratio == 4:
             caches.append(_v4_page(index + _SCALE_BYTES, block=256, ratio=ratio))
             caches.append(_v4_page(2 * overlap * index * 4, block=block, window=overlap * ratio))
-        beside.append(tuple(caches))
+        further.append(tuple(caches))
     return Read(
         [window] * count,
-        tuple(beside),
+        tuple(further),
         ((window,),) * _mtp_layers(text),
         mtp_modules=_mtp_layers(text),
         rules=Rules(packed=True, block=256, dtypes=_DS_MLA, oldest=20),
@@ -185,26 +185,26 @@ def _deepseek_v4(text: Config, count: int) -> Read:
 
 
 def _deepseek_v41(text: Config, count: int) -> Read:
-    """DeepSeek-V4.1: as V4, but a few layers own the compressed caches of all (models/deepseek_v41)."""
+    """Read DeepSeek-V4.1: as V4, but a few layers own the compressed caches of all (models/deepseek_v41)."""
     ratios = _listed(text, "compress_ratios", count)
     sources = _layer_ids(text, "kv_source_layer_ids", count)
     dim, index = number(text, "head_dim"), number(text, "index_head_dim")
     window = _v4_page(DS_V4_BYTES, block=32, window=number(text, "sliding_window"))
     # Uncompressed rows: the previous row, the bonus token and the drafts; keys and scores of 32 bits.
     ring = Cache("ring", 2 * dim * 4, ring=Ring(2, doubles=True, least=8))
-    beside: list[tuple[Layer, ...]] = []
+    further: list[tuple[Layer, ...]] = []
     for position in range(count):
         ratio = ratios[position]
         if position not in sources:
-            beside.append(())
+            further.append(())
             continue
         if ratio not in (1, 2):
             raise Refusal(f"config.compress_ratios[{position}]", f"compression of {ratio} tokens to one is not known")
         pages = [_v4_page(row, block=128, ratio=ratio) for row in (DS_V4_BYTES, index + _SCALE_BYTES)]
-        beside.append((*pages, ring) if ratio == 2 else tuple(pages))
+        further.append((*pages, ring) if ratio == 2 else tuple(pages))
     return Read(
         [window] * count,
-        tuple(beside),
+        tuple(further),
         ((window,),) * _mtp_layers(text),
         draft_method="dspark",
         rules=Rules(packed=True, block=128, dtypes=_DS_MLA, stride=lcm(_DEEPGEMM_STRIDE, _V4_PAGE), oldest=30),
@@ -212,7 +212,7 @@ def _deepseek_v41(text: Config, count: int) -> Read:
 
 
 def _glm5_next(text: Config, count: int) -> Read:
-    """GLM-5.3: Kimi Delta Attention and sparse latent attention without rotation (models/glm5next)."""
+    """Read GLM-5.3: Kimi Delta Attention and sparse latent attention without rotation (models/glm5next)."""
     kinds = text.get("layer_types")
     names = ("linear_attention", "deepseek_sparse_attention")
     if not isinstance(kinds, list) or len(kinds) != count or not set(map(str, kinds)) <= set(names):
@@ -251,7 +251,7 @@ def _indexes(text: Config, layer: int) -> bool:
 
 
 def _sparse_latent(text: Config, count: int) -> Read:
-    """DeepSeek-V3.2 and GLM-5: latent attention in FP8, and an index cache in the layers that select (deepseek_v32)."""
+    """Read DeepSeek-V3.2 and GLM-5: latent attention in FP8, and an index cache in the layers that select (deepseek_v32)."""
     main = Cache("mla", DS_MLA_BYTES)
     index = Cache("mla", number(text, "index_head_dim") + _SCALE_BYTES)
     return Read(
@@ -264,7 +264,7 @@ def _sparse_latent(text: Config, count: int) -> Read:
 
 
 def _minimax_m3(text: Config, count: int) -> Read:
-    """MiniMax-M3: grouped-query attention, and index keys in the layers that are sparse (models/minimax_m3)."""
+    """Read MiniMax-M3: grouped-query attention, and index keys in the layers that are sparse (models/minimax_m3)."""
     sparse = _inner(text, "sparse_attention_config")
     flags = _listed(sparse, "sparse_attention_freq", count)
     main = plain_attention(text, "full")
@@ -280,7 +280,7 @@ def _minimax_m3(text: Config, count: int) -> Read:
 
 
 def _kimi_linear(text: Config, count: int) -> Read:
-    """Kimi-K3 and Kimi Linear: delta and latent attention, with pages of one size (models/kimi_k3)."""
+    """Read Kimi-K3 and Kimi Linear: delta and latent attention, with pages of one size (models/kimi_k3)."""
     linear = _inner(text, "linear_attn_config")
     state = _layer_ids(linear, "kda_layers", count)
     latent = Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
@@ -295,7 +295,7 @@ def _kimi_linear(text: Config, count: int) -> Read:
 
 
 def _mimo_v2(text: Config, count: int) -> Read:
-    """MiMo-V2: windows and full attention with different heads; vLLM uses one draft layer (mimo_v2_mtp.py)."""
+    """Read MiMo-V2: windows and full attention with different heads; vLLM uses one draft layer (mimo_v2_mtp.py)."""
     flags = _listed(text, "hybrid_layer_pattern", count)[:count]
     full = Attention("full", number(text, "num_key_value_heads"), number(text, "head_dim"), number(text, "v_head_dim"))
     window = Attention(
@@ -314,7 +314,7 @@ def _mimo_v2(text: Config, count: int) -> Read:
 
 
 def _step3p5(text: Config, count: int) -> Read:
-    """Step-3.5 and 3.7: full and sliding attention; the lists go on for the draft layers (models/step3p5.py)."""
+    """Read Step-3.5 and 3.7: full and sliding attention; the lists go on for the draft layers (models/step3p5.py)."""
     kinds = text.get("layer_types")
     drafts = _mtp_layers(text)
     kind_by_name = {"full_attention": "full", "sliding_attention": "sliding"}
@@ -330,7 +330,7 @@ def _step3p5(text: Config, count: int) -> Read:
 
 
 def _inkling(text: Config, count: int) -> Read:
-    """Inkling: every layer has keys and values and a short convolution, kept as a sliding window (models/inkling)."""
+    """Read Inkling: every layer has keys and values and a short convolution, kept as a sliding window (models/inkling)."""
     local = _layer_ids(text, "local_layer_ids", count)
     full = plain_attention(text, "full")
     window = Attention(
@@ -363,7 +363,7 @@ def _inkling(text: Config, count: int) -> Read:
 
 
 def _mistral4(text: Config, count: int) -> Read:
-    """Mistral 4 from the files for Transformers, whose classes keep keys and values of all heads."""
+    """Read Mistral 4 from the files for Transformers, whose classes keep keys and values of all heads."""
     heads = number(text, "num_attention_heads")
     size = number(text, "qk_nope_head_dim") + number(text, "qk_rope_head_dim")
     return Read([Attention("full", heads, size, number(text, "v_head_dim"))] * count)

@@ -35,10 +35,26 @@ class Draft:
 
 @dataclass
 class Report:
-    """What the checks found. C(tight): the services whose verdict hangs on overheads that are known only as a range."""
+    """The findings of the checks. C(tight): the services whose verdict depends on the range of overheads."""
 
     drafts: list[Draft] = field(default_factory=list)
     tight: set[str] = field(default_factory=set)
+
+    def add(
+        self,
+        rule: str,
+        severity: str,
+        service: str,
+        message: str,
+        candidates: Callable[[], Iterator[FixCandidate]] = lambda: iter(()),
+        advice: str = "",
+        most: int = 3,
+        **fields: Any,
+    ) -> Draft:
+        """Add a finding of C(memory.RULE). most: fixes to name. fields: further ones of C(Finding)."""
+        finding = Finding(rule=f"memory.{rule}", severity=severity, service=service, message=message, **fields)
+        self.drafts.append(Draft(finding, candidates, advice, most))
+        return self.drafts[-1]
 
 
 def set_args(service: str, **args: Any) -> Change:
@@ -110,7 +126,7 @@ def shrink_media_caches(node: Node, level: str, margin: int) -> Iterator[FixCand
 
 
 def free_memory(node: Node, service: Service, level: str, margin: int = 0) -> Iterator[FixCandidate]:
-    """What makes room on the node: first this service smaller, then its requests shorter, else another one smaller."""
+    """Yield changes that free memory of the node: a smaller request of this service, shorter requests, or a smaller other service."""
     largest_first = sorted(node.neighbours(service), key=lambda other: (-(other.utilization or 0.0), other.name))
     yield from shrink_services(node, [service], level, margin=margin)
     yield from _shorten_requests(node, service)

@@ -23,7 +23,6 @@ from .layers import (
     MAX_LAYERS,
     NO_RULES,
     Attention,
-    Cache,
     Config,
     Layer,
     Recurrent,
@@ -34,24 +33,6 @@ from .layers import (
     plain_attention,
     text_config,
 )
-
-__all__ = [
-    "MAX_LAYERS",
-    "NO_RULES",
-    "Attention",
-    "Cache",
-    "Config",
-    "Geometry",
-    "Layer",
-    "Recurrent",
-    "Refusal",
-    "Rules",
-    "checkpoint_kv_dtype",
-    "model_dtype",
-    "quantization_of",
-    "read_geometry",
-    "text_config",
-]
 
 
 @dataclass(frozen=True)
@@ -66,7 +47,7 @@ class Geometry:
     has_vision: there is a vision (or audio) tower.
     prefix_lm: images are attended to in both directions, so that one item must fit a batch (Gemma).
     mtp_modules: multi-token-prediction layers that draft one token each, as vLLM counts them (C(use_multi_module_mtp)).
-    beside: the other caches of every layer, empty for models without any.
+    further_caches: the other caches of every layer, empty for models without any.
     draft_method: the method of C(speculative-config) that uses C(drafts).
     drafts_each: each draft token takes one of C(drafts), and vLLM makes no more than it needs.
     rules: what the family decides besides.
@@ -80,7 +61,7 @@ class Geometry:
     has_vision: bool
     prefix_lm: bool
     mtp_modules: int = 1
-    beside: tuple[tuple[Layer, ...], ...] = ()
+    further_caches: tuple[tuple[Layer, ...], ...] = ()
     draft_method: str = "mtp"
     drafts_each: bool = False
     rules: Rules = NO_RULES
@@ -92,20 +73,20 @@ class Geometry:
 
     @property
     def mtp_layers(self) -> int:
-        """How many multi-token-prediction layers the checkpoint carries."""
+        """The number of multi-token-prediction layers in the checkpoint."""
         return len(self.drafts)
 
     def draft_caches(self, tokens: int) -> tuple[Layer, ...]:
-        """All caches of the layers that draft C(tokens) tokens."""
+        """Return all caches of the layers that draft C(tokens) tokens."""
         used = self.drafts[:tokens] if self.drafts_each else self.drafts
         return tuple(cache for caches in used for cache in caches)
 
     def caches(self) -> tuple[tuple[int, Layer], ...]:
-        """All caches of the model, each with the number of its layer."""
+        """Return all caches of the model, each with the number of its layer."""
         caches: list[tuple[int, Layer]] = []
         for index, layer in enumerate(self.layers):
             caches += [(index, layer)] if layer is not None else []
-            caches += [(index, cache) for cache in (self.beside[index] if self.beside else ())]
+            caches += [(index, cache) for cache in (self.further_caches[index] if self.further_caches else ())]
         return tuple(caches)
 
     @property
@@ -492,7 +473,7 @@ def read_geometry(config: Config) -> Geometry:
         has_vision=vision,
         prefix_lm=vision and model_type.startswith("gemma4"),
         mtp_modules=max(1, read.mtp_modules),
-        beside=read.beside,
+        further_caches=read.further_caches,
         draft_method=read.draft_method,
         drafts_each=read.drafts_each,
         rules=read.rules,

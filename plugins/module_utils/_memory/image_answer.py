@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the vLLM of an image said it would plan for a launch: the answer of C(_content/plan_probe_program.py), checked and typed.
+"""The plan of a launch by the vLLM of an image: the answer of C(_content/plan_probe_program.py), checked and typed.
 
 Answers of images are untrusted: C(raw) refuses values that the program cannot print. C(read) makes an C(Answer) of it.
 """
@@ -28,7 +28,7 @@ def _words(value: Any, where: str) -> str:
 
 
 def _field(value: Any, where: str) -> Any:
-    """A field of a spec, which differ between versions: a number, yes or no, a short text, or lists of them."""
+    """Return a field of a spec, whose form differs between versions: a number, yes or no, a short text, or lists of them."""
     if isinstance(value, (list, tuple)):
         return [_field(item, where) for item in listing(untrusted.anything, 100)(value, where)]
     if value is None or isinstance(value, bool):
@@ -147,7 +147,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a KV cache of C(available) bytes is cut.
+    """The blocks of a KV cache of C(available) bytes.
 
     tokens: as vLLM prints them. concurrency: requests of C(max_model_len) tokens that fit at once. needed: bytes of one of them.
     """
@@ -165,9 +165,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an image said of one launch.
+    """An image's answer about one launch.
 
-    version: of its vLLM. resolved: what vLLM made of the arguments. cuts: by bytes that were asked about; refusals: likewise.
+    version: of its vLLM. resolved: the arguments after vLLM's defaults. cuts, refusals: by the bytes in the question.
     assumed: answers in place of a GPU, by name. seconds, peak: duration and peak memory in bytes of the question. triton: whether the
     image has Triton; without it vLLM takes the older model runner and other kernels.
     """
@@ -233,23 +233,23 @@ def _extrapolate(cuts: Sequence[Cut], available: int) -> Cut | None:
     )
 
 
-def _failed(value: Mapping[str, Any]) -> Failure:
+def _read_failure(value: Mapping[str, Any]) -> Failure:
     return Failure(value["kind"], value["stage"], value["type"], value["text"])
 
 
-def _weighed(value: Mapping[str, Any]) -> Weights:
+def _read_weights(value: Mapping[str, Any]) -> Weights:
     return Weights(
         value["bytes"], value["host_bytes"], value["buffer_bytes"], value["dtypes"], value.get("modules") or {}
     )
 
 
-def _rank(value: Mapping[str, Any], where: str) -> Rank:
+def _read_rank(value: Mapping[str, Any], where: str) -> Rank:
     weights = value["weights"]
     if "target" not in weights:
         raise Untrusted(f"{where}.weights lacks 'target'")
     return Rank(
-        _weighed(weights["target"]),
-        _weighed(weights["draft"]) if "draft" in weights else None,
+        _read_weights(weights["target"]),
+        _read_weights(weights["draft"]) if "draft" in weights else None,
         tuple(value["attention"]),
         tuple(value["kernels"]),
         tuple(value["specs"]),
@@ -258,7 +258,7 @@ def _rank(value: Mapping[str, Any], where: str) -> Rank:
     )
 
 
-def _cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
+def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
     required = ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len", "groups")
     missing = [name for name in required if name not in value]
     if missing:
@@ -287,8 +287,8 @@ def read(value: Any, where: str = "the image's answer") -> Answer:
     value: as C(plan_probe.parse) returns it.
     """
     answer = raw(value, where)
-    ranks = tuple(_rank(entry, f"{where}.ranks[{place}]") for place, entry in enumerate(answer["ranks"]))
-    failure = _failed(answer["failure"]) if answer["failure"] else None
+    ranks = tuple(_read_rank(entry, f"{where}.ranks[{place}]") for place, entry in enumerate(answer["ranks"]))
+    failure = _read_failure(answer["failure"]) if answer["failure"] else None
     resolved = answer.get("resolved") or {}
     stages = resolved.get("pipeline_parallel", 0)
     if failure is None and (not ranks or len(ranks) != stages):
@@ -297,9 +297,9 @@ def read(value: Any, where: str = "the image's answer") -> Answer:
     refusals: dict[int, Failure] = {}
     for place, entry in enumerate(answer["sizes"]):
         if "refused" in entry:
-            refusals[entry["available"]] = _failed(entry["refused"])
+            refusals[entry["available"]] = _read_failure(entry["refused"])
         else:
-            cuts[entry["available"]] = _cut(entry, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
+            cuts[entry["available"]] = _read_cut(entry, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
     return Answer(
         answer["packages"].get("vllm", ""),
         failure,

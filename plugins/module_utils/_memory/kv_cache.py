@@ -16,21 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .geometry import Geometry, Refusal
+from .geometry import Geometry
 from .kv_plan import FULL_KINDS, LOCAL_KINDS, STATE_KINDS, KVGroup, KVPlan, KVSettings, PlanFailure, ceil_div
 from .kv_specs import Planner, Spec, exports_checkpoints, has_token_scales, padded_page
+from .layers import Refusal, stages_of_layers
 from .packed import Page, block_bytes, classed_block_bytes, pack
 from .releases import Release
-
-
-def _stage_of_layers(count: int, stages: int) -> list[int]:
-    """Return the pipeline stage of every layer (C(vllm/distributed/utils.py), get_pp_indices)."""
-    if stages > count:
-        raise Refusal("args.pipeline-parallel-size", f"{count} layers cannot be divided over {stages} stages")
-    sizes = [count // stages] * stages
-    for index in range(2, count % stages + 2):
-        sizes[-index] += 1
-    return [stage for stage, size in enumerate(sizes) for _layer in range(size)]
 
 
 def _is_uniform(specs: list[Spec]) -> bool:
@@ -116,7 +107,7 @@ def _unify_page(spec: Spec, largest: int, name: str, release: Release) -> Spec:
     )
 
 
-def _promoted_beside_latent(specs: list[Spec], release: Release) -> list[Spec] | None:
+def _promote_with_latent(specs: list[Spec], release: Release) -> list[Spec] | None:
     """Keep windows of models with latent attention as full attention if pages cannot get one size (from 0.27)."""
     kinds = {spec.kind for spec in specs}
     if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
@@ -130,9 +121,9 @@ def _promoted_beside_latent(specs: list[Spec], release: Release) -> list[Spec] |
 
 @dataclass(frozen=True)
 class _Cut:
-    """How the caches of a model are grouped. page, size: bytes of a page and caches of the largest group, of the stage
+    """The groups of a model's caches. page, size: bytes of a page and caches of the largest group, of the stage
     whose block is largest. blocks: bytes of a block of every stage. group_bytes, tuple_bytes: bytes of each group, and what
-    vLLM's check counts for a block, where it counts packed caches by their bytes (up to 0.28). block_of_stages: bytes of a block over all
+    vLLM's check counts for a block of packed caches (up to 0.28). block_of_stages: bytes of a block over all
     stages, where the check counts these (up to 0.16). uniform: layers of one kind with pages of several sizes."""
 
     groups: list[KVGroup]
@@ -148,7 +139,11 @@ class _Cut:
 def _describe_caches(planner: Planner) -> tuple[list[Spec], list[str], list[int]]:
     """Describe all caches, with their names in vLLM's texts and their pipeline stages."""
     geometry, settings = planner.geometry, planner.settings
-    stage_of = _stage_of_layers(len(geometry.layers), settings.pipeline_parallel)
+    count = len(geometry.layers)
+    if settings.pipeline_parallel > count:
+        reason = f"{count} layers cannot be divided over {settings.pipeline_parallel} stages"
+        raise Refusal("args.pipeline-parallel-size", reason)
+    stage_of = stages_of_layers(count, settings.pipeline_parallel)
     specs: list[Spec] = []
     names: list[str] = []
     stages: list[int] = []
@@ -225,7 +220,7 @@ def _cut_even(specs: list[Spec], names: list[str], stages: list[int], settings: 
         try:
             specs = [_unify_page(spec, largest, name, release) for name, spec in zip(names, specs)]
         except PlanFailure:
-            promoted = _promoted_beside_latent(specs, release)
+            promoted = _promote_with_latent(specs, release)
             if promoted is None:
                 raise
             specs, one_group = promoted, True

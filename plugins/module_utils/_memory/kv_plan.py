@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .geometry import Layer
+from .layers import Layer
 from .releases import Release
 
 
@@ -90,7 +90,7 @@ class PlanFailure(Exception):
 
 @dataclass(frozen=True)
 class KVPlan:
-    """How the KV cache is cut, and the questions that can be asked of it.
+    """A planned KV cache: its groups and blocks, and the memory of requests in it.
 
     groups: of the whole model. group_size, bytes_per_block: of the fullest pipeline stage, which decides.
     stage_bytes_per_block: of every pipeline stage, in their order.
@@ -126,7 +126,7 @@ class KVPlan:
         return sum(count * self._group_blocks(group, length) for group, count in self._counted)
 
     def blocks_per_request(self, length: int) -> int:
-        """Blocks that one request of C(length) tokens takes at most."""
+        """Return the blocks that one request of C(length) tokens takes at most."""
         if not self._group_bytes:
             return self._pages(length)
         # Up to 0.28 vLLM counts caches of different sizes by their bytes, in blocks of the first group.
@@ -168,7 +168,7 @@ class KVPlan:
         return 2 * windows > self._pages(length)
 
     def largest_batch(self, available: int, length: int) -> int:
-        """The largest batch, in steps of 256 tokens below the present one, with which a request of C(length) fits; 0 for none."""
+        """Return the largest batch, in steps of 256 tokens below the present one, with which a request of C(length) fits; 0 for none."""
         for batch in range((self.settings.max_num_batched_tokens - 1) // 256 * 256, 0, -256):
             smaller = replace(self, settings=replace(self.settings, max_num_batched_tokens=batch))
             if smaller.needed_bytes(length) <= smaller.checked_bytes(available):
@@ -182,34 +182,34 @@ class KVPlan:
         return self._group_blocks(self.groups[0], length)
 
     def needed_bytes(self, length: int) -> int:
-        """Bytes that one request of C(length) tokens needs; vLLM starts only when this fits."""
-        return self._needed(length, self.bytes_per_block)
+        """Return the bytes that one request of C(length) tokens needs; vLLM starts only when this fits."""
+        return self.bytes_in_check(length, self.bytes_per_block)
 
-    def _needed(self, length: int, size: int) -> int:
-        """Bytes that vLLM's check counts for one request, where a block is C(size) bytes."""
+    def bytes_in_check(self, length: int, size: int) -> int:
+        """Return the bytes that vLLM's check counts for one request, where a block is C(size) bytes."""
         return self._pages(length) * self._tuple_bytes or self._checked_blocks(length) * (self._checked_size or size)
 
     def checked_bytes(self, available: int) -> int:
-        """Bytes that vLLM's own check compares with: from 0.29 without the null block."""
+        """Return the bytes that vLLM's own check compares with: from 0.29 without the null block."""
         return available - self.bytes_per_block if self.settings.release.since(29) else available
 
     def available_for(self, requests: int, length: int) -> int:
-        """The least memory that passes the check and holds C(requests) requests of C(length) tokens."""
+        """Return the least memory that passes the check and holds C(requests) requests of C(length) tokens."""
         blocks = self.blocks_per_request(length)
         null = self.bytes_per_block if self.settings.release.since(29) else 0
         size = self._divided_size or self.bytes_per_block
-        return max(requests * blocks * size, self._needed(length, self.bytes_per_block) + null)
+        return max(requests * blocks * size, self.bytes_in_check(length, self.bytes_per_block) + null)
 
     def num_blocks(self, available: int) -> int:
-        """Blocks that fit into C(available) bytes."""
+        """Return the blocks that fit into C(available) bytes."""
         return max(0, available // (self._divided_size or self.bytes_per_block))
 
     def max_concurrency(self, blocks: int, length: int) -> float:
-        """Requests of C(length) tokens that C(blocks) blocks hold at once."""
+        """Return the number of requests of C(length) tokens that C(blocks) blocks hold at once."""
         return blocks / self.blocks_per_request(length)
 
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
-        """The number in the line C(GPU KV cache size) of the start-up log of this release.
+        """Return the number in the line C(GPU KV cache size) of the start-up log of this release.
 
         limit: the length that was asked for, where C(length) was made to fit (C(auto)).
         """
@@ -219,14 +219,15 @@ class KVPlan:
         return blocks // len(self.groups) * smallest * self.settings.decode_context
 
     def largest_length(self, available: int, limit: int) -> int:
-        """The longest request, at most C(limit) tokens, that passes vLLM's check; 0 when none does."""
-        return self._largest(self.checked_bytes(available), self.bytes_per_block, limit)
+        """Return the longest request, at most C(limit) tokens, that passes vLLM's check; 0 when none does."""
+        return self.longest_in_check(self.checked_bytes(available), self.bytes_per_block, limit)
 
-    def _largest(self, checked: int, size: int, limit: int) -> int:
+    def longest_in_check(self, checked: int, size: int, limit: int) -> int:
+        """Return the longest request, at most C(limit) tokens, within C(checked) bytes of vLLM's check; 0 if none. size: bytes of a block."""
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self._needed(middle, size) <= checked:
+            if self.bytes_in_check(middle, size) <= checked:
                 low = middle
             else:
                 high = middle - 1

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from .geometry import NO_RULES, Attention, Cache, Geometry, Layer, Recurrent, Refusal
+from .geometry import Geometry
 from .kv_plan import FULL_KINDS, LOCAL_KINDS, KVSettings, PlanFailure, ceil_div
+from .layers import NO_RULES, Attention, Cache, Layer, Recurrent, Refusal
 from .releases import Release
 
 # Tokens of an attention block when nothing else decides (vllm/config/cache.py, all backends of sm_121).
@@ -39,7 +40,7 @@ def _divide(value: int, ranks: int, key: str) -> int:
 
 
 def token_bytes(layer: Attention, dtype: str, model_dtype: str, tensor_parallel: int) -> int:
-    """Bytes that one token takes in one attention layer of one rank.
+    """Return the bytes that one token takes in one attention layer of one rank.
 
     dtype: of the cache, one of C(KV_DTYPES). model_dtype: C(bfloat16), C(float16) or C(float32).
     """
@@ -127,7 +128,7 @@ def exports_checkpoints(layer: Recurrent, release: Release) -> bool:
 
 @dataclass(frozen=True)
 class Spec:
-    """What vLLM compares when it sorts layers into groups.
+    """The properties of a layer by which vLLM sorts layers into groups.
 
     kind: of a C(KVGroup). block_size: tokens; 0 if one block holds the state of a whole request. page: bytes of a block.
     shape: heads, head sizes and dtype of an attention layer, and the size that its page is padded to, if any. window: of a
@@ -204,7 +205,7 @@ class Planner:
             raise Refusal(
                 "args.disable-hybrid-kv-cache-manager", "it is not known of a model whose caches share blocks"
             )
-        if (rules != NO_RULES or self.geometry.beside) and settings.skip_layers:
+        if (rules != NO_RULES or self.geometry.further_caches) and settings.skip_layers:
             raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of this family")
 
     def _check_kernels(self) -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a layer of a model keeps of a request, and reading it from C(config.json).
+"""The caches of a model's layers, read from C(config.json).
 
 The families that need no more than one cache per layer are in C(geometry.py), those with several in C(families.py).
 No I/O, no Ansible.
@@ -119,7 +119,7 @@ class Ring:
     divides: str = ""
 
     def rows(self, drafts: int) -> int:
-        """Rows with C(drafts) draft tokens."""
+        """Return the rows with C(drafts) draft tokens."""
         units = -(-(self.base_rows + drafts) // self.unit)
         return max(self.least, self.unit * (1 << (units - 1).bit_length() if self.doubles else units))
 
@@ -129,7 +129,7 @@ Layer = Union[Attention, Recurrent, Cache]
 
 @dataclass(frozen=True)
 class Rules:
-    """What a family decides for its KV cache, beyond the shapes of its layers.
+    """Rules of a family for its KV cache, in addition to the shapes of its layers.
 
     packed: pages of different sizes share a block unchanged (a block-outermost layout, kv_cache_planning.py).
     block: tokens of an attention block, 0 for the default of the kernels. block_since: the first minor release with this block.
@@ -176,6 +176,14 @@ def number(text: Config, key: str, default: int | None = None, minimum: int = 1,
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise Refusal(f"config.{key}", f"expected a whole number of {minimum} to {maximum}, got {value!r}")
     return value
+
+
+def stages_of_layers(count: int, stages: int) -> list[int]:
+    """Return the pipeline stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
+    sizes = [count // stages] * stages
+    for index in range(count % stages):
+        sizes[-2 - index] += 1
+    return [stage for stage, size in enumerate(sizes) for _layer in range(size)]
 
 
 def plain_attention(text: Config, kind: str) -> Attention:

@@ -17,20 +17,20 @@ from dataclasses import replace
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .engine import MEASURED, NARROWED, Engine
-from .geometry import Refusal
 from .kv_plan import PlanFailure
+from .layers import Refusal
 from .service_input import ServiceInput, Start
 
 INSIDE_NOISE_GIB = 0.25
-"""How far two starts of one launch may be apart inside the request: vLLM charges itself what else the host allocates meanwhile."""
+"""Noise between two starts of one launch inside the request: vLLM counts other allocations of the host during its start."""
 OUTSIDE_NOISE_GIB = 0.5
-"""The same beside the request, where two moments of the whole host are compared."""
+"""Noise outside of the request, which is the difference of two measurements of the whole host."""
 
 _INSIDE = (*(key for key in OVERHEADS if key.startswith("inside_")), "graphs_share")
 _OUTSIDE = ("outside_gib", "kept_share", "graphs_share")
 
 
-def applied(
+def apply_starts(
     engine: Engine, item: ServiceInput, length: int, sequences: int, resolved: Callable[[ServiceInput], Engine]
 ) -> Engine:
     """Return an engine with the measured terms of its service.
@@ -48,24 +48,24 @@ def applied(
         return engine
     batch = engine.plan.settings.max_num_batched_tokens
     sizes = (length, batch, sequences)
-    start = min(item.starts, key=lambda candidate: _distance(candidate, sizes))
+    start = min(item.starts, key=lambda candidate: _distance_to_start(candidate, sizes))
     same_launch = start.exact and start.sizes == sizes
     measured_engine = _with_weights(engine, item, start) if start.exact else engine
-    if "inside_gib" not in item.overheads and not _states(item, _INSIDE):
+    if "inside_gib" not in item.overheads and not _has_override(item, _INSIDE):
         measured_engine = _with_inside(measured_engine, item, start, same_launch, sizes, resolved)
-    if same_launch and start.outside is not None and engine.pool is None and not _states(item, _OUTSIDE):
+    if same_launch and start.outside is not None and engine.pool is None and not _has_override(item, _OUTSIDE):
         measured_engine = _with_outside(measured_engine, start.outside)
     return measured_engine
 
 
-def _distance(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
+def _distance_to_start(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
     """Return the distance of a start from a launch: the factors between batches, requests and lengths; the batch has the largest weight."""
     length, batch, sequences = (abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes))
     return 100 * batch + 10 * sequences + length, not start.exact
 
 
-def _states(item: ServiceInput, keys: tuple[str, ...]) -> bool:
-    """Tell whether a person has set one of some overheads."""
+def _has_override(item: ServiceInput, keys: tuple[str, ...]) -> bool:
+    """Tell whether the input sets one of these overheads."""
     return any(item.overheads[key] != OVERHEADS[key] for key in keys if key in item.overheads)
 
 
@@ -123,7 +123,7 @@ def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
     kept_share = engine.overheads["kept_share"][LEVELS.index("typical")]
     # Caches that requests fill were empty when it was measured; they still come on top.
     buffered = engine.buffered("typical", at_start=True)
-    beside = engine.beside.get("typical", 0.0)
+    beside = engine.launch_outside.get("typical", 0.0)
     given_back = (1 - kept_share) * engine.inside["typical"]
     noise = OUTSIDE_NOISE_GIB
     low, high = measured
@@ -136,7 +136,4 @@ def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
         replace(buffer, low=buffer.typical, high=buffer.typical) if buffer.at_start else buffer
         for buffer in engine.buffers
     )
-    return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside), buffers=buffers)
-
-
-__all__ = ["INSIDE_NOISE_GIB", "OUTSIDE_NOISE_GIB", "applied"]
+    return replace(engine, overheads=overheads, launch_outside=dict.fromkeys(LEVELS, beside), buffers=buffers)

@@ -67,17 +67,17 @@ WORDS = frozenset(_WORDS.split())
 
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
-    """The names that vLLM itself has: of architectures, backends and formats."""
+    """Return the names of architectures, backends and formats in vLLM."""
     tables = ("architectures", "attention_backends", "moe_backends", "linear_backends", "quantizations")
     return frozenset(name for table in tables for name in catalogue.names(table))
 
 
 @lru_cache(maxsize=1)
 def _families() -> tuple[str, ...]:
-    return tuple(_plain(name) for name in catalogue.names("architectures"))
+    return tuple(_plain_name(name) for name in catalogue.names("architectures"))
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -88,7 +88,7 @@ def is_public(text: str, family: bool = False) -> bool:
     """
     if text in _names() or _PATTERN.fullmatch(text) or _NUMBERS.fullmatch(text):
         return True
-    if family and _FAMILY.fullmatch(text) and any(name.startswith(_plain(text)) for name in _families()):
+    if family and _FAMILY.fullmatch(text) and any(name.startswith(_plain_name(text)) for name in _families()):
         return True
     tokens = _TOKEN.findall(text)
     public_words = bool(tokens) and all(token.lower() in WORDS for token in tokens)
@@ -191,7 +191,7 @@ def _bytes(size: float | None) -> int | None:
 
 _CONFIG_PARTS = ("models", "quant_configs", "draft_configs")
 KEYS = ("schema", *_CONFIG_PARTS, "rows")
-"""Of the file of what was measured."""
+"""Keys of the file of measured launches."""
 
 
 def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
@@ -273,19 +273,19 @@ def _config_problems(part: str, configs: Any) -> list[str]:
         *(
             f"{part}.{name}: {', '.join(more)} is no word of a published model"
             for name, config in configs.items()
-            if (more := _strange(config))
+            if (more := _list_unknown_words(config))
         ),
     ]
 
 
-def _strange(value: Any) -> list[str]:
+def _list_unknown_words(value: Any) -> list[str]:
     """Return the keys and texts of a config that are no words of published models."""
     if isinstance(value, Mapping):
         keys = [shown(str(key)) for key in value if not is_public(str(key))]
         values = [item for key, item in value.items() if not (key == "model_type" and _is_family(item))]
-        return keys + [text for item in values for text in _strange(item)]
+        return keys + [text for item in values for text in _list_unknown_words(item)]
     if isinstance(value, list):
-        return [text for item in value for text in _strange(item)]
+        return [text for item in value for text in _list_unknown_words(item)]
     return [shown(value)] if isinstance(value, str) and not is_public(value) else []
 
 

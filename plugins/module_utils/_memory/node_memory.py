@@ -173,16 +173,16 @@ class Node:
         return [other for other in self.services if other.slot != service.slot]
 
     def utilization_sum(self) -> float:
-        """Sum of the utilisations, rounded against binary noise."""
+        """Return the sum of the utilisations, rounded against binary noise."""
         utilizations = (service.utilization or 0.0 for service in self.services)
         return round(sum(self.together(self.services, utilizations).values()), 6)
 
     def utilization_bound(self) -> float:
         """Return the sum that leaves room for the system, for memory outside of requests, and for plain services."""
-        beside = sum(self.together(self.services, map(self._beside_request, self.services)).values())
+        beside = sum(self.together(self.services, map(self._outside_request, self.services)).values())
         return self._bound(beside)
 
-    def _beside_request(self, service: Service) -> int:
+    def _outside_request(self, service: Service) -> int:
         if service.utilization is None:
             return self.held(service, "typical")
         return int(service.engine.outside("typical"))
@@ -191,20 +191,20 @@ class Node:
         return min(UTILIZATION_LIMIT, 1 - (self.host.os_reserve + beside) / self.host.total)
 
     def share(self, size: float) -> float:
-        """The smallest step of utilisation that asks for C(size) bytes; more than 1 when the node is smaller."""
+        """Return the smallest step of utilisation that asks for C(size) bytes; more than 1 when the node is smaller."""
         step = max(1, int(size / self.host.total * STEPS) - 1)
         while math.ceil(self.host.total * (step / STEPS)) < size:
             step += 1
         return step / STEPS
 
     def floor(self, service: Service, level: str) -> float:
-        """Bytes to request so that vLLM's own checks pass."""
+        """Return the bytes to request so that vLLM's own checks pass."""
         length = service.length or min(service.engine.limit, SOLVER_MIN_LENGTH)
         # A default that does not fit is replaced, see _solve_sequences; a number that somebody chose is kept.
         return self._with_cache(service, level, 1, length, service.sequences or 0)
 
     def target(self, service: Service) -> float:
-        """Bytes to request for max-num-seqs requests of max-model-len.
+        """Return the bytes to request for max-num-seqs requests of max-model-len.
 
         With the usual overheads; with high ones where the length is open, because it is then worked out with those.
         """
@@ -246,7 +246,7 @@ class Node:
         """
         limit = UTILIZATION_LIMIT
         if level != "low":
-            limit = round(self._bound(_largest_sum(slots, self._beside_request)), 6)
+            limit = round(self._bound(_largest_sum(slots, self._outside_request)), 6)
         if round(_largest_sum(slots, lambda service: service.utilization or 0.0), 6) > limit:
             return False
         claims = {
@@ -339,7 +339,7 @@ def _solve_length(node: Node, service: Service) -> None:
             break
 
 
-def at_once(node: Node, service: Service, engine: Engine) -> tuple[int, int]:
+def count_at_once(node: Node, service: Service, engine: Engine) -> tuple[int, int]:
     """Count the requests of full length that the cache of an engine holds, and its blocks for states (at high overheads if any).
 
     :param node: of the service
@@ -361,7 +361,7 @@ def _solve_sequences(node: Node, service: Service) -> None:
     engine = service.engine
     if not service.is_engine or service.sequences is not None or not service.length:
         return
-    requests, states = at_once(node, service, engine)
+    requests, states = count_at_once(node, service, engine)
     if engine.sequences_auto:
         service.sequences = max(1, requests)
     elif engine.needs_state_blocks and 0 < states < DEFAULT_SEQS:

@@ -48,7 +48,7 @@ class _Bucket:
         self.balanced = len(set(counts)) == 1
 
     def widest(self, groups: int) -> int:
-        """Bytes of the largest of the groups that the bucket is split into."""
+        """Return the bytes of the largest of the groups that the bucket is split into."""
         return sum(-(-len(members) // groups) * size for size, members in self.sizes.items())
 
     def is_state(self, repeats: int) -> bool:

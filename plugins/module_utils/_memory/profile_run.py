@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .geometry import Attention, Config, Geometry, text_config
+from .geometry import Geometry
+from .layers import Attention, Config, text_config
 from .releases import Release
 
 # cuBLAS keeps this for itself from its first multiplication on.
@@ -30,8 +31,8 @@ GRAPH_BYTES, GRAPHS_BYTES = 280_000, 86_000_000
 # The V1 runner captures a few graphs and calculates the rest from them: 0.75 and 0.85 of what they then took.
 GRAPHS_ESTIMATED = 0.8
 
-# Of a model whose widths are not known: what those with experts took for every token of a batch, the most that was measured; what a
-# dense one took; and what sampling, a copy of the embedding and graphs may take beside at most.
+# For a model with unknown widths: the most bytes per token of a batch that were measured with experts and of a dense model, and the
+# most that sampling, a copy of the embedding and graphs may add.
 TOKEN_BYTES, DENSE_TOKEN_BYTES = 150_000, 75_000
 UNKNOWN_BYTES = 2 << 30
 
@@ -95,7 +96,7 @@ class ProfileRun:
 
     runner: 1 or 2. peak: of torch, at most at one time. compiled: the same if torch compiles first.
     tables: rotary tables, which belong to the model and to no tensor of its checkpoint. graphs: all CUDA graphs.
-    graphs_inside: the part that reduces the cache. beside: buffers of the runner for each request, outside of the requested memory.
+    graphs_inside: the part that reduces the cache. request_buffers: buffers of the runner for each request, outside of the requested memory.
     unknown: the most that may be added if the widths are unknown.
     """
 
@@ -105,7 +106,7 @@ class ProfileRun:
     tables: int
     graphs: int
     graphs_inside: int
-    beside: int
+    request_buffers: int
     unknown: int = 0
 
 
@@ -147,13 +148,13 @@ def _is_listed(architectures: Sequence[str], minors: Mapping[str, int], release:
     return any(name in minors and release.since(minors[name]) for name in architectures)
 
 
-def capture_sizes(launch: Launch, model_type: str = "") -> int:
+def count_default_captures(launch: Launch, model_type: str = "") -> int:
     """Count the sizes of batches with CUDA graphs by default (VllmConfig._set_cudagraph_sizes)."""
     usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
-    return _sizes_up_to(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
+    return _count_sizes(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
 
 
-def asked_captures(compilation: Config, batch: int) -> int:
+def count_configured_captures(compilation: Config, batch: int) -> int:
     """Count the sizes of batches with CUDA graphs as set in C(compilation-config); -1 for vLLM's default.
 
     :param compilation: the mapping; names of its modes in any case
@@ -169,7 +170,7 @@ def asked_captures(compilation: Config, batch: int) -> int:
     if isinstance(sizes, list):
         return len({size for size in sizes if isinstance(size, int) and 0 < size <= batch})
     if isinstance(most, int) and not isinstance(most, bool):
-        return _sizes_up_to(min(most, batch)) if most > 0 else 0
+        return _count_sizes(min(most, batch)) if most > 0 else 0
     return -1
 
 
@@ -179,7 +180,7 @@ def is_compiled(compilation: Config) -> bool:
     return mode is None or str(mode).upper() not in ("0", "NONE")
 
 
-def _sizes_up_to(largest: int) -> int:
+def _count_sizes(largest: int) -> int:
     small = sum(size <= largest for size in (1, 2, 4))
     return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
 
@@ -249,7 +250,7 @@ def _rotary_table(text: Config, geometry: Geometry, width: int) -> int:
     return geometry.max_position_embeddings * dim * width
 
 
-def by_batch(batch: int) -> ProfileRun:
+def profile_by_batch(batch: int) -> ProfileRun:
     """Return the memory in use of an engine with unknown widths, by its batch alone: a wide range that includes graphs."""
     return ProfileRun(
         runner=1,
@@ -258,7 +259,7 @@ def by_batch(batch: int) -> ProfileRun:
         tables=0,
         graphs=0,
         graphs_inside=0,
-        beside=0,
+        request_buffers=0,
         unknown=UNKNOWN_BYTES + batch * TOKEN_BYTES,
     )
 
@@ -275,7 +276,7 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     width = 4 if geometry.dtype == "float32" else 2
     hidden, vocabulary = _largest_number(text, "hidden_size"), _largest_number(text, "vocab_size")
     if not (hidden and vocabulary):
-        return by_batch(launch.batch)
+        return profile_by_batch(launch.batch)
     runner = 2 if is_v2_runner(config, bool(geometry.recurrent), launch) else 1
     token, workspaces = _token_bytes(text, geometry, launch, width)
     states = launch.batch * hidden * width
@@ -286,13 +287,13 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     if not launch.eager and launch.compiles:
         # The first part that torch compiles holds the embedding; it is copied once.
         compiled = max(peak, vocabulary // launch.ranks * hidden * width + 2 * states)
-    captures = launch.captures if launch.captures >= 0 else capture_sizes(launch, geometry.model_type)
+    captures = launch.captures if launch.captures >= 0 else count_default_captures(launch, geometry.model_type)
     if not launch.eager and captures:
         graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
         counts = launch.release.since(_V2_COUNTS_GRAPHS if runner == 2 else _V1_COUNTS_GRAPHS)
         inside = int(GRAPHS_ESTIMATED * graphs) if counts else 0
     # V2 counts the tokens of every request that it may have.
-    beside = launch.sequences * vocabulary * 4 if runner == 2 else 0
+    request_buffers = launch.sequences * vocabulary * 4 if runner == 2 else 0
     return ProfileRun(
         runner=runner,
         peak=peak,
@@ -300,19 +301,5 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
         tables=_rotary_table(text, geometry, width),
         graphs=graphs,
         graphs_inside=inside,
-        beside=beside,
+        request_buffers=request_buffers,
     )
-
-
-__all__ = [
-    *(
-        "Launch",
-        "ProfileRun",
-        "asked_captures",
-        "by_batch",
-        "capture_sizes",
-        "is_compiled",
-        "is_v2_runner",
-        "profile_run",
-    ),
-]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._vllm.versions import parse_version
-from .geometry import Refusal
+from .layers import Refusal
 
 # The newest vLLM minor release whose planner was read; a later one is planned as this one.
 NEWEST_MINOR = 33

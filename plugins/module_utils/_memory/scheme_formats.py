@@ -57,7 +57,7 @@ def _texts(source: Config, key: str, where: str) -> list[str]:
 # Quark ----------------------------------------------------------------------------------------------------------------
 
 
-def _single(value: Any) -> Any:
+def _unwrap_single(value: Any) -> Any:
     """Take the one entry out of a list of one (QuarkConfig._unwrap_single_quant_config)."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
@@ -92,7 +92,7 @@ def _quark_groups(weight: Config, where: str) -> Format | None:
 
 def _quark_format(entry: Config, where: str) -> Format:
     """Read how one entry of a Quark config stores weights (QuarkConfig._get_scheme_cls_from_config)."""
-    weight = _single(entry.get("weight"))
+    weight = _unwrap_single(entry.get("weight"))
     if isinstance(weight, list):
         return _quark_pair(weight, f"{where}.weight")
     weight = _mapping(weight, f"{where}.weight")
@@ -134,7 +134,7 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
     """
     spared = _texts(quantization, "exclude", where)
     for pattern in spared:
-        _compiled(pattern, f"{where}.exclude")
+        _check_expression(pattern, f"{where}.exclude")
 
     def read(entry: Any, key: str) -> Format:
         return _quark_known(_quark_format(_mapping(entry, key), key), minor, key)
@@ -165,7 +165,7 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
     return rule
 
 
-def _compiled(pattern: str, where: str) -> None:
+def _check_expression(pattern: str, where: str) -> None:
     """Refuse an expression that Python does not read."""
     if pattern.startswith("re:"):
         try:
@@ -262,10 +262,10 @@ def torchao(quantization: Config, where: str) -> Rule:
     if entry.get("_type") in ("FqnToConfig", "ModuleFqnToConfig"):
         data = _mapping(entry.get("_data"), f"{where}._data")
         listed = _mapping(data.get("fqn_to_config") or data.get("module_fqn_to_config"), f"{where}._data.fqn_to_config")
-        for name, each in listed.items():
-            _compiled(name, f"{where}._data.fqn_to_config")
+        for name, entry_of_name in listed.items():
+            _check_expression(name, f"{where}._data.fqn_to_config")
             format_by_name[name] = (
-                None if each is None else _torchao_format(each, f"{where}._data.fqn_to_config.{name}")
+                None if entry_of_name is None else _torchao_format(entry_of_name, f"{where}._data.fqn_to_config.{name}")
             )
         default = format_by_name.pop("_default", None)
     else:
@@ -276,7 +276,7 @@ def torchao(quantization: Config, where: str) -> Rule:
             return None
         parent, _dot, last = module.name.rpartition(".")
         names = _names(replace(module, name=f"{parent}.{_JOINED.get(last, last)}"))
-        if any(f".{each}." in f".{name}." for each in spared for name in names):
+        if any(f".{pattern}." in f".{name}." for pattern in spared for name in names):
             return None
         for name in names:
             if name in format_by_name:
@@ -331,4 +331,4 @@ SCHEMES: dict[str, Callable[[Config, str, int], Rule]] = {
     "quark": quark,
     "torchao": lambda quantization, where, _minor: torchao(quantization, where),
 }
-"""By C(quant_method), what reads a config: called with it, the key of it and the minor release."""
+"""Readers of a config by C(quant_method); the arguments are the config, its key and the minor release."""

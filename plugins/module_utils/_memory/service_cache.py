@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from .._vllm.context_length import context_limit
 from .engine import start_seconds
-from .geometry import Config, Geometry, Refusal, checkpoint_kv_dtype, read_geometry, text_config
+from .geometry import Geometry, checkpoint_kv_dtype, read_geometry
 from .kv_cache import plan_kv_cache
 from .kv_plan import KVPlan, KVSettings, PlanFailure
+from .layers import Config, Refusal, text_config
 from .releases import Release
 from .service_input import DEFAULT_BATCHED_TOKENS, DEFAULT_SEQS, UNPLANNED_ARGS, ServiceInput
 from .speculation import is_async_scheduled, is_v2_supported, read_speculation, reads_hidden_states
@@ -211,7 +212,7 @@ def plan_releases(
 
 
 def batch_tokens(args: Config, geometry: Geometry) -> int:
-    """Tokens of a batch, as given or by default (EngineArgs, _set_default_max_num_seqs_and_batched_tokens_args).
+    """Return the tokens of a batch, from the argument or by default (EngineArgs, _set_default_max_num_seqs_and_batched_tokens_args).
 
     The default for Gemma 4 is the default of 0.22 and later; earlier releases used 2048 tokens, which is too small for its images.
     """

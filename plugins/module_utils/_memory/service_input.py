@@ -25,7 +25,7 @@ from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
 from .._vllm.seccomp import TABLE_VARIABLE, table_on_disk
 from . import host_memory, image_answer
-from .geometry import Config, text_config
+from .layers import Config, text_config
 from .releases import COMPARED_MINORS
 
 # Defaults of vLLM on GB10, whose memory cannot be read through NVML (vllm/engine/arg_utils.py, get_batch_defaults).
@@ -226,7 +226,7 @@ class ServiceInput:
 
     @cached_property
     def unnamed(self) -> ServiceInput:
-        """The same without what distinguishes it on its host: its name, share, place and set."""
+        """The same service without its name, share, place and set on the host."""
         return replace(self, name="", share=1.0, last=0, exclusive="")
 
 

@@ -16,10 +16,10 @@ from .._vllm.overheads import LEVELS
 from . import answered, image_answer
 from .adapters import Room
 from .engine import COMPARED, IMAGE, NOT_COMPARED, STATED, Engine, start_seconds
-from .geometry import Config, Refusal
 from .host_memory import host_weights
 from .kv_plan import KVPlan, KVSettings, PlanFailure
-from .profile_run import by_batch
+from .layers import Config, Refusal
+from .profile_run import profile_by_batch
 from .releases import COMPARED_MINORS, Release, parse_release
 from .service_cache import batch_tokens, check_length, engine_geometry, plan_releases
 from .service_input import DEFAULT_BATCHED_TOKENS, OPEN_ARGS, UNPLANNED_ARGS, ServiceInput
@@ -27,11 +27,11 @@ from .service_terms import (
     adapter_room,
     adapter_room_of_answer,
     add_extra,
-    beside_terms,
     inside_terms,
     list_buffers,
     measure_by_answer,
     measure_by_config,
+    outside_terms,
 )
 from .service_weights import load_weights, loads_tower, split_of, takes_media
 from .speculation import is_self_drafting, read_speculation
@@ -65,7 +65,7 @@ def _resolve(item: ServiceInput) -> Engine:
         return Engine(item.name, item.overheads, fixed=int((item.memory_gib or 0) * GIB), utilization=utilization)
     if item.memory_gib is not None or item.stated is not None:
         return _engine_by_statement(item, args)
-    is_usable = answered.usable(item.answer)
+    is_usable = answered.is_usable(item.answer)
     try:
         computed = _engine_by_arithmetic(item, args)
     except PlanFailure as failure:
@@ -75,7 +75,7 @@ def _resolve(item: ServiceInput) -> Engine:
     except Refusal as refusal:
         if is_usable:
             return replace(_engine_by_image(item, args), unknown=f"{refusal.key}: {refusal.reason}")
-        why = answered.unknown(item.answer, item.answer_reason)
+        why = answered.explain_missing_plan(item.answer, item.answer_reason)
         if not why:
             raise
         raise Refusal(refusal.key, f"{refusal.reason}; its image gives no plan ({why})", refusal.fix) from refusal
@@ -97,11 +97,11 @@ def _compare_with_image(item: ServiceInput, args: Config, computed: Engine) -> E
     if computed.plan is not None and isinstance(imaged.plan, answered.AnsweredPlan):
         computed_weights = None if _are_weights_stated(item) else computed.weights - computed.adapters
         loaded = answered.AnsweredWeights(imaged.weights - imaged.adapters, imaged.draft, imaged.host, imaged.vision)
-        texts = answered.differences(computed.plan, computed_weights, imaged.plan, loaded)
+        texts = answered.list_differences(computed.plan, computed_weights, imaged.plan, loaded)
     if computed.adapters != imaged.adapters:
         texts.append(f"bytes of the adapters {computed.adapters} and {imaged.adapters}")
-    if item.answer is not None and answered.shapes(item.answer, item.config or {}) is None:
-        imaged = replace(imaged, inside=computed.inside, beside=computed.beside, runner=computed.runner)
+    if item.answer is not None and answered.read_shapes(item.answer, item.config or {}) is None:
+        imaged = replace(imaged, inside=computed.inside, launch_outside=computed.launch_outside, runner=computed.runner)
     elif computed.runner != imaged.runner:
         texts.append(f"model runner {computed.runner} and {imaged.runner}")
     chosen = computed if is_compared else replace(imaged, unknown="this version was not compared")
@@ -121,7 +121,7 @@ def _engine_by_statement(item: ServiceInput, args: Config) -> Engine:
         weights = int(weights_gib * GIB)
         batch = args.get("max-num-batched-tokens") or DEFAULT_BATCHED_TOKENS
         counted = inside_terms(
-            item.overheads, Weights(weights, 0, weights), by_batch(batch), False, "speculative-config" in args
+            item.overheads, Weights(weights, 0, weights), profile_by_batch(batch), False, "speculative-config" in args
         )
         inside = counted if other is None else dict.fromkeys(LEVELS, other * GIB)
         if cache is None and args.get("gpu-memory-utilization") is None:
@@ -168,7 +168,7 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
     config = item.config or {}
     answer, plan = _plan_of_answer(item, args)
     method = (args.get("speculative-config") or {}).get("method")
-    loaded = answered.weights(answer, is_self_drafting(method) or method == "dspark")
+    loaded = answered.weights_of_answer(answer, is_self_drafting(method) or method == "dspark")
     # The image's planner counts tables in host memory although the launch leaves them on disk.
     disk = loaded.host if item.table and item.weights_gib is None else 0
     target, draft = _weights_of_answer(item, loaded, disk, plan.settings)
@@ -192,7 +192,7 @@ def _engine_by_image(item: ServiceInput, args: Config) -> Engine:
         load_peak=max(peak, target + room.typical),
         load_layerwise=target + room.typical,
         inside=add_extra(inside, in_host),
-        beside=beside_terms(item.overheads, run),
+        launch_outside=outside_terms(item.overheads, run),
         buffers=list_buffers(item, args, release, plan, vision or takes_media(args, config), room.copies),
         in_host=in_host,
         limit=plan.longest,
@@ -292,7 +292,7 @@ def _engine_by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         plan=plan,
         release=release,
         inside=add_extra(_widen(inside_terms(terms, weights, run, vision, bool(drafts)), room), in_host),
-        beside=beside_terms(terms, run),
+        launch_outside=outside_terms(terms, run),
         buffers=list_buffers(item, args, release, plan, takes_media(args, config), room.copies),
         in_host=in_host,
         runner=run.runner,

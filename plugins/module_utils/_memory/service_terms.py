@@ -15,10 +15,19 @@ from typing import Any
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
 from . import adapters, answered, image_answer
-from .geometry import Config, Geometry, Refusal
+from .geometry import Geometry
 from .host_memory import HostBuffer, HostLaunch, HostWeights, host_buffers
 from .kv_plan import KVPlan
-from .profile_run import V2_ALL, Launch, ProfileRun, asked_captures, by_batch, is_compiled, profile_run
+from .layers import Config, Refusal
+from .profile_run import (
+    V2_ALL,
+    Launch,
+    ProfileRun,
+    count_configured_captures,
+    is_compiled,
+    profile_by_batch,
+    profile_run,
+)
 from .releases import Release
 from .service_input import DEFAULT_SEQS, ServiceInput
 from .service_weights import split_of
@@ -49,7 +58,7 @@ def measure_by_config(
         v2=is_v2_supported(method, stages, release) and (not pools or release.since(V2_ALL)),
         quantised=bool(quantised),
         runner=item.runner,
-        captures=asked_captures(compilation, batch),
+        captures=count_configured_captures(compilation, batch),
         compiles=is_compiled(compilation),
         pools=pools,
     )
@@ -59,15 +68,15 @@ def measure_by_config(
 def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVPlan) -> ProfileRun:
     """Return the memory in use from the answer of the image; without widths in the answer, from the batch alone."""
     args, resolved, settings = item.args, answer.resolved, plan.settings
-    widths = answered.shapes(answer, item.config or {})
+    widths = answered.read_shapes(answer, item.config or {})
     runner = {"v1": 1, "v2": 2}.get(resolved.get("runner", ""), 0)
     if widths is None:
-        return replace(by_batch(settings.max_num_batched_tokens), runner=runner or 1)
+        return replace(profile_by_batch(settings.max_num_batched_tokens), runner=runner or 1)
     text, geometry = widths
     spec, sequences = args.get("speculative-config") or {}, args.get("max-num-seqs")
     compilation = args.get("compilation-config") or {}
     sequences = sequences if isinstance(sequences, int) else DEFAULT_SEQS
-    # Of as many requests as were asked about, vLLM itself says for how many sizes of batches it captures graphs.
+    # For the same number of requests the answer has vLLM's own number of captured graphs.
     same = sequences == resolved.get("max_num_seqs")
     launch = Launch(
         release=settings.release,
@@ -80,7 +89,9 @@ def measure_by_answer(item: ServiceInput, answer: image_answer.Answer, plan: KVP
         quantised=bool(resolved.get("quantization")),
         # Without Triton, which an image for a GPU has, vLLM takes its older runner.
         runner=item.runner or (runner if answer.triton else 0),
-        captures=_count_captures(resolved) if same else asked_captures(compilation, settings.max_num_batched_tokens),
+        captures=_count_captures(resolved)
+        if same
+        else count_configured_captures(compilation, settings.max_num_batched_tokens),
         compiles=is_compiled(compilation),
         pools=args.get("runner") == "pooling",
     )
@@ -95,7 +106,7 @@ def _count_captures(resolved: Mapping[str, Any]) -> int:
 def inside_terms(
     terms: Mapping[str, tuple[float, float, float]], weights: Weights, run: ProfileRun, vision: bool, drafts: bool
 ) -> dict[str, float]:
-    """Bytes used inside the requested memory besides weights and cache, by level."""
+    """Return the bytes used inside the requested memory besides weights and cache, by level."""
     if "inside_gib" in terms:
         return {level: terms["inside_gib"][index] * GIB for index, level in enumerate(LEVELS)}
     return {
@@ -115,14 +126,14 @@ def inside_terms(
     }
 
 
-def beside_terms(terms: Mapping[str, tuple[float, float, float]], run: ProfileRun) -> dict[str, float]:
+def outside_terms(terms: Mapping[str, tuple[float, float, float]], run: ProfileRun) -> dict[str, float]:
     """Return the bytes outside of the requested memory, by level: CUDA graphs that do not reduce the cache, and buffers of the runner."""
     uncounted = run.graphs - run.graphs_inside
-    return {level: terms["graphs_share"][index] * uncounted + run.beside for index, level in enumerate(LEVELS)}
+    return {level: terms["graphs_share"][index] * uncounted + run.request_buffers for index, level in enumerate(LEVELS)}
 
 
 def adapter_room_of_answer(answer: image_answer.Answer, args: Config) -> adapters.Room:
-    """The room for adapters that the vLLM of an image sets aside."""
+    """Return the room for adapters in the image's answer."""
     if not args.get(adapters.OPTION):
         return adapters.Room()
     sizes = [rank.adapters for rank in answer.ranks]
@@ -137,19 +148,19 @@ def adapter_room_of_answer(answer: image_answer.Answer, args: Config) -> adapter
 
 
 def adapter_room(item: ServiceInput, config: Config, geometry: Geometry, minor: int | None) -> adapters.Room:
-    """The room for adapters: by arithmetic, else what the image said of it, else a range."""
+    """Return the room for adapters: by arithmetic, else from the image's answer, else a range."""
     args = item.args
     split = split_of(args)
     if not args.get(adapters.OPTION):
         return adapters.Room()
     padded = Quantization(config, item.quant_config, args.get("quantization", ""), minor).padded_experts
     try:
-        computed = adapters.room(config, geometry, args, split, minor=minor, padded=padded)
+        computed = adapters.compute_room(config, geometry, args, split, minor=minor, padded=padded)
     except Refusal:
-        if item.answer is None or not answered.usable(item.answer):
+        if item.answer is None or not answered.is_usable(item.answer):
             raise
         return adapter_room_of_answer(item.answer, args)
-    if computed.exact or item.answer is None or not answered.usable(item.answer):
+    if computed.exact or item.answer is None or not answered.is_usable(item.answer):
         return computed
     try:
         return adapter_room_of_answer(item.answer, args)
@@ -160,7 +171,7 @@ def adapter_room(item: ServiceInput, config: Config, geometry: Geometry, minor: 
 def list_buffers(
     item: ServiceInput, args: Config, release: Release, plan: KVPlan | None, media: bool, copies: int
 ) -> tuple[HostBuffer, ...]:
-    """What an engine keeps in host memory. media: whether it takes images, videos or audio. copies: bytes of adapters on the host."""
+    """Return the host buffers of an engine. media: whether it takes images, videos or audio. copies: bytes of adapters on the host."""
     split = split_of(args)
     ranks, replicas = split.tensor * split.pipeline, split.replicas
     launch = HostLaunch(

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from .._common.sizes import GIB
-from .geometry import Config, Geometry, Refusal, read_geometry, text_config
+from .geometry import Geometry, read_geometry
+from .layers import Config, Refusal, text_config
 from .service_input import ServiceInput
 from .tensors import tensors_bytes
 from .weights import Split, Weights, drafter_bytes, weights_bytes
@@ -44,7 +45,7 @@ def _scale_stated(size: int, counted: Callable[[bool], Weights], draft: int, run
 
 
 def split_of(args: Config) -> Split:
-    """Over how many ranks the weights of a launch go."""
+    """Return the division of a launch's weights over ranks."""
     return Split(
         args.get("tensor-parallel-size", 1),
         args.get("pipeline-parallel-size", 1),
@@ -56,7 +57,7 @@ def split_of(args: Config) -> Split:
 def _count_weights(
     item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool, minor: int | None = None
 ) -> Weights:
-    """What the model and its drafter take on one rank: from the tensors, else the stated size, else the config."""
+    """Return the weights of model and drafter on one rank: from the tensors, else the stated size, else the config."""
     args = item.args
     split = split_of(args)
     runtime = args.get("quantization", "")
@@ -110,7 +111,7 @@ def _count_weights(
     return made
 
 
-# Of a launch, what its weights follow from.
+# The arguments that decide the weights of a launch.
 _WEIGHT_ARGS = (
     "tensor-parallel-size",
     "pipeline-parallel-size",
@@ -128,7 +129,7 @@ def _count_weights_once(item: ServiceInput, dtype: str, vision: bool, mtp: bool,
 
 
 def load_weights(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool, minor: int | None) -> Weights:
-    """The weights of a launch; a fleet has many that differ in their lengths alone."""
+    """Return the weights of a launch; launches that differ only in lengths are counted once."""
     weight_input = ServiceInput(
         name="",
         args={key: item.args[key] for key in _WEIGHT_ARGS if key in item.args},

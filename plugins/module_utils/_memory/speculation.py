@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .geometry import Config, Geometry, Layer, Refusal, read_geometry
+from .geometry import Geometry, read_geometry
+from .layers import Config, Layer, Refusal
 from .releases import Release
 from .service_input import ServiceInput
 

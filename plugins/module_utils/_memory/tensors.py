@@ -19,7 +19,8 @@ from math import prod
 from typing import Any
 
 from .formats import Format
-from .geometry import Config, Geometry, Refusal, quantization_of, text_config
+from .geometry import Geometry, quantization_of
+from .layers import Config, Refusal, stages_of_layers, text_config
 from .weight_formats import RUNTIME_FORMATS
 from .weights import (
     SHARED,
@@ -93,7 +94,7 @@ _EXPERT = re.compile(r"(?:^|\.)(?:experts|block_sparse_moe\.(?:input|output)_lin
 
 @dataclass(frozen=True)
 class _Tensor:
-    """One tensor. shape: C(None) where only its bytes are known; module, leaf: what it belongs to and its own name."""
+    """One tensor. shape: C(None) if only its bytes are known. module, leaf: the names of its module and of the tensor in it."""
 
     name: str
     bytes: int
@@ -114,7 +115,7 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _read(entry: Any, index: int) -> _Tensor:
+def _read_tensor(entry: Any, index: int) -> _Tensor:
     """Read one entry: a name with a dtype and a shape, or with its bytes."""
     where = f"tensors[{index}]"
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
@@ -182,7 +183,7 @@ class _Checkpoint:
         count = len(geometry.layers)
         names: set[str] = set()
         for index, entry in enumerate(tensors):
-            tensor = _read(entry, index)
+            tensor = _read_tensor(entry, index)
             if tensor.name in names:
                 raise Refusal(f"tensors[{index}].name", f"{tensor.name} stands twice", _FIX)
             names.add(tensor.name)
@@ -327,7 +328,7 @@ class _Counter:
 
 
 def _expert_padding(config: Config, quant_config: Config | None) -> float:
-    """By how much vLLM makes the experts larger than they are in the files: the kernels of MXFP4 want round sizes."""
+    """Return the factor by which vLLM enlarges experts: the kernels of MXFP4 need round sizes."""
     method = str(quantization_of(config, quant_config)[0].get("quant_method") or "")
     text = text_config(config)
     hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
@@ -406,7 +407,7 @@ def _runtime_format(config: Config, quant_config: Config | None, name: str) -> F
 def _stages(checkpoint: _Checkpoint, split: Split, layers: int) -> list[list[_Tensor]]:
     """Return the tensors of each pipeline stage."""
     stages: list[list[_Tensor]] = [[] for _stage in range(split.pipeline)]
-    for index, stage in enumerate(split.stage_of(layers)):
+    for index, stage in enumerate(stages_of_layers(layers, split.pipeline)):
         stages[stage] += checkpoint.layers[index]
     stages[0] += checkpoint.embeddings
     stages[-1] += checkpoint.rest

@@ -20,7 +20,7 @@ def gib_text(size: float) -> str:
 
 
 def error_no_memory(release: Release) -> str:
-    """Nothing is left for the cache (C(_check_enough_kv_cache_memory))."""
+    """Return vLLM's error if no memory remains for the cache (C(_check_enough_kv_cache_memory))."""
     engine = "the engine"
     if release.since(22):
         engine += " (this flag also controls CPU memory reservation on the CPU backend, despite its name)"
@@ -31,7 +31,7 @@ def error_no_memory(release: Release) -> str:
 
 
 def error_too_long(plan: KVPlan, length: int, available: int, override: int = 0) -> str:
-    """One request of full length does not fit (C(_check_enough_kv_cache_memory)).
+    """Return vLLM's error if one request of full length does not fit (C(_check_enough_kv_cache_memory)).
 
     The pipeline stages are checked in their order; the first that fails speaks. Empty when none does.
     override: C(--num-gpu-blocks-override), which from 0.20.1 decides instead of C(available).
@@ -43,10 +43,10 @@ def error_too_long(plan: KVPlan, length: int, available: int, override: int = 0)
         checked = available - size if release.since(29) else available
         if checked <= 0:
             return error_no_memory(release)
-        needed = plan._needed(length, size)
+        needed = plan.bytes_in_check(length, size)
         if needed <= checked:
             continue
-        estimate = plan._largest(checked, size, length)
+        estimate = plan.longest_in_check(checked, size, length)
         hint = (
             f"Based on the available memory, the estimated maximum model length is {estimate}. " if estimate > 0 else ""
         )
@@ -62,7 +62,7 @@ def error_too_long(plan: KVPlan, length: int, available: int, override: int = 0)
 
 
 def error_auto_fit() -> str:
-    """C(--max-model-len auto) and not even one token fits."""
+    """Return vLLM's error if C(--max-model-len auto) finds no room for one token."""
     return (
         "ValueError: Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token. "
         "Try increasing `gpu_memory_utilization`."
@@ -70,7 +70,7 @@ def error_auto_fit() -> str:
 
 
 def error_align(plan: KVPlan) -> str:
-    """The block of a hybrid model is larger than a batch, where the release minds (0.17 to 0.26); else empty."""
+    """Return vLLM's error for blocks of a hybrid model that are larger than a batch (0.17 to 0.26); else empty."""
     release, batch = plan.settings.release, plan.settings.max_num_batched_tokens
     smallest = min(group.block_size for group in plan.groups)
     if plan.mamba_cache_mode != "align" or not 17 <= release.minor <= 26 or smallest <= batch:
@@ -94,7 +94,7 @@ def error_kernel_block(geometry: Geometry, settings: KVSettings) -> str:
 
 
 def error_mamba_blocks(max_num_seqs: int, blocks: int) -> str:
-    """More requests than state blocks, with full CUDA graphs (from 0.20)."""
+    """Return vLLM's error for more requests than state blocks, with full CUDA graphs (from 0.20)."""
     return (
         f"ValueError: max_num_seqs ({max_num_seqs}) exceeds available Mamba cache blocks ({blocks}). Each decode "
         "sequence requires one Mamba cache block, so CUDA graph capture cannot proceed. Please lower max_num_seqs to at "

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a checkpoint stores its modules: formats of quantised matrices, and which module has which. No I/O, no Ansible."""
+"""Quantisation of a checkpoint: the storage format of each module. No I/O, no Ansible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import re
 from dataclasses import replace
 
 from .formats import FP8_BLOCKS, FP8_CHANNEL, FP8_TENSOR, MXFP4, MXFP8, NVFP4, Format
-from .geometry import Config, Refusal, quantization_of, text_config
+from .geometry import quantization_of
+from .layers import Config, Refusal, text_config
 from .modules import GIVE, Module
 from .scheme_formats import SCHEMES, Rule
 
@@ -23,7 +24,7 @@ _ALGORITHMS = {
     "FP8_PB_WO": FP8_BLOCKS,
     "FP8_BLOCK_SCALES": FP8_BLOCKS,
 }
-# What ModelOpt's mixed checkpoints store and an older vLLM makes in 16 bits, by the first minor release that does not
+# Parts of ModelOpt's mixed checkpoints that an older vLLM loads in 16 bits, with the first minor release that keeps their format
 # (ModelOptMixedPrecisionConfig.get_quant_method: 4 bits with activations of 16 bits from 0.22, the head from 0.23).
 _MIXED_SINCE = {"W4A16_NVFP4": 22, "lm_head": 23}
 # Up to 0.26 the zero points of experts in GPTQ took the 16 bits of the model for the 32 of a packed word (auto_gptq.py).
@@ -295,9 +296,9 @@ class Quantization:
             return None
         if self._rule:
             return self._rule(module)
-        found = self._layers.get(module.name)
-        if found is not None:
-            return found
+        stored_format = self._layers.get(module.name)
+        if stored_format is not None:
+            return stored_format
         for names, stored in self._groups:
             if module.name in names:
                 return stored

@@ -22,26 +22,16 @@ from .family_modules import (
     DRAFTS,
     FEED_FORWARDS,
     LAYERS,
-    beside_attention,
-    first,
-    last,
-    plain_text,
+    extra_attention_modules,
+    modules_after_layers,
+    modules_before_layers,
     query_heads,
+    rename_fields,
     tables,
 )
 from .formats import Format
-from .geometry import (
-    MAX_LAYERS,
-    Attention,
-    Cache,
-    Config,
-    Geometry,
-    Layer,
-    Recurrent,
-    Refusal,
-    nemotron_pattern,
-    text_config,
-)
+from .geometry import Geometry, nemotron_pattern
+from .layers import MAX_LAYERS, Attention, Cache, Config, Layer, Recurrent, Refusal, stages_of_layers, text_config
 from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
 from .vision_modules import vision_tower
 from .weight_formats import Quantization
@@ -49,7 +39,7 @@ from .weight_formats import Quantization
 
 @dataclass(frozen=True)
 class _Family:
-    """What the layers of a family have besides q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
+    """Modules of a family's layers in addition to q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
 
     norms: vectors of the hidden size in every layer; a LayerNorm with a bias has two. final: those after the last layer.
     bias: the field that gives q, k and v a bias, C(always), or nothing. out: the output projection follows it.
@@ -212,7 +202,7 @@ class Weights:
 
 
 def _attention(text: Config, family: str, layer: Attention, prefix: str, width: int = 1) -> Iterator[Module]:
-    """Projections of plain attention; C(width): how many hidden states they read side by side (EAGLE-3: 2)."""
+    """Yield projections of plain attention; C(width): number of hidden states that they read side by side (EAGLE-3: 2)."""
     hidden, heads = field(text, "hidden_size"), field(text, "num_attention_heads")
     has = _FAMILIES[family]
     query = heads * layer.head_dim * (2 if family in _GDN else 1)  # the output gate doubles the query projection
@@ -285,7 +275,7 @@ def expert_count(text: Config) -> int:
     return next((field(text, key) for key in keys if text.get(key)), 0)
 
 
-def _of_layer(text: Config, key: str, index: int) -> int:
+def _layer_field(text: Config, key: str, index: int) -> int:
     """Read a number that may be a list with one entry for every layer."""
     value = text.get(key)
     if not isinstance(value, list):
@@ -340,7 +330,7 @@ def _mixture(text: Config, family: str, index: int, prefix: str, padded: bool) -
     """Yield the router, the experts and the shared experts of layer C(index)."""
     hidden, count = field(text, "hidden_size"), expert_count(text)
     mlp = f"{prefix}.block_sparse_moe" if family in _BLOCK_SPARSE else f"{prefix}.mlp"
-    inner = _of_layer(
+    inner = _layer_field(
         text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
     )
     # A config of MiMo without the field means 32 bits (mimo_v2.py).
@@ -377,7 +367,7 @@ def _shared_experts(text: Config, family: str, index: int, mlp: str, inner: int)
             yield Module(f"{mlp}.shared_expert_gate", hidden)
     for key in ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts"):
         if text.get(key):
-            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _of_layer(text, key, index))
+            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _layer_field(text, key, index))
 
 
 def padded_experts(hidden: int, inner: int) -> tuple[int, int]:
@@ -415,7 +405,7 @@ def _nemotron_layer(text: Config, layer: object, letter: str, prefix: str) -> It
 def _layer(
     text: Config, family: str, index: int, layer: object, prefix: str, padded: bool, indexed: bool = False
 ) -> Iterator[Module]:
-    """All modules of one decoder layer. C(indexed): sparse attention keeps an index of it."""
+    """Yield all modules of one decoder layer. C(indexed): sparse attention keeps an index of it."""
     if family in LAYERS:
         yield from LAYERS[family](text, index, indexed, prefix)
     hidden = field(text, "hidden_size")
@@ -430,7 +420,7 @@ def _layer(
     elif isinstance(layer, Attention):
         heads = query_heads(text, family, layer, index)
         yield from _attention({**text, "num_attention_heads": heads}, family, layer, f"{prefix}.self_attn")
-        yield from beside_attention(text, family, layer, index, f"{prefix}.self_attn")
+        yield from extra_attention_modules(text, family, layer, index, f"{prefix}.self_attn")
     if family in FEED_FORWARDS:
         yield from FEED_FORWARDS[family](text, index, prefix)
     else:
@@ -442,7 +432,7 @@ def _layer(
 
 @dataclass(frozen=True)
 class Split:
-    """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole.
+    """The division of weights over ranks: tensor parallel, pipeline stages, and whether each rank has whole experts.
 
     replicas: of data parallelism. Each has everything but the experts, which all of them have between them (fused_moe/config.py,
     FusedMoEParallelConfig.make). cut_shared: experts that every token goes through are divided over a tensor group in any case.
@@ -461,7 +451,7 @@ class Split:
 
     @property
     def shares_tokens(self) -> bool:
-        """Whether ranks of a tensor group take different tokens through experts; shared experts are whole on each then
+        """Whether ranks of a tensor group process different tokens in experts; then shared experts are whole on each rank
         (config/parallel.py, use_sequence_parallel_moe)."""
         return self.experts and self.tensor > 1 and self.replicas > 1 and not self.cut_shared
 
@@ -469,20 +459,13 @@ class Split:
         """Return the same for a family of models, by its C(model_type)."""
         return replace(self, cut_shared=family in _CUT_SHARED)
 
-    def stage_of(self, count: int) -> list[int]:
-        """Return the stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
-        sizes = [count // self.pipeline] * self.pipeline
-        for index in range(count % self.pipeline):
-            sizes[-2 - index] += 1
-        return [stage for stage, size in enumerate(sizes) for _layer in range(size)]
-
 
 SHARED = re.compile(r"\.shared_experts?\.")
 """Names of experts that every token goes through."""
 
 
-def _parts(module: Module, split: Split) -> int:
-    """Over how many ranks each matrix of a module is divided."""
+def _ranks_of(module: Module, split: Split) -> int:
+    """Return the number of ranks that share each matrix of a module."""
     if not module.split or (module.experts and split.experts) or (split.shares_tokens and SHARED.search(module.name)):
         return 1
     return split.of_experts if module.experts else split.tensor
@@ -490,7 +473,7 @@ def _parts(module: Module, split: Split) -> int:
 
 def _check_filling(module: Module, stored: Format, split: Split) -> None:
     """Refuse a matrix whose parts kernels fill up by a size that is not known."""
-    parts = _parts(module, split)
+    parts = _ranks_of(module, split)
     sides = (module.rows, module.columns)
     if stored.multiple and parts > 1 and module.columns % (stored.multiple * parts):
         unit = f"{stored.multiple} inputs"
@@ -505,8 +488,8 @@ def _check_filling(module: Module, stored: Format, split: Split) -> None:
     )
 
 
-def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
-    """Bytes of one module on one rank."""
+def _module_bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
+    """Return the bytes of one module on one rank."""
     stored = quantization.format_of(module) if quantization else None
     if stored:
         _check_filling(module, stored, split)
@@ -514,7 +497,7 @@ def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, 
     matrix_bytes = stored.size(module.rows, module.columns) if stored else plain
     if module.experts and split.experts:
         return matrix_bytes * (module.count // module.experts) * -(-module.experts // split.of_experts)
-    size, parts = matrix_bytes * module.count, _parts(module, split)
+    size, parts = matrix_bytes * module.count, _ranks_of(module, split)
     if not module.split:
         return size
     if module.least and parts > 1:
@@ -557,7 +540,7 @@ def part_of(name: str) -> str:
 def _plain_config(config: Config, family: str, minor: int | None = None) -> Config:
     """Return the fields of the text model by their common names; refuse a family that is not known in a minor release."""
     _check_family(family, minor)
-    return plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
+    return rename_fields({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
 
 
 def _check_family(family: str, minor: int | None = None) -> None:
@@ -608,7 +591,7 @@ def weights_bytes(
     tower = list(vision_tower(config)) if vision else []
 
     def sizes(modules: Iterable[Module], formats: Quantization | None) -> list[tuple[str, int]]:
-        return [(module.name, _bytes(module, formats, dtype_bytes, split)) for module in modules]
+        return [(module.name, _module_bytes(module, formats, dtype_bytes, split)) for module in modules]
 
     def total(modules: Iterable[Module], formats: Quantization | None) -> int:
         return sum(size for _name, size in sizes(modules, formats))
@@ -656,18 +639,20 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
     vocabulary = padded_vocabulary(field(text, "vocab_size"))
     pattern = nemotron_pattern(text)
     stages: list[list[Module]] = [[] for _stage in range(split.pipeline)]
-    for index, (layer, stage) in enumerate(zip(geometry.layers, split.stage_of(count))):
+    for index, (layer, stage) in enumerate(zip(geometry.layers, stages_of_layers(count, split.pipeline))):
         name = f"layers.{index}"
         if family == "nemotron_h":
             stages[stage] += _nemotron_layer(text, layer, pattern[index], name)
             continue
         if layer is None:
             layer = geometry.attention[-1]  # it reads the cache of another layer, but has its own weights
-        indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.beside[index])
+        indexed = bool(geometry.further_caches) and any(
+            isinstance(cache, Cache) for cache in geometry.further_caches[index]
+        )
         stages[stage] += _layer(text, family, index, layer, name, padded, indexed)
     embedding = Module("embed_tokens", vocabulary, hidden, split=family != "inkling_model")
-    stages[0] += [embedding, *first(text, family)]
-    stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *last(text, family)]
+    stages[0] += [embedding, *modules_before_layers(text, family)]
+    stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *modules_after_layers(text, family)]
     if not is_tied(config):
         stages[-1].append(linear("lm_head", vocabulary, hidden))
         if text.get("lm_head_bias"):
@@ -711,7 +696,7 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: in
         yield replace(linear("mtp.fc", hidden, 2 * hidden), linear=False)
         streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
         yield Module("mtp.norm", hidden * streams)
-    yield from last(text, family, "mtp.")
+    yield from modules_after_layers(text, family, "mtp.")
 
 
 def _nemotron_drafts(text: Config, attention: Layer) -> Iterator[Module]:
@@ -726,7 +711,7 @@ def _draft_block(
 ) -> Iterator[Module]:
     """Yield the block of draft layer C(index). cache: its first cache."""
     # The first draft layer tells whether draft layers have an index.
-    indexed = bool(geometry.beside) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
+    indexed = bool(geometry.further_caches) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
     for module in _layer(text, family, len(geometry.layers) + index, cache, name, padded, indexed):
         # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
         plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
@@ -758,4 +743,4 @@ def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_par
         parts.append(Module("d2t", vocabulary, size=8))
     formats = Quantization(config, None, "")
     size = 4 if geometry.dtype == "float32" else 2
-    return sum(_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)
+    return sum(_module_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)

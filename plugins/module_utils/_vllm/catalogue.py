@@ -78,7 +78,7 @@ class Span:
         return runs
 
     def text(self) -> str:
-        """Say the span in words, for a message."""
+        """Return the span in words, for a message."""
         read_versions = versions()
         newest = len(read_versions) - 1
         runs = self.runs()
@@ -164,7 +164,7 @@ def items(table: str) -> dict[str, Item]:
 
 @cache
 def _views() -> dict[str, dict[str, Span]]:
-    """Tables under the names that the rules know them by, made of those that are written."""
+    """Return tables under the names that the rules use, made of the written tables."""
     spec = {
         name.partition(".")[2]: item.span
         for name, item in items("json_keys").items()
@@ -209,7 +209,7 @@ def was_read(release: Version | None) -> bool:
 
 
 def requirement(package: str, release: Version) -> str | None:
-    """Return what C(wanted) asks of a package (C(==2.11.0)); empty for any version, C(None) if it asks for nothing.
+    """Return what C(release) asks of a package (C(==2.11.0)); empty for any version, C(None) if it asks for nothing.
 
     C(python) is the range of Pythons. Raises C(KeyError) for a package that was not read.
     """
@@ -256,7 +256,7 @@ class Option:
 
     @property
     def takes_value(self) -> bool:
-        """Whether it is followed by a value at all."""
+        """Whether it takes a value."""
         return self.kind not in ("flag", "switch")
 
 
@@ -265,7 +265,7 @@ KINDS = ("flag", "switch", "int", "float", "size", "size-auto", "json", "text")
 
 @cache
 def options(release: Version | None = None) -> dict[str, Option]:
-    """Return the options by their long names without dashes: those C(wanted) may have, or every option ever read.
+    """Return the options by their long names without dashes: those C(release) may have, or every option ever read.
 
     Fields that differ between the possible versions have the value of the newest; spellings and choices include all versions.
     """
@@ -386,7 +386,7 @@ def _spans_of_option(option: str, value: Any) -> list[Span]:
 
 @cache
 def json_keys(option: str, release: Version | None) -> dict[str, Span]:
-    """Return the keys that C(wanted) may know in the JSON of an option; empty where vLLM has no class for it."""
+    """Return the keys that C(release) may know in the JSON of an option; empty where vLLM has no class for it."""
     bits = _window(release).bits if release else (1 << len(versions())) - 1
     return {
         name.partition(".")[2]: item.span
@@ -407,7 +407,7 @@ def choice_span(option: str, choice: str) -> Span | None:
 
 
 def trait(name: str, release: Version | None) -> bool:
-    """Tell whether the parser of C(wanted) may have a trait of C(catalogue_data); without a version, of the newest."""
+    """Tell whether the parser of C(release) may have a trait of C(catalogue_data); without a version, of the newest."""
     item = items("traits").get(name)
     bits = _window(release).bits if release else 1 << (len(versions()) - 1)
     return item is not None and bool(item.span.bits & bits)

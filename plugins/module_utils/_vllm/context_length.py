@@ -39,7 +39,7 @@ class ContextLimit:
     declared: int | None = None
 
     def refusal(self, length: int) -> str:
-        """What vLLM prints to a C(max-model-len) of C(length) tokens; empty within the limit."""
+        """Return vLLM's error for a C(max-model-len) of C(length) tokens; empty within the limit."""
         if length <= self.tokens or (self.declared is not None and length <= self.declared):
             return ""
         return (
@@ -75,7 +75,7 @@ def _overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict
     if not part:
         return {**config, **overrides}
     inner = overrides.get(part)
-    # Of a composed config vLLM hands rotary settings at the top on to the text part.
+    # vLLM copies rotary settings at the top of a composed config to the text part.
     top = {key: overrides[key] for key in ("rope_parameters", "rope_scaling") if key in overrides}
     return {**config[part], **top, **(inner if isinstance(inner, Mapping) else {})}
 

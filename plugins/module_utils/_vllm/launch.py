@@ -94,7 +94,7 @@ def long_name(name: str) -> str:
     Short forms (C(tp), C(-tp)), aliases and unique prefixes become the long name; other names only get
     dashes, so that later checks can report them.
     """
-    dashed = _dashes(name)
+    dashed = _use_dashes(name)
     options = catalogue.options()
     if dashed in options:
         return dashed
@@ -124,7 +124,7 @@ def parse(
         return _parse_mapping(launch, release)
     if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
         raise TypeError("an argv is a list of texts")
-    return _parse_argv([_word(word) for word in launch], release, config)
+    return _parse_argv([_to_word(word) for word in launch], release, config)
 
 
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
@@ -161,12 +161,12 @@ def render(args: Mapping[str, Any]) -> list[str]:
             argv.append(f"--no-{name}")
         elif isinstance(value, (list, tuple)) and option is not None and option.values == "*":
             for item in value:
-                argv.extend([f"--{name}", _text(item)])
+                argv.extend([f"--{name}", _to_text(item)])
         elif isinstance(value, (list, tuple)) and (option is None or option.kind != "json"):
-            argv.extend([f"--{name}", *map(_text, value)])
+            argv.extend([f"--{name}", *map(_to_text, value)])
         else:
             argv.append(f"--{name}")
-            argv.append(_text(value))
+            argv.append(_to_text(value))
     return argv
 
 
@@ -201,7 +201,7 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 # --- names --------------------------------------------------------------------------------------------------------
 
 
-def _dashes(name: str) -> str:
+def _use_dashes(name: str) -> str:
     head, dot, tail = name.strip().lstrip("-").partition(".")
     return head.replace("_", "-") + dot + tail
 
@@ -269,14 +269,14 @@ def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | No
             )
         )
     if not candidates:
-        raise _Refused(_unknown(head, version))
+        raise _Refused(_describe_unknown(head, version))
     _spelling, meaning, value = candidates[0]
     if meaning is None:
         raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Take it out."))
     return (*meaning, value)
 
 
-def _unknown(word: str, version: Version | None) -> Problem:
+def _describe_unknown(word: str, version: Version | None) -> Problem:
     """Return the problem of an unknown spelling, with the nearest known one or the versions that have it."""
     error = f"unrecognized arguments: {word}"
     written = word.lstrip("-")
@@ -293,7 +293,7 @@ def _unknown(word: str, version: Version | None) -> Problem:
     where = f"vLLM {version}" if version else "any vLLM known"
     spellings = _spellings(version)
     if option is not None:
-        # The option is there, this way to spell it is not.
+        # The option exists, but not in this spelling.
         off = f"--no-{other}"
         spelled = off if off in spellings and written.startswith(("no-", "disable-")) else f"--{other}"
         return Problem("unknown", word, f"is no option of {where}", f"Write {spelled}.", error)
@@ -327,11 +327,11 @@ _REPLACED = {
 # --- values -------------------------------------------------------------------------------------------------------
 
 
-def _word(word: Any) -> str:
+def _to_word(word: Any) -> str:
     return word if isinstance(word, str) else str(word)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, (dict, list)):
         with contextlib.suppress(TypeError):  # keys of several types, as YAML allows, have no order
             return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -340,35 +340,35 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _bad(option: Option, value: Any, kind: str) -> _Refused:
+def _refuse_value(option: Option, value: Any, kind: str) -> _Refused:
     return _Refused(
         Problem(
             "bad_value",
             f"--{option.name}",
             f"is {value!r}, which is no {kind}",
             f"Give --{option.name} a {kind}{', with a point instead of the comma' if _DECIMAL_COMMA.fullmatch(str(value)) else ''}.",
-            f"argument --{option.name}: invalid value: {_text(value)!r}",
+            f"argument --{option.name}: invalid value: {_to_text(value)!r}",
             value,
         )
     )
 
 
-def _scalar(option: Option, value: Any, version: Version | None) -> Any:
+def _read_scalar(option: Option, value: Any, version: Version | None) -> Any:
     """Return one value in its native form, C(None) for an empty optional value; raises C(_Refused)."""
     if option.optional and isinstance(value, str) and value in ("", "None"):
         return None
     if option.kind == "json":
-        return _json(option, value, version)
+        return _read_json(option, value, version)
     if isinstance(value, (dict, list)):
-        raise _bad(option, value, {"text": "text"}.get(option.kind, "number"))
-    native = _native(option, value)
-    if option.choices and version in catalogue.versions() and _text(native) not in option.choices:
-        raise _BadChoice(_bad_choice(option, _text(value).strip(), _text(native), version), native)
+        raise _refuse_value(option, value, {"text": "text"}.get(option.kind, "number"))
+    native = _to_native(option, value)
+    if option.choices and version in catalogue.versions() and _to_text(native) not in option.choices:
+        raise _BadChoice(_bad_choice(option, _to_text(value).strip(), _to_text(native), version), native)
     return native
 
 
-def _native(option: Option, value: Any) -> Any:
-    text = _text(value).strip()
+def _to_native(option: Option, value: Any) -> Any:
+    text = _to_text(value).strip()
     try:
         if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
             return "auto"
@@ -380,7 +380,7 @@ def _native(option: Option, value: Any) -> Any:
             number = float(text)
             return int(number) if re.fullmatch(r"-?\d+", text) else number
     except (OverflowError, ValueError):  # digits without end are an infinite number
-        raise _bad(option, value, "whole number" if option.kind != "float" else "number") from None
+        raise _refuse_value(option, value, "whole number" if option.kind != "float" else "number") from None
     return text.lower().replace("-", "_") if option.lowered else text
 
 
@@ -398,7 +398,7 @@ def _bad_choice(option: Option, text: str, native: str, version: Version | None)
     )
 
 
-def _json(option: Option, value: Any, version: Version | None) -> Any:
+def _read_json(option: Option, value: Any, version: Version | None) -> Any:
     """Read a JSON option; some take a plain word as well, for example C(--hf-overrides module:function)."""
     if isinstance(value, str):
         if option.plain_text and not re.fullmatch(r"(?s)\s*\{.*\}\s*", value):
@@ -420,7 +420,7 @@ def _json(option: Option, value: Any, version: Version | None) -> Any:
     else:
         native = copy.deepcopy(value)
     if not isinstance(native, (dict, list)) and not option.level and not option.plain_text:
-        raise _bad(option, value, "JSON object")
+        raise _refuse_value(option, value, "JSON object")
     return native
 
 
@@ -434,14 +434,14 @@ def _sizes_in_json(text: str) -> str:
     return "".join(parts)
 
 
-def _values(option: Option, value: Any, version: Version | None) -> Any:
+def _read_values(option: Option, value: Any, version: Version | None) -> Any:
     if option.values in ("+", "*"):
         items = value if isinstance(value, (list, tuple)) else [value]
-        return [_scalar(option, item, version) for item in items]
-    return _scalar(option, value, version)
+        return [_read_scalar(option, item, version) for item in items]
+    return _read_scalar(option, value, version)
 
 
-def _store(args: dict[str, Any], option: Option, value: Any) -> None:
+def _set_option(args: dict[str, Any], option: Option, value: Any) -> None:
     """Set an option; a null value removes it, unless its default is another value."""
     args.pop(option.name, None)
     if value is not None:
@@ -456,7 +456,7 @@ def _store(args: dict[str, Any], option: Option, value: Any) -> None:
 def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed:
     parsed = Parsed()
     for name, value in launch.items():
-        written = _dashes(str(name))
+        written = _use_dashes(str(name))
         if written == "O" and isinstance(value, (int, str)):  # -O 3 means what it means on a command line
             old = catalogue.trait("short-level=compilation-config", version)
             written = "compilation-config.level" if old else "optimization-level"
@@ -470,17 +470,17 @@ def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed
             else:
                 native = _mapping_value(option, sets, value, version)
                 if option.takes_value:
-                    _store(parsed.args, option, native)
+                    _set_option(parsed.args, option, native)
                 else:
                     parsed.args.pop(option.name, None)
                     parsed.args.update({} if native is None else {option.name: native})
         except _Refused as refused:
             if value is not None:
-                _note(parsed, refused, written, value)
-    return _finish(parsed, version)
+                _keep_problem(parsed, refused, written, value)
+    return _finish_parsing(parsed, version)
 
 
-def _note(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
+def _keep_problem(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
     """Store a problem, and the argument if rules can still judge it."""
     parsed.problems.append(refused.problem)
     if isinstance(refused, _BadChoice):
@@ -506,13 +506,13 @@ def _mapping_value(option: Option, sets: bool, value: Any, version: Version | No
             return True
         if isinstance(value, bool):
             raise _Refused(_needs_value(option))
-        return _values(option, value, version)
+        return _read_values(option, value, version)
     if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
         value = value.strip().lower() in ("true", "yes")  # what a Jinja expression leaves of a boolean
     if not isinstance(value, bool):
         raise _Refused(_switch_value(option, value))
     state = value if sets else not value
-    return None if option.kind == "flag" and not state else state  # a plain flag is off unless it is there
+    return None if option.kind == "flag" and not state else state  # an absent flag is off
 
 
 def _needs_value(option: Option) -> Problem:
@@ -531,11 +531,11 @@ def _switch_value(option: Option, value: Any, inline: bool = False) -> Problem:
     return Problem(
         "value_to_switch",
         f"--{option.name}",
-        f"takes no value, but was given {_text(value)!r}",
+        f"takes no value, but was given {_to_text(value)!r}",
         f"Write {instead} alone ({option.name}: {'false' if off else 'true'}).",
-        f"argument --{option.name}: ignored explicit argument {_text(value)!r}"
+        f"argument --{option.name}: ignored explicit argument {_to_text(value)!r}"
         if inline
-        else f"unrecognized arguments: {_text(value)}",
+        else f"unrecognized arguments: {_to_text(value)}",
         value,
     )
 
@@ -566,7 +566,7 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
     for key in path[:-1]:
         where = where.setdefault(key, {}) if isinstance(where, dict) else where
     if not isinstance(where, dict):
-        raise _bad(option, where, "JSON object that a key could be added to")
+        raise _refuse_value(option, where, "JSON object that a key could be added to")
     present = where.get(path[-1])
     where[path[-1]] = present + value if isinstance(present, list) and isinstance(value, list) else value
 
@@ -597,13 +597,15 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
     dotted: dict[str, dict[str, Any]] = {}
     position = 0
     while position < len(words):
-        word = _normal(words[position])
+        word = _normalise(words[position])
         position += 1
         head, dot, path = word.partition("=")[0].partition(".")
         level = _optimization_level(words, position)
         if level and catalogue.trait("short-level=compilation-config", version):
             if not level[0].isdecimal():
-                parsed.problems.append(_bad(catalogue.options()["compilation-config"], level[0], "level").problem)
+                parsed.problems.append(
+                    _refuse_value(catalogue.options()["compilation-config"], level[0], "level").problem
+                )
             _add_key(parsed, dotted, "-O", "level", level[0], version)
             position = level[1]
         elif level:
@@ -616,11 +618,11 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
             parsed.model = words[position - 1]
         else:
             parsed.problems.append(_extra_word(words[position - 1]))
-    _put_dotted(parsed, dotted, version)
-    return _finish(parsed, version, words)
+    _set_dotted(parsed, dotted)
+    return _finish_parsing(parsed, version, words)
 
 
-def _normal(word: str) -> str:
+def _normalise(word: str) -> str:
     """Write an option's name with dashes, as the parser does before it looks at anything else."""
     if not word.startswith("--"):
         return word
@@ -647,8 +649,8 @@ def _extra_word(word: str) -> Problem:
 
 
 def _check_served_name(parsed: Parsed, words: list[str], version: Version | None) -> None:
-    """vLLM wants the model first when --served-model-name is there, as that takes every word behind it."""
-    plain = [_normal(word).partition("=")[0] for word in words]
+    """Report --served-model-name in a launch that does not start with the model: the option takes every word after it."""
+    plain = [_normalise(word).partition("=")[0] for word in words]
     if not plain or not plain[0].startswith("-") or "--config" in words or "--model" in plain:
         return
     if "--served-model-name" in plain and not catalogue.trait("served-name-anywhere", version):
@@ -680,7 +682,7 @@ def config_words(config: Mapping[str, Any], version: Version | None = None) -> l
         if isinstance(value, bool):
             if value:
                 words.append(f"--{key}")
-            elif catalogue.trait("config-false", version) and _normal(f"--no-{key}") in _spellings(version):
+            elif catalogue.trait("config-false", version) and _normalise(f"--no-{key}") in _spellings(version):
                 words.append(f"--no-{key}")
         elif isinstance(value, list):
             words += [f"--{key}", *map(str, value)] if value else []
@@ -691,11 +693,13 @@ def config_words(config: Mapping[str, Any], version: Version | None = None) -> l
     return words
 
 
-def _following(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
+def _following_values(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
     """Return the values behind an option."""
     end = position
     while (
-        end < len(words) and (limit is None or end - position < limit) and not _is_option(_normal(words[end]), version)
+        end < len(words)
+        and (limit is None or end - position < limit)
+        and not _is_option(_normalise(words[end]), version)
     ):
         end += 1
     return words[position:end]
@@ -709,17 +713,17 @@ def _take_option(parsed: Parsed, words: list[str], word: str, position: int, ver
             return _take_switch(parsed, words, position, version, (option, sets, inline))
         values = [] if inline is None else [inline]
         if not values:
-            values = _following(words, position, version, None if option.values == "+" else 1)
+            values = _following_values(words, position, version, None if option.values == "+" else 1)
             position += len(values)
         _store_values(parsed, option, values, version)
     except _Refused as refused:
         spelled, equals, value = word.partition("=")
         values = [value]
         if refused.problem.kind in ("unknown", "ambiguous") and not equals:
-            values = _following(words, position, version, None if parsed.model is not None else 1)
+            values = _following_values(words, position, version, None if parsed.model is not None else 1)
             position += len(values)
-        named = _dashes(spelled) if spelled.startswith("--") else spelled
-        _note(parsed, refused, named, values[0] if len(values) == 1 else values or True)
+        named = _use_dashes(spelled) if spelled.startswith("--") else spelled
+        _keep_problem(parsed, refused, named, values[0] if len(values) == 1 else values or True)
     return position
 
 
@@ -730,11 +734,11 @@ def _store_values(parsed: Parsed, option: Option, values: list[str], version: Ve
             raise _Refused(_needs_value(option))
         parsed.args[option.name] = True
     elif option.values == "*":
-        parsed.args.setdefault(option.name, []).append(_scalar(option, values[0], version))
+        parsed.args.setdefault(option.name, []).append(_read_scalar(option, values[0], version))
     elif option.values == "+":
-        parsed.args[option.name] = [_scalar(option, item, version) for item in values]
+        parsed.args[option.name] = [_read_scalar(option, item, version) for item in values]
     else:
-        _store(parsed.args, option, _scalar(option, values[0], version))
+        _set_option(parsed.args, option, _read_scalar(option, values[0], version))
 
 
 def _take_switch(
@@ -744,7 +748,7 @@ def _take_switch(
     if inline is not None:
         raise _Refused(_switch_value(option, inline, inline=True))
     parsed.args[option.name] = sets
-    stray = _following(words, position, version, 1)
+    stray = _following_values(words, position, version, 1)
     # The word after a switch is the model if there is no model yet, unless it can only be a value.
     if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
         parsed.problems.append(_switch_value(option, stray[0]))
@@ -772,7 +776,7 @@ def _take_dotted(
     version: Version | None,
 ) -> int:
     """Store the value of C(--option.key): vLLM merges all keys of one option at the end."""
-    word = _normal(words[position - 1])
+    word = _normalise(words[position - 1])
     value: str | None = word.partition("=")[2] if "=" in word else None
     if value is None and position < len(words):
         value, position = words[position], position + 1
@@ -796,7 +800,7 @@ def _add_key(
     except _Refused as refused:
         parsed.problems.append(refused.problem)
         if refused.problem.kind == "unknown" and head.startswith("--"):
-            parsed.args[_dashes(f"{head}.{path}")] = value
+            parsed.args[_use_dashes(f"{head}.{path}")] = value
 
 
 def _short_dotted(head: str, version: Version | None) -> str:
@@ -804,7 +808,7 @@ def _short_dotted(head: str, version: Version | None) -> str:
     return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
 
 
-def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Version | None) -> None:
+def _set_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]]) -> None:
     """Set the options with dotted keys; vLLM ignores their other spellings."""
     for options in dotted.values():
         for name, value in options.items():
@@ -824,7 +828,7 @@ def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Vers
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
+def _finish_parsing(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
     """Move the model out of the options, and check the keys of options that vLLM parses into a class."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")

@@ -35,7 +35,7 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "process_gib": (0.4, 0.6, 1.0),
     "ray_gib": (0.26, 0.46, 1.76),
     "snapshot_gib": (0.0, 2.65, 2.7),  # E: gone between the host's MemAvailable and vLLM's first look at it
-    # How long a start takes to come to a check. Anchors:
+    # Seconds from a start to each check. Anchors:
     #   F  vLLM 0.32 in a container, little load: a wrong tool parser is refused after 13 s, a model of a few MB serves after 17 s
     #   G  published Spark starts: Gemma-4-31B NVFP4 (30.6 GiB) loaded in 84 s and up after 90; models of 120B (73 GiB) 10 to 15
     #      minutes; 57.9 GiB a node of Qwen3-235B about 15 minutes; a 27B with a drafter (20 GiB and more) up after 5 to 7

@@ -115,7 +115,7 @@ def table_on_disk(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
 
 
 def chosen(run: DockerRun) -> bool:
-    """Whether options of C(docker run) say themselves which profile a container has."""
+    """Tell whether options of C(docker run) set the seccomp profile of a container."""
     return run.has("--privileged") or any(
         value.startswith(("seccomp=", "seccomp:")) for value in run.values("--security-opt")
     )

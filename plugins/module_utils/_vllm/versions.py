@@ -41,7 +41,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def version(text: str) -> Version:
-    """Like C(parse_version) for a text that is known to be a version; raises C(ValueError) otherwise."""
+    """Return the version of a text; raises C(ValueError) for other texts than C(parse_version) knows."""
     parsed = parse_version(text)
     if parsed is None:
         raise ValueError(f"{text!r} is not a version of vLLM")
@@ -49,11 +49,11 @@ def version(text: str) -> Version:
 
 
 def compare(first_text: str, second_text: str) -> int:
-    """Return -1, 0 or 1 as C(left) is older than, the same as or newer than C(right)."""
+    """Return -1, 0 or 1 as the first version is older than, the same as or newer than the second."""
     first, second = version(first_text), version(second_text)
     return (first > second) - (first < second)
 
 
 def at_most(release: Version) -> Version:
-    """Return the newest release whose features C(of) can have: itself, or the next minor for a development build."""
+    """Return the newest release whose features C(release) can have: itself, or the next minor for a development build."""
     return release if release.final else Version((release.release[0], release.release[1] + 1, 0), True)
