@@ -497,7 +497,8 @@ memory_map:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 
 
 def main() -> None:

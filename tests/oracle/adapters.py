@@ -23,8 +23,9 @@ import compare
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.plan_probe_program import PLAN_MARK
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import adapters, image_answer
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import Quantization
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
 
@@ -47,7 +48,7 @@ def counted(config: dict[str, Any], quant: dict[str, Any] | None, args: dict[str
     )
     minor = parse_release(version).minor
     padded = Quantization(config, quant, "", minor).padded_experts
-    return adapters.room(config, read_geometry(config), args, split, minor=minor, padded=padded)
+    return adapters.compute_room(config, read_geometry(config), args, split, minor=minor, padded=padded)
 
 
 def ask(options: argparse.Namespace, cases: list[tuple[str, dict[str, Any]]]) -> list[image_answer.Answer]:

@@ -37,11 +37,11 @@ from launches_fixture import Answer, Case
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.plan_probe_program import PLAN_MARK
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer, kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer, releases
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
 
 GIB = 1 << 30
-NEWEST = f"0.{kv_cache.NEWEST_MINOR}.0"
+NEWEST = f"0.{releases.NEWEST_MINOR}.0"
 # Packages of kernels that an image for a Spark has; an unpacked package stands alone.
 PRESENT = ("cuda", "cutlass", "deep_gemm", "humming", "quack", "tilelang")
 # Models that draft tokens by themselves; Qwen3-Next says nothing of it.
@@ -156,7 +156,7 @@ class Record:
                         launches_fixture.planned(config, quant, case, version, weights)
                         for case in asked
                         for version, weights in (
-                            *((f"0.{minor}.0", 0) for minor in (kv_cache.OLDEST_MINOR, 23, kv_cache.NEWEST_MINOR)),
+                            *((f"0.{minor}.0", 0) for minor in (releases.OLDEST_MINOR, 23, releases.NEWEST_MINOR)),
                             (NEWEST, GIB),
                         )
                     ]

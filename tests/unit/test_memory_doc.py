@@ -24,12 +24,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geome
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import weights as model_weights
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    COMPARED_MINORS,
-    KVSettings,
-    parse_release,
-    plan_kv_cache,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVSettings
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import COMPARED_MINORS, parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 ROOT = Path(__file__).parents[2]

@@ -22,9 +22,9 @@ import launches_fixture
 from nodes import NODES
 from simlib import realengine
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, service_memory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, service_cache, service_memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 
 IMAGE, VERSION = "dgxspark/vllm-cpu:0.32.0", "0.32.0"
 DOCKER = ["docker", "exec", "-i", NODES["spark-1"], "docker"]
@@ -179,7 +179,7 @@ def hidden_as_known(files, monkeypatch):
     def refuse(_config):
         raise Refusal("config.model_type", "the family is not known")
 
-    monkeypatch.setattr(service_memory, "read_geometry", refuse)
+    monkeypatch.setattr(service_cache, "read_geometry", refuse)
     forget()
     try:
         assert memory_budget({"services": [service]})["services"]["x"] == {"verdict": "fails"}
@@ -206,7 +206,7 @@ def hidden_as_known(files, monkeypatch):
 def forget():
     """Have the next budget worked out anew."""
     service_memory._resolve.cache_clear()
-    budget._worked_out.cache_clear()
+    budget._judge_once.cache_clear()
 
 
 def module(arguments):

@@ -12,13 +12,15 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .geometry import MAX_LAYERS, Attention, Config, Geometry, Layer, Recurrent, Refusal, text_config
+from .geometry import Geometry
 from .image_answer import REFUSED, Answer, Cut, Failure, Weights
-from .kv_cache import NEWEST_MINOR, KVGroup, KVPlan, KVSettings, Release, parse_release
+from .kv_plan import KVGroup, KVPlan, KVSettings
+from .layers import MAX_LAYERS, Attention, Config, Layer, Recurrent, Refusal, text_config
+from .releases import NEWEST_MINOR, Release, parse_release
 
 ASKED_BYTES = (1 << 40, 1 << 41)
 """Sizes of the cache that an image is asked about, in bytes: a request of any context fits, so that its price is in the answer."""
@@ -32,7 +34,7 @@ _KINDS = {
     "ChunkedLocalAttentionSpec": "chunked",
     "MambaSpec": "mamba",
 }
-# Fields of a text model that say how wide its layers are beside the attention.
+# Fields of a text model with the widths of its MLP or experts.
 _INNER = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
 _VISION = re.compile(r"(?:model\.)?(?:visual|vision\w*|vit)\.", re.ASCII)
 _SHARED = ("embed_tokens", "lm_head")
@@ -51,14 +53,14 @@ class ImageRefusal(Refusal):
 class AnsweredPlan(KVPlan):
     """A plan that vLLM made; lengths above C(longest) were not asked about.
 
-    request: blocks of a request of C(longest) tokens. whole: bytes that vLLM's check counts for it. linear: tokens of a block of each group
+    request: blocks of a request of C(longest) tokens. request_bytes: bytes of it in vLLM's check. linear: tokens of a block of each group
     whose blocks follow from the length alone. kept_back: bytes that vLLM's check leaves out. by_concurrency: whether the number of tokens
-    that this vLLM prints is that of full requests.
+    that this vLLM prints counts full requests.
     """
 
     longest: int = 0
     request: int = 0
-    whole: int = 0
+    request_bytes: int = 0
     linear: tuple[int, ...] = ()
     kept_back: int = 0
     by_concurrency: bool = True
@@ -69,31 +71,32 @@ class AnsweredPlan(KVPlan):
         return sum((self.bytes_per_block / block for block in self.linear), 0.0)
 
     def blocks_per_request(self, length: int) -> int:
-        """Blocks that one request of C(length) tokens takes at most."""
+        """Return the blocks that one request of C(length) tokens takes at most."""
         if length > self.longest:
             raise ValueError(f"the image was asked about {self.longest} tokens, not {length}")
-        rest = self.request - sum(-(-self.longest // block) for block in self.linear)
-        return self.request if rest < 0 else rest + sum(-(-length // block) for block in self.linear)
+        fixed_blocks = self.request - sum(-(-self.longest // block) for block in self.linear)
+        return self.request if fixed_blocks < 0 else fixed_blocks + sum(-(-length // block) for block in self.linear)
 
     def _pages(self, length: int) -> int:
         return self.blocks_per_request(length)
 
-    def _needed(self, length: int, size: int) -> int:
-        if self.whole != self.request * self.bytes_per_block:
-            return self.whole * size // self.bytes_per_block
+    def bytes_in_check(self, length: int, size: int) -> int:
+        """Return the bytes that vLLM's check counts for one request, with blocks of C(size) bytes."""
+        if self.request_bytes != self.request * self.bytes_per_block:
+            return self.request_bytes * size // self.bytes_per_block
         return self.blocks_per_request(length) * size
 
     def checked_bytes(self, available: int) -> int:
-        """Bytes that vLLM's own check compares with."""
+        """Return the bytes that vLLM's own check compares with."""
         return available - self.kept_back
 
     def available_for(self, requests: int, length: int) -> int:
-        """The least memory that passes the check and holds C(requests) requests of C(length) tokens."""
+        """Return the least memory that passes the check and holds C(requests) requests of C(length) tokens."""
         blocks = self.blocks_per_request(length)
         return max(requests * blocks * self.bytes_per_block, self.needed_bytes(length) + self.kept_back)
 
     def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
-        """The number in the line C(GPU KV cache size) of the start-up log.
+        """Return the number in the line C(GPU KV cache size) of the start-up log.
 
         :param blocks: of the cache
         :param length: tokens of the longest context
@@ -112,64 +115,52 @@ class AnsweredPlan(KVPlan):
         return 2 * (self.blocks_per_request(length) - by_length) > self.blocks_per_request(length)
 
     def largest_batch(self, available: int, length: int) -> int:
-        """No batch: one of another size was not asked about."""
+        """Return 0: the answer has no batch of another size."""
         return 0
 
 
-def usable(answer: Answer | None) -> bool:
+def is_usable(answer: Answer | None) -> bool:
     """Tell whether an answer says anything: a plan, or that vLLM refuses."""
     if answer is None:
         return False
     if answer.failure is not None:
         return answer.failure.kind == REFUSED
-    return bool(answer.cuts) or any(each.kind == REFUSED for each in answer.refusals.values())
+    return bool(answer.cuts) or any(failure.kind == REFUSED for failure in answer.refusals.values())
 
 
-def unknown(answer: Answer | None, reason: str) -> str:
-    """Return why an image gave no plan, for a person; empty where it was not asked."""
+def explain_missing_plan(answer: Answer | None, reason: str) -> str:
+    """Return the reason for a missing plan in words; empty if the image was not asked."""
     failure = answer.failure if answer is not None else None
     if failure is None and answer is not None:
         failure = next(iter(answer.refusals.values()), None)
     return f"{failure.stage}: {failure.text}" if failure else reason
 
 
-def release_of(answer: Answer, given: str) -> Release:
+def release_of(answer: Answer, version: str) -> Release:
     """Return the release that an answer is of.
 
     :param answer: of the image
-    :param given: version that the plan has of the image, or empty
+    :param version: version that the plan has of the image, or empty
     :returns: the release; what a build calls itself may be none, then it counts as the newest
     """
-    for text in filter(None, (answer.version, given)):
+    for text in filter(None, (answer.version, version)):
         with contextlib.suppress(Refusal):
             return parse_release(text)
     return Release(answer.version, NEWEST_MINOR, False)
 
 
-def kv_plan(answer: Answer, given: str, counted: bool) -> AnsweredPlan:
+def kv_plan(answer: Answer, version: str, counted: bool) -> AnsweredPlan:
     """Return the plan of an answer.
 
-    Raises C(ImageRefusal) where vLLM refuses, C(Refusal) for a plan that cannot be calculated with.
-
     :param answer: of the image, see C(usable)
-    :param given: version that the plan has of the image, or empty
+    :param version: of the image as the plan knows it, or empty
     :param counted: whether blocks of full attention follow from the length, which other options could change
     :returns: the plan
+    :raises ImageRefusal: if vLLM refuses the launch
+    :raises Refusal: for a plan whose figures do not follow from each other
     """
-    if answer.failure is not None:
-        raise ImageRefusal(answer.version, answer.failure)
-    if not answer.cuts:
-        raise ImageRefusal(answer.version, answer.refusals[max(answer.refusals)])
-    override = answer.resolved.get("blocks_override")
-    cuts = list(answer.cuts.values())
-    cut = max(cuts, key=lambda each: (each.max_model_len, each.available))
-    request = round(cut.blocks / cut.concurrency)
-    odd = abs(request * cut.concurrency - cut.blocks) > 1e-6 * cut.blocks
-    if odd or not request or any(each.bytes_per_block != cut.bytes_per_block for each in cuts):
-        raise Refusal("image_plan", "the image has requests or blocks of no fixed size")
-    if not override and any(each.blocks != each.available // each.bytes_per_block for each in cuts):
-        raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
-    release = release_of(answer, given)
+    cut, request = _largest_cut(answer)
+    release = release_of(answer, version)
     resolved = answer.resolved
     settings = KVSettings(
         release=release,
@@ -182,7 +173,7 @@ def kv_plan(answer: Answer, given: str, counted: bool) -> AnsweredPlan:
     pages = [int(group["page"]) for group in cut.groups]
     return AnsweredPlan(
         settings=settings,
-        groups=tuple(_group(each) for each in cut.groups),
+        groups=tuple(_read_group(entry) for entry in cut.groups),
         block_size=cut.block_size,
         page_size_bytes=max(pages, default=0),
         group_size=max((int(group["layers"]) for group in cut.groups), default=0),
@@ -192,58 +183,71 @@ def kv_plan(answer: Answer, given: str, counted: bool) -> AnsweredPlan:
         stage_bytes_per_block=(cut.bytes_per_block,),
         longest=cut.max_model_len,
         request=request,
-        whole=request * cut.bytes_per_block if cut.needed is None else cut.needed,
-        linear=tuple(int(group["block"]) for group in cut.groups if counted and _linear(group)),
+        request_bytes=request * cut.bytes_per_block if cut.needed is None else cut.needed,
+        linear=tuple(int(group["block"]) for group in cut.groups if counted and _is_linear(group)),
         kept_back=cut.bytes_per_block if release.since(29) else 0,
-        by_concurrency=_by_concurrency(cut),
+        by_concurrency=_is_by_concurrency(cut),
     )
 
 
-def _by_concurrency(cut: Cut) -> bool:
+def _largest_cut(answer: Answer) -> tuple[Cut, int]:
+    """Return the cut of the longest context and largest memory, and the blocks of a request in it."""
+    if answer.failure is not None:
+        raise ImageRefusal(answer.version, answer.failure)
+    if not answer.cuts:
+        raise ImageRefusal(answer.version, answer.refusals[max(answer.refusals)])
+    cuts = list(answer.cuts.values())
+    cut = max(cuts, key=lambda entry: (entry.max_model_len, entry.available))
+    request = round(cut.blocks / cut.concurrency)
+    odd = abs(request * cut.concurrency - cut.blocks) > 1e-6 * cut.blocks
+    if odd or not request or any(entry.bytes_per_block != cut.bytes_per_block for entry in cuts):
+        raise Refusal("image_plan", "the image has requests or blocks of no fixed size")
+    is_overridden = bool(answer.resolved.get("blocks_override"))
+    if not is_overridden and any(entry.blocks != entry.available // entry.bytes_per_block for entry in cuts):
+        raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
+    return cut, request
+
+
+def _is_by_concurrency(cut: Cut) -> bool:
     return cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len)
 
 
-def _group(spec: Mapping[str, Any]) -> KVGroup:
-    kinds = {_KINDS.get(each["kind"], each["kind"]) for each in spec.get("members") or [spec]}
+def _read_group(spec: Mapping[str, Any]) -> KVGroup:
+    kinds = {_KINDS.get(member["kind"], member["kind"]) for member in spec.get("members") or [spec]}
     kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
     return KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0))
 
 
-def _linear(spec: Mapping[str, Any]) -> bool:
+def _is_linear(spec: Mapping[str, Any]) -> bool:
     """Tell whether a group takes a block for each C(block) tokens of a request, and nothing else."""
     members = spec.get("members")
     if members:
-        return all(_linear(each) for each in members)
+        return all(_is_linear(member) for member in members)
     plain = all(value in (None, 0, 1) for name, value in spec.items() if "compress" in name)
-    known = _KINDS.get(spec["kind"]) in ("full", "mla") and spec["block"] > 0
-    return known and plain and spec.get("tokens_per_state", 1) == 1
+    attends_to_all = _KINDS.get(spec["kind"]) in ("full", "mla") and spec["block"] > 0
+    return attends_to_all and plain and spec.get("tokens_per_state", 1) == 1
 
 
-def shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
-    """Return the widths of an image's model, and its layers as far as what is in use while a batch runs follows from them.
+def read_shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
+    """Return the fields of the text model and its geometry, None if the answer has no widths of the model.
+
+    The geometry has the layers that the memory of a running batch depends on.
 
     :param answer: of the image, with a plan
-    :param config: of the model, as far as it is here; what vLLM read counts
-    :returns: fields of the text model and its geometry, None where the answer does not say how wide it is
+    :param config: config.json of the model, possibly incomplete; the values that vLLM read replace it
     """
     resolved = answer.resolved
     text = {**text_config(config), **(resolved.get("widths") or {})}
     if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
         return None
-    ranks = resolved.get("tensor_parallel", 1)
-    found: list[Layer | None] = []
-    for spec in (each for rank in answer.ranks for entry in rank.specs for each in entry.get("members") or [entry]):
-        layer = _layer(spec, ranks)
-        if layer is not None and layer not in found:
-            found.append(layer)
-    whole = text.get("num_hidden_layers")
-    layers = (
-        whole if isinstance(whole, int) else sum(int(each["layers"]) for rank in answer.ranks for each in rank.specs)
-    )
+    entries = [entry for rank in answer.ranks for entry in rank.specs]
+    distinct = _distinct_layers(entries, resolved.get("tensor_parallel", 1))
+    layer_count = text.get("num_hidden_layers")
+    layers = layer_count if isinstance(layer_count, int) else sum(int(entry["layers"]) for entry in entries)
     longest = text.get("max_position_embeddings")
     geometry = Geometry(
         model_type=str(text.get("model_type", "")),
-        layers=tuple([*found, *[None] * (min(layers, MAX_LAYERS) - len(found))]),
+        layers=tuple([*distinct, *[None] * (min(layers, MAX_LAYERS) - len(distinct))]),
         drafts=(),
         max_position_embeddings=longest if isinstance(longest, int) else resolved.get("max_model_len", 0),
         dtype=resolved.get("dtype", "bfloat16"),
@@ -253,8 +257,19 @@ def shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
     return text, geometry
 
 
-def _layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
-    """Return a layer by its spec on one rank, as that of the whole model; None where the spec has no sizes of heads or states."""
+def _distinct_layers(entries: Sequence[Mapping[str, Any]], ranks: int) -> list[Layer | None]:
+    """Return one layer for each distinct spec. entries: specs, or groups of them."""
+    distinct: list[Layer | None] = []
+    for entry in entries:
+        for spec in entry.get("members") or [entry]:
+            layer = _read_layer(spec, ranks)
+            if layer is not None and layer not in distinct:
+                distinct.append(layer)
+    return distinct
+
+
+def _read_layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
+    """Return a layer of the whole model from its spec on one rank; None if the spec has no sizes of heads or states."""
     kind, shapes_of = _KINDS.get(spec["kind"], ""), spec.get("shapes")
     heads, dim = spec.get("num_kv_heads"), spec.get("head_size")
     if kind == "mamba" and isinstance(shapes_of, list) and len(shapes_of) > 1:
@@ -263,10 +278,10 @@ def _layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
         value = math.prod(shapes_of[-1][:2])
         return Recurrent("gdn", 0, (channels - value) * ranks, value * ranks, 0, 0, 0, 0)
     if kind and isinstance(heads, int) and isinstance(dim, int):
-        whole = heads if kind == "mla" else heads * ranks
+        heads_of_model = heads if kind == "mla" else heads * ranks
         value = spec.get("head_size_v")
         other = value if isinstance(value, int) else 0 if kind == "mla" else dim
-        return Attention(kind, whole, dim, other, int(spec.get("sliding_window") or 0))
+        return Attention(kind, heads_of_model, dim, other, int(spec.get("sliding_window") or 0))
     return None
 
 
@@ -280,46 +295,48 @@ class AnsweredWeights:
     vision: int
 
 
-def weights(answer: Answer, own_drafter: bool) -> AnsweredWeights:
+def weights_of_answer(answer: Answer, own_drafter: bool) -> AnsweredWeights:
     """Return the weights of the fullest pipeline stage.
 
     :param answer: of the image, with a plan
     :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
     :returns: bytes
     """
-    found = [_rank_weights(rank.target, rank.draft, own_drafter) for rank in answer.ranks]
-    return max(found, key=lambda each: each.target + each.draft)
+    ranks = [_rank_weights(rank.target, rank.draft, own_drafter) for rank in answer.ranks]
+    return max(ranks, key=lambda rank_weights: rank_weights.target + rank_weights.draft)
 
 
 def _rank_weights(target: Weights, draft: Weights | None, own_drafter: bool) -> AnsweredWeights:
     vision = sum(size for name, size in target.modules.items() if _VISION.match(name))
     if draft is None:
         return AnsweredWeights(target.bytes, 0, target.host, vision)
-    there = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
+    target_sizes = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
     shared = sum(
         size
         for name, size in draft.modules.items()
-        if own_drafter and name.rpartition(".")[2] in _SHARED and there.get(name.rpartition(".")[2]) == size
+        if own_drafter and name.rpartition(".")[2] in _SHARED and target_sizes.get(name.rpartition(".")[2]) == size
     )
     return AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision)
 
 
-def differences(own: KVPlan, own_weights: int | None, answered: AnsweredPlan, loaded: AnsweredWeights) -> list[str]:
+def list_differences(
+    computed: KVPlan, computed_weights: int | None, answered: AnsweredPlan, loaded: AnsweredWeights
+) -> list[str]:
     """Return in what the arithmetic and an image's plan of the same launch differ, for a person.
 
-    :param own: the plan by arithmetic
-    :param own_weights: bytes of the model's weights on a rank by arithmetic, None where they were given
+    :param computed: the plan by arithmetic
+    :param computed_weights: bytes of the model's weights on a rank by arithmetic, None for stated weights
     :param answered: the plan of the image
     :param loaded: the weights of the image
     :returns: texts
     """
     length = answered.longest
     pairs = [
-        ("tokens of a block", own.block_size, answered.block_size),
-        ("bytes of a block", own.bytes_per_block, answered.bytes_per_block),
-        (f"bytes of a request of {length} tokens", own.needed_bytes(length), answered.needed_bytes(length)),
+        ("tokens of a block", computed.block_size, answered.block_size),
+        ("bytes of a block", computed.bytes_per_block, answered.bytes_per_block),
+        (f"bytes of a request of {length} tokens", computed.needed_bytes(length), answered.needed_bytes(length)),
     ]
-    found = [f"{name} {mine} and {other}" for name, mine, other in pairs if mine != other]
-    if own_weights is not None and abs(own_weights - loaded.target) > WEIGHTS_SHARE * loaded.target:
-        found.append(f"bytes of the weights {own_weights} and {loaded.target}")
-    return found
+    texts = [f"{name} {mine} and {other}" for name, mine, other in pairs if mine != other]
+    if computed_weights is not None and abs(computed_weights - loaded.target) > WEIGHTS_SHARE * loaded.target:
+        texts.append(f"bytes of the weights {computed_weights} and {loaded.target}")
+    return texts

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One cause, one message: which errors of a node have the same cause, and the one fix that removes all of them.
+"""Merging errors of a node that have the same cause, with one fix that removes all of them.
 
 A model that is too large for a Spark fails up to seven checks. People need one of these errors, with a fix after which
 every check passes; the others are marked as its consequences. Pure functions.
@@ -43,7 +43,7 @@ MOST_CHANGES = 4
 
 @dataclass(frozen=True)
 class Judge(Generic[Item]):
-    """How the caller judges services.
+    """The caller's functions to judge services.
 
     find_problems: returns errors and warnings of a node with these services; errors have their own fix.
     change: returns services with the changes of a fix.
@@ -101,24 +101,39 @@ def merge_causes(
         return tuple(findings)
     temporary = next((finding for finding in errors if judge.is_temporary(finding)), None)
     if temporary:
-        return tuple(
-            replace(finding, consequence_of=temporary.rule)
-            if _is_room_error(finding) and finding.service in ("", temporary.service) and finding is not temporary
-            else finding
-            for finding in findings
-        )
+        return _mark_consequences(findings, temporary)
+    merged = _merge_errors(errors, items, judge, describe)
+    return tuple(merged.get(id(finding), finding) for finding in findings)
+
+
+def _mark_consequences(findings: Sequence[Finding], cause: Finding) -> tuple[Finding, ...]:
+    """Return the findings; errors for lack of memory of the same service and of the node are consequences of C(cause)."""
+    return tuple(
+        replace(finding, consequence_of=cause.rule)
+        if finding is not cause and finding.service in ("", cause.service) and _is_room_error(finding)
+        else finding
+        for finding in findings
+    )
+
+
+def _merge_errors(
+    errors: Sequence[Finding],
+    items: tuple[Item, ...],
+    judge: Judge[Item],
+    describe: Callable[[list[dict[str, Any]]], str],
+) -> dict[int, Finding]:
+    """Return the changed errors by the id of the original: causes with their fix, and consequences."""
     too_large = [item for item in items if judge.find_room_errors((item,))]
     remaining = tuple(item for item in items if item not in too_large)
     merged: dict[int, Finding] = {}
     for item in too_large:
-        mine = [finding for finding in errors if finding.service == judge.name(item)]
-        _merge(mine, _fix_alone(judge, item, describe), merged, several=False)
+        item_errors = _select_errors(errors, {judge.name(item)})
+        _merge(item_errors, _fix_alone(judge, item, describe), merged, several=False)
     if len(remaining) > 1 and judge.find_room_errors(remaining):
-        names = {judge.name(item) for item in remaining}
-        shared = [finding for finding in errors if finding.service in names or not finding.service]
+        shared = _select_errors(errors, {"", *(judge.name(item) for item in remaining)})
         _merge(shared, _fix_together(judge, remaining, describe), merged, several=True)
     elif merged:
-        # What fails of the whole node fails because of the service that is too large by itself.
+        # The service that is too large by itself also causes the failures of the whole node.
         cause = next(finding for finding in merged.values() if not finding.consequence_of)
         for finding in errors:
             merged.setdefault(id(finding), replace(finding, consequence_of=cause.rule))
@@ -126,7 +141,12 @@ def merge_causes(
         _merge(errors, _fix_alone(judge, items[0], describe), merged, several=False)
     else:
         _merge(errors, _fix_together(judge, items, describe), merged, several=True)
-    return tuple(merged.get(id(finding), finding) for finding in findings)
+    return merged
+
+
+def _select_errors(errors: Sequence[Finding], services: set[str]) -> list[Finding]:
+    """Return the errors of these services; an empty name selects the node's errors."""
+    return [finding for finding in errors if finding.service in services]
 
 
 def _is_room_error(finding: Finding) -> bool:

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Families whose layers keep more, or other things, than one cache of keys and values.
 
-Sparse attention has a second cache for its indexer, compressed attention a third for what is not compressed yet, and some
+Sparse attention has a second cache for its indexer, compressed attention a third for uncompressed tokens, and some
 layers remember in a convolution or in a delta rule. Each family is one function that reads its layers; C(READERS) says
-which. The sizes are those of vLLM's classes under C(vllm/models/) (0.33.0). No I/O, no Ansible.
+which. The sizes come from vLLM's classes under C(vllm/models/) (0.33.0). No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .layers import (
 DS_MLA_BYTES = 656
 DS_V4_BYTES = 584
 _SCALE_BYTES = 4
-# What the packed formats may be asked for as.
+# Values of kv-cache-dtype that select the packed formats.
 _DS_MLA = ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla")
 # Pages of DeepSeek-V4 and V4.1 are whole multiples of these bytes; DeepGEMM wants blocks of V4.1 in steps of 256, too.
 _V4_PAGE = 576
@@ -51,14 +51,14 @@ _SPARSE_ROWS = 64
 class Read:
     """The layers of a model as a family's function found them.
 
-    layers: the first cache of every layer. beside: the others of every layer, empty where none has any.
+    layers: the first cache of every layer. further_caches: the other caches of every layer, empty for models without any.
     drafts: the caches of each layer that drafts. draft_method: how those are asked for.
     drafts_each: a draft token takes a draft layer, and only those needed are made.
     mtp_modules: as in C(Geometry).
     """
 
     layers: list[Layer | None]
-    beside: tuple[tuple[Layer, ...], ...] = ()
+    further_caches: tuple[tuple[Layer, ...], ...] = ()
     drafts: tuple[tuple[Layer, ...], ...] = ()
     draft_method: str = "mtp"
     drafts_each: bool = False
@@ -67,18 +67,21 @@ class Read:
 
 
 def _listed(text: Config, key: str, count: int) -> list[int]:
-    """Read a list with a whole number for each of C(count) layers; what is beyond them does not matter."""
+    """Read a list with a whole number for each of C(count) layers; further entries are allowed."""
     value = text.get(key)
     if not isinstance(value, list) or len(value) < count:
         raise Refusal(f"config.{key}", f"expected a list of {count} numbers, one per layer")
-    return [number({f"{key}[{index}]": each}, f"{key}[{index}]", minimum=0) for index, each in enumerate(value)]
+    return [
+        number({f"{key}[{index}]": value_of_layer}, f"{key}[{index}]", minimum=0)
+        for index, value_of_layer in enumerate(value)
+    ]
 
 
 def _layer_ids(source: Config, key: str, count: int) -> frozenset[int]:
     """Read a list of layer numbers."""
     value = source.get(key)
     if not isinstance(value, list) or any(
-        isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= count for each in value
+        isinstance(layer_id, bool) or not isinstance(layer_id, int) or not 0 <= layer_id <= count for layer_id in value
     ):
         raise Refusal(f"config.{key}", f"expected a list of layer numbers up to {count}, got {value!r}")
     return frozenset(value)
@@ -96,7 +99,7 @@ def _mtp_layers(text: Config, key: str = "num_nextn_predict_layers") -> int:
 
 
 def _kimi_delta(text: Config, since: int) -> Recurrent:
-    """The state of Kimi Delta Attention (kimi_k3/nvidia/kda.py, glm5next/common/kda.py).
+    """Return the state of Kimi Delta Attention (kimi_k3/nvidia/kda.py, glm5next/common/kda.py).
 
     since: the minor release from which FlashKDA stores checkpoints; it takes heads of 128 and a bounded gate.
     """
@@ -117,46 +120,46 @@ def _kimi_delta(text: Config, since: int) -> Recurrent:
 
 
 def _qwen4_exp(text: Config, count: int) -> Read:
-    """Qwen3.8-Flash-Next: Gated DeltaNet, sparse attention with a compressed index, n-gram layers (models/qwen4_exp)."""
+    """Read Qwen3.8-Flash-Next: Gated DeltaNet, sparse attention with a compressed index, n-gram layers (models/qwen4_exp)."""
     kinds = text.get("layer_types")
-    known: dict[str, Layer] = {
+    layer_by_kind: dict[str, Layer] = {
         "linear_attention": gated_delta_net(text),
         "full_attention": plain_attention(text, "full"),
     }
-    if not isinstance(kinds, list) or len(kinds) != count or not set(map(str, kinds)) <= set(known):
+    if not isinstance(kinds, list) or len(kinds) != count or not set(map(str, kinds)) <= set(layer_by_kind):
         raise Refusal("config.layer_types", f"expected {count} of linear_attention and full_attention")
     dim, ratio = number(text, "indexer_head_dim"), number(text, "indexer_compress_ratio")
     index = Cache("mla", 2 * dim, tokens_per_row=ratio)
     # Keys that are not compressed yet, with three positions of 64 bits; a text-only launch leaves those out, to no effect.
     ring = Cache("ring", 2 * dim + 3 * 8, ring=Ring(ratio, ratio, divides=_QSA_RING))
-    beside: list[tuple[Layer, ...]] = [(index, ring) if kind == "full_attention" else () for kind in kinds]
+    further: list[tuple[Layer, ...]] = [(index, ring) if kind == "full_attention" else () for kind in kinds]
     if text.get("ple_layer_ids"):
         taps = (number(text, "ple_conv_kernel_size") - 1) * number(text, "ngram_size")
         channels = number(text, "hc_count", 1) * number(text, "hidden_size")
         ngrams = Recurrent("ple", taps + 1, 0, channels, 1, 0, 0, 0, checkpoints_since=33)
         for layer in _layer_ids(text, "ple_layer_ids", count):
-            beside[layer - 1] = (*beside[layer - 1], ngrams)
+            further[layer - 1] = (*further[layer - 1], ngrams)
     drafts = _mtp_layers(text, "mtp_num_hidden_layers")
     return Read(
-        [known[kind] for kind in kinds],
-        tuple(beside),
-        ((known["full_attention"], index, ring),) * drafts,
+        [layer_by_kind[kind] for kind in kinds],
+        tuple(further),
+        ((layer_by_kind["full_attention"], index, ring),) * drafts,
         rules=Rules(packed=True, oldest=29),
     )
 
 
 def _v4_page(row: int, block: int, ratio: int = 1, window: int = 0) -> Cache:
-    """A cache of DeepSeek-V4 of every token, or with a window one of the last tokens."""
+    """Return a cache of DeepSeek-V4 for every token, or for the last tokens of a window."""
     kind = "sliding" if window else "mla"
     return Cache(kind, row, tokens_per_row=ratio, align=_V4_PAGE, block=block, window=window)
 
 
 def _deepseek_v4(text: Config, count: int) -> Read:
-    """DeepSeek-V4: a window in every layer, compressed caches where the ratio is not 0 (models/deepseek_v4)."""
+    """Read DeepSeek-V4: a window in every layer, compressed caches where the ratio is not 0 (models/deepseek_v4)."""
     ratios = _listed(text, "compress_ratios", count)[:count]
     dim, index = number(text, "head_dim"), number(text, "index_head_dim")
     window = _v4_page(DS_V4_BYTES, block=64, window=number(text, "sliding_window"))
-    beside: list[tuple[Layer, ...]] = []
+    further: list[tuple[Layer, ...]] = []
     for position, ratio in enumerate(ratios):
         if ratio not in (0, 4, 128):
             raise Refusal(f"config.compress_ratios[{position}]", f"compression of {ratio} tokens to one is not known")
@@ -171,10 +174,10 @@ def _deepseek_v4(text: Config, count: int) -> Read:
         if ratio == 4:
             caches.append(_v4_page(index + _SCALE_BYTES, block=256, ratio=ratio))
             caches.append(_v4_page(2 * overlap * index * 4, block=block, window=overlap * ratio))
-        beside.append(tuple(caches))
+        further.append(tuple(caches))
     return Read(
         [window] * count,
-        tuple(beside),
+        tuple(further),
         ((window,),) * _mtp_layers(text),
         mtp_modules=_mtp_layers(text),
         rules=Rules(packed=True, block=256, dtypes=_DS_MLA, oldest=20),
@@ -182,26 +185,26 @@ def _deepseek_v4(text: Config, count: int) -> Read:
 
 
 def _deepseek_v41(text: Config, count: int) -> Read:
-    """DeepSeek-V4.1: as V4, but a few layers own the compressed caches of all (models/deepseek_v41)."""
+    """Read DeepSeek-V4.1: as V4, but a few layers own the compressed caches of all (models/deepseek_v41)."""
     ratios = _listed(text, "compress_ratios", count)
     sources = _layer_ids(text, "kv_source_layer_ids", count)
     dim, index = number(text, "head_dim"), number(text, "index_head_dim")
     window = _v4_page(DS_V4_BYTES, block=32, window=number(text, "sliding_window"))
-    # What is not compressed yet: the row before, the bonus token and the drafts; keys and scores of 32 bits.
+    # Uncompressed rows: the previous row, the bonus token and the drafts; keys and scores of 32 bits.
     ring = Cache("ring", 2 * dim * 4, ring=Ring(2, doubles=True, least=8))
-    beside: list[tuple[Layer, ...]] = []
+    further: list[tuple[Layer, ...]] = []
     for position in range(count):
         ratio = ratios[position]
         if position not in sources:
-            beside.append(())
+            further.append(())
             continue
         if ratio not in (1, 2):
             raise Refusal(f"config.compress_ratios[{position}]", f"compression of {ratio} tokens to one is not known")
         pages = [_v4_page(row, block=128, ratio=ratio) for row in (DS_V4_BYTES, index + _SCALE_BYTES)]
-        beside.append((*pages, ring) if ratio == 2 else tuple(pages))
+        further.append((*pages, ring) if ratio == 2 else tuple(pages))
     return Read(
         [window] * count,
-        tuple(beside),
+        tuple(further),
         ((window,),) * _mtp_layers(text),
         draft_method="dspark",
         rules=Rules(packed=True, block=128, dtypes=_DS_MLA, stride=lcm(_DEEPGEMM_STRIDE, _V4_PAGE), oldest=30),
@@ -209,7 +212,7 @@ def _deepseek_v41(text: Config, count: int) -> Read:
 
 
 def _glm5_next(text: Config, count: int) -> Read:
-    """GLM-5.3: Kimi Delta Attention and sparse latent attention without rotation (models/glm5next)."""
+    """Read GLM-5.3: Kimi Delta Attention and sparse latent attention without rotation (models/glm5next)."""
     kinds = text.get("layer_types")
     names = ("linear_attention", "deepseek_sparse_attention")
     if not isinstance(kinds, list) or len(kinds) != count or not set(map(str, kinds)) <= set(names):
@@ -217,9 +220,9 @@ def _glm5_next(text: Config, count: int) -> Read:
     pool, dim = number(text, "index_kpool"), number(text, "index_head_dim")
     main, index = Cache("mla", DS_MLA_BYTES), Cache("mla", dim + _SCALE_BYTES, tokens_per_row=pool)
     ring = Cache("ring", 2 * dim * 2, ring=Ring(pool, pool, doubles=True, drafts_since=31, divides=_TAIL_RING))
-    known: dict[str, Layer] = dict(zip(names, (_kimi_delta(text, 33), main)))
+    layer_by_kind: dict[str, Layer] = dict(zip(names, (_kimi_delta(text, 33), main)))
     return Read(
-        [known[kind] for kind in kinds],
+        [layer_by_kind[kind] for kind in kinds],
         tuple((index, ring) if kind == names[1] else () for kind in kinds),
         ((main, index, ring),) * _mtp_layers(text),
         mtp_modules=_mtp_layers(text),
@@ -237,7 +240,7 @@ def _glm5_next(text: Config, count: int) -> Read:
 
 
 def _indexes(text: Config, layer: int) -> bool:
-    """Tell whether a layer of sparse latent attention runs an indexer of its own (deepseek_v32/attention.py)."""
+    """Tell whether a layer of sparse latent attention runs an indexer (deepseek_v32/attention.py)."""
     pattern, kinds = text.get("index_topk_pattern"), text.get("indexer_types")
     if pattern is not None:
         return layer >= len(pattern) or pattern[layer] != "S"
@@ -248,7 +251,7 @@ def _indexes(text: Config, layer: int) -> bool:
 
 
 def _sparse_latent(text: Config, count: int) -> Read:
-    """DeepSeek-V3.2 and GLM-5: latent attention in FP8, and an index cache in the layers that select (deepseek_v32)."""
+    """Read DeepSeek-V3.2 and GLM-5: latent attention in FP8, and an index cache in the layers that select (deepseek_v32)."""
     main = Cache("mla", DS_MLA_BYTES)
     index = Cache("mla", number(text, "index_head_dim") + _SCALE_BYTES)
     return Read(
@@ -261,11 +264,11 @@ def _sparse_latent(text: Config, count: int) -> Read:
 
 
 def _minimax_m3(text: Config, count: int) -> Read:
-    """MiniMax-M3: grouped-query attention, and index keys in the layers that are sparse (models/minimax_m3)."""
+    """Read MiniMax-M3: grouped-query attention, and index keys in the layers that are sparse (models/minimax_m3)."""
     sparse = _inner(text, "sparse_attention_config")
     flags = _listed(sparse, "sparse_attention_freq", count)
     main = plain_attention(text, "full")
-    # Index keys stay in 16 bits whatever the cache is kept in; the config of a launch may ask for FP8.
+    # Index keys stay in 16 bits for every dtype of the cache; the config of a launch may select FP8.
     index = Cache("mla", 2 * number(sparse, "sparse_index_dim"))
     return Read(
         [main] * count,
@@ -277,7 +280,7 @@ def _minimax_m3(text: Config, count: int) -> Read:
 
 
 def _kimi_linear(text: Config, count: int) -> Read:
-    """Kimi-K3 and Kimi Linear: delta and latent attention, with pages of one size (models/kimi_k3)."""
+    """Read Kimi-K3 and Kimi Linear: delta and latent attention, with pages of one size (models/kimi_k3)."""
     linear = _inner(text, "linear_attn_config")
     state = _layer_ids(linear, "kda_layers", count)
     latent = Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
@@ -292,7 +295,7 @@ def _kimi_linear(text: Config, count: int) -> Read:
 
 
 def _mimo_v2(text: Config, count: int) -> Read:
-    """MiMo-V2: windows and full attention with heads of their own; one draft layer is used, whatever the config says (mimo_v2_mtp.py)."""
+    """Read MiMo-V2: windows and full attention with different heads; vLLM uses one draft layer (mimo_v2_mtp.py)."""
     flags = _listed(text, "hybrid_layer_pattern", count)[:count]
     full = Attention("full", number(text, "num_key_value_heads"), number(text, "head_dim"), number(text, "v_head_dim"))
     window = Attention(
@@ -311,14 +314,14 @@ def _mimo_v2(text: Config, count: int) -> Read:
 
 
 def _step3p5(text: Config, count: int) -> Read:
-    """Step-3.5 and 3.7: full and sliding attention; the lists go on for the draft layers (models/step3p5.py)."""
+    """Read Step-3.5 and 3.7: full and sliding attention; the lists go on for the draft layers (models/step3p5.py)."""
     kinds = text.get("layer_types")
     drafts = _mtp_layers(text)
-    known = {"full_attention": "full", "sliding_attention": "sliding"}
-    if not isinstance(kinds, list) or len(kinds) < count + drafts or not set(map(str, kinds)) <= set(known):
-        raise Refusal("config.layer_types", f"expected {count + drafts} of {' and '.join(known)}")
+    kind_by_name = {"full_attention": "full", "sliding_attention": "sliding"}
+    if not isinstance(kinds, list) or len(kinds) < count + drafts or not set(map(str, kinds)) <= set(kind_by_name):
+        raise Refusal("config.layer_types", f"expected {count + drafts} of {' and '.join(kind_by_name)}")
     heads = {**text, "num_key_value_heads": number(text, "num_attention_groups")}
-    made: dict[str, Layer] = {kind: plain_attention(heads, known[kind]) for kind in set(kinds)}
+    made: dict[str, Layer] = {kind: plain_attention(heads, kind_by_name[kind]) for kind in set(kinds)}
     return Read(
         [made[kind] for kind in kinds[:count]],
         drafts=tuple((made[kind],) for kind in kinds[count : count + drafts]),
@@ -327,7 +330,7 @@ def _step3p5(text: Config, count: int) -> Read:
 
 
 def _inkling(text: Config, count: int) -> Read:
-    """Inkling: every layer has keys and values and a short convolution, kept as a sliding window (models/inkling)."""
+    """Read Inkling: every layer has keys and values and a short convolution, kept as a sliding window (models/inkling)."""
     local = _layer_ids(text, "local_layer_ids", count)
     full = plain_attention(text, "full")
     window = Attention(
@@ -360,7 +363,7 @@ def _inkling(text: Config, count: int) -> Read:
 
 
 def _mistral4(text: Config, count: int) -> Read:
-    """Mistral 4 from the files for Transformers, whose classes keep keys and values of all heads."""
+    """Read Mistral 4 from the files for Transformers, whose classes keep keys and values of all heads."""
     heads = number(text, "num_attention_heads")
     size = number(text, "qk_nope_head_dim") + number(text, "qk_rope_head_dim")
     return Read([Attention("full", heads, size, number(text, "v_head_dim"))] * count)

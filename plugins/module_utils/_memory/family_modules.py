@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules that only single families have: indexers, hyper-connections, n-gram layers and their tables.
 
-What they have in common with other families is in C(weights.py). The shapes are those of vLLM's classes under
+Modules of several families are in C(weights.py). The shapes come from vLLM's classes under
 C(vllm/models/) (0.33.0). No I/O, no Ansible.
 """
 
@@ -43,20 +43,20 @@ def _is_prime(value: int) -> bool:
 
 
 def ngram_rows(text: Config, table: int) -> int:
-    """Rows of n-gram table C(table) of Qwen4: one prime for every head, up to a multiple (ngram_embedding.py)."""
+    """Return the rows of n-gram table C(table) of Qwen4: one prime for every head, up to a multiple (ngram_embedding.py)."""
     heads = field(text, "heads_per_ngram") * (field(text, "ngram_size") - 1)
-    value, rows, found = field(text, "ngram_vocab_size_base") - 1, 0, 0
-    while found < (table + 1) * heads:
+    value, rows, primes = field(text, "ngram_vocab_size_base") - 1, 0, 0
+    while primes < (table + 1) * heads:
         value += 1
         if _is_prime(value):
-            found += 1
-            rows += value if found > table * heads else 0
+            primes += 1
+            rows += value if primes > table * heads else 0
     multiple = field(text, "make_ngram_vocab_size_divisible_by")
     return -(-rows // multiple) * multiple
 
 
 def tables(text: Config, family: str) -> Iterator[Module]:
-    """The n-gram tables, which vLLM keeps in pinned memory of the host unless it is told not to (EngramConfig)."""
+    """Yield the n-gram tables, which vLLM keeps in pinned host memory by default (EngramConfig)."""
     if family == "deepseek_v41_text":
         # Rows of 8 bits with a scale for every 32 values.
         dim, rows = field(text, "engram_head_dim"), text.get("engram_num_embeddings") or []
@@ -74,12 +74,12 @@ def tables(text: Config, family: str) -> Iterator[Module]:
 
 
 def _residual(text: Config, prefix: str, inject: bool = True) -> Iterator[Module]:
-    """A gated hyper-connection of Qwen4 (common/hyperconnection.py)."""
+    """Yield a gated hyper-connection of Qwen4 (common/hyperconnection.py)."""
     wide, low = field(text, "hc_count") * field(text, "hidden_size"), field(text, "hc_lowrank")
     yield Module(f"{prefix}.hc_norm", wide)
     yield Module(f"{prefix}.input_mix_weight", wide, 2 * low)
     if inject:
-        # Beside the mixing weights, in rows of a multiple of 16.
+        # Mixing and injecting weights together fill a multiple of 16 rows.
         yield Module(f"{prefix}.block_inject_weight", wide, -(-(low + field(text, "hc_count")) // 16) * 16 - low)
 
 
@@ -101,7 +101,7 @@ def _qwen4_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[
 
 
 def _index_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """The indexer of DeepSeek-V3.2 and GLM-5 (deepseek_v32/attention.py)."""
+    """Yield the indexer of DeepSeek-V3.2 and GLM-5 (deepseek_v32/attention.py)."""
     hidden, dim = field(text, "hidden_size"), field(text, "index_head_dim")
     heads, name = field(text, "index_n_heads"), f"{prefix}.self_attn.indexer"
     yield from latent_attention(text, f"{prefix}.self_attn")
@@ -113,7 +113,7 @@ def _index_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[
 
 
 def _minimax_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """The index projections of MiniMax-M3 (minimax_m3/nvidia/model.py)."""
+    """Yield the index projections of MiniMax-M3 (minimax_m3/nvidia/model.py)."""
     if full:
         sparse = text["sparse_attention_config"]
         dim, heads = field(sparse, "sparse_index_dim"), field(sparse, "sparse_num_index_heads")
@@ -124,7 +124,7 @@ def _minimax_layer(text: Config, index: int, full: bool, prefix: str) -> Iterato
 
 
 def _compressor(text: Config, ratio: int, dim: int, prefix: str) -> Iterator[Module]:
-    """The compressor of DeepSeek-V4, for keys and for the index (deepseek_v4/compressor.py)."""
+    """Yield the compressor of DeepSeek-V4, for keys and for the index (deepseek_v4/compressor.py)."""
     wide = (2 if ratio == 4 else 1) * dim
     yield Module(f"{prefix}.ape", ratio, wide, size=4)
     yield Module(f"{prefix}.wkv_wgate", 2 * wide, field(text, "hidden_size"))
@@ -132,43 +132,52 @@ def _compressor(text: Config, ratio: int, dim: int, prefix: str) -> Iterator[Mod
 
 
 def _v4_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """The attention of DeepSeek-V4 and its hyper-connections (deepseek_v4/attention.py, nvidia/model.py)."""
-    hidden, heads, dim = (field(text, key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
-    rank, groups, low = (field(text, key) for key in ("q_lora_rank", "o_groups", "o_lora_rank"))
-    name = f"{prefix}.self_attn"
-    yield replace(linear(f"{name}.wq_a", rank + dim, hidden), split=False)
-    yield Module(f"{name}.norms", rank + dim)
-    yield linear(f"{name}.wq_b", heads * dim, rank)
-    yield linear(f"{name}.wo_a", groups * low, heads * dim // groups)
-    yield linear(f"{name}.wo_b", hidden, groups * low)
-    yield Module(f"{name}.attn_sink", heads, split=True, size=4)
+    """Yield the attention of DeepSeek-V4 and its hyper-connections (deepseek_v4/attention.py, nvidia/model.py)."""
+    hidden, rank, name = field(text, "hidden_size"), field(text, "q_lora_rank"), f"{prefix}.self_attn"
+    yield from _v4_attention(text, name)
     ratios = text["compress_ratios"]
     ratio = ratios[index] if index < len(ratios) else 0
     if ratio:
-        yield from _compressor(text, ratio, dim, f"{name}.compressor")
+        yield from _compressor(text, ratio, field(text, "head_dim"), f"{name}.compressor")
     if ratio == 4:
         small, many = field(text, "index_head_dim"), field(text, "index_n_heads")
         yield replace(linear(f"{name}.indexer.wq_b", many * small, rank), split=False)
         yield Module(f"{name}.indexer.weights_proj", many, hidden)
         yield from _compressor(text, ratio, small, f"{name}.indexer.compressor")
-    streams = field(text, "hc_mult")
-    mix = (2 + streams) * streams
-    yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
-    yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+    yield from _hyper_connections(field(text, "hc_mult"), hidden, prefix)
     if index < optional(text, "num_hash_layers"):
         # These layers choose experts by the token, from a table.
         rows = field(text, "vocab_size")
         yield Module(f"{prefix}.mlp.gate.tid2eid", rows, field(text, "num_experts_per_tok"), size=4)
 
 
+def _v4_attention(text: Config, name: str) -> Iterator[Module]:
+    """Yield the projections that DeepSeek-V4 and V4.1 share."""
+    hidden, heads, dim = (field(text, key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    rank, groups, low = (field(text, key) for key in ("q_lora_rank", "o_groups", "o_lora_rank"))
+    yield replace(linear(f"{name}.wq_a", rank + dim, hidden), split=False)
+    yield Module(f"{name}.norms", rank + dim)
+    yield linear(f"{name}.wq_b", heads * dim, rank)
+    yield linear(f"{name}.wo_a", groups * low, heads * dim // groups)
+    yield linear(f"{name}.wo_b", hidden, groups * low)
+    yield Module(f"{name}.attn_sink", heads, split=True, size=4)
+
+
+def _hyper_connections(streams: int, hidden: int, prefix: str) -> Iterator[Module]:
+    """Yield the weights that mix the streams of a layer's hidden state."""
+    mix = (2 + streams) * streams
+    yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
+    yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+
+
 def _glm5_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """The attention of GLM-5.3, which stays in 16 bits in all checkpoints (models/glm5next/common)."""
+    """Yield the attention of GLM-5.3, which stays in 16 bits in all checkpoints (models/glm5next/common)."""
     for module in _glm5_modules(text, index, full, prefix):
         yield replace(module, linear=False)
 
 
 def _glm5_modules(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """Delta attention, or latent attention with an index of pools, and hyper-connections."""
+    """Yield delta attention, or latent attention with an index of pools, and hyper-connections."""
     hidden = field(text, "hidden_size")
     if full:
         pool, dim = field(text, "index_kpool"), field(text, "index_head_dim")
@@ -179,13 +188,11 @@ def _glm5_modules(text: Config, index: int, full: bool, prefix: str) -> Iterator
         yield from _kimi_delta(text["linear_attn_config"], hidden, f"{prefix}.linear_attn")
     streams = optional(text, "hc_mult") if text.get("mhc") and index < field(text, "num_hidden_layers") else 0
     if streams:
-        mix = (2 + streams) * streams
-        yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
-        yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+        yield from _hyper_connections(streams, hidden, prefix)
 
 
 def _kimi_delta(linear_attention: Config, hidden: int, prefix: str) -> Iterator[Module]:
-    """Kimi Delta Attention as GLM-5.3 has it (glm5next/common/kda.py)."""
+    """Yield Kimi Delta Attention as GLM-5.3 has it (glm5next/common/kda.py)."""
     heads, dim = field(linear_attention, "num_heads"), field(linear_attention, "head_dim")
     wide = heads * dim
     yield linear(f"{prefix}.qkvb_proj", 3 * wide + heads, hidden)
@@ -198,9 +205,9 @@ def _kimi_delta(linear_attention: Config, hidden: int, prefix: str) -> Iterator[
 
 
 def _kimi_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """Delta attention of Kimi-K3 and Kimi Linear, or the gate of their latent attention.
+    """Yield delta attention of Kimi-K3 and Kimi Linear, or the gate of their latent attention.
 
-    Those of kimi_k3/nvidia/kda.py and mla.py; without a gate of full rank mamba/gdn/kimi_gdn_linear_attn.py.
+    kimi_k3/nvidia/kda.py and mla.py; without a gate of full rank mamba/gdn/kimi_gdn_linear_attn.py.
     """
     hidden, inner, name = field(text, "hidden_size"), text["linear_attn_config"], f"{prefix}.self_attn"
     if text.get("attn_res_block_size"):
@@ -226,7 +233,7 @@ def _kimi_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[M
 
 
 def _kimi_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """The experts of Kimi Linear, and of Kimi-K3, which work on a smaller hidden state (kimi_k3/nvidia/model.py)."""
+    """Yield the experts of Kimi Linear, and of Kimi-K3, which work on a smaller hidden state (kimi_k3/nvidia/model.py)."""
     hidden = field(text, "hidden_size")
     frequency = optional(text, "moe_layer_freq") or 1
     if not text.get("num_experts") or index < optional(text, "first_k_dense_replace") or index % frequency:
@@ -248,9 +255,9 @@ def _kimi_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module
 
 
 def _inkling_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """What a layer of Inkling has beside plain attention: positions, short convolutions (inkling/nvidia/attention.py).
+    """Yield positions and short convolutions of a layer of Inkling (inkling/nvidia/attention.py).
 
-    Draft layers count on behind those of the model.
+    The numbers of draft layers follow those of the layers.
     """
     hidden, name, count = field(text, "hidden_size"), f"{prefix}.attn", field(text, "num_hidden_layers")
     source, place = (text, index) if index < count else (text.get("mtp_config") or {}, index - count)
@@ -266,7 +273,7 @@ def _inkling_layer(text: Config, index: int, full: bool, prefix: str) -> Iterato
 
 
 def _inkling_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """The MLP of Inkling's first layers and of those that draft, or its experts (inkling/nvidia/moe.py)."""
+    """Yield the MLP of Inkling's first layers and of those that draft, or its experts (inkling/nvidia/moe.py)."""
     hidden, mlp = field(text, "hidden_size"), f"{prefix}.mlp"
     scale = 1 if text.get("use_global_scale") else 0
     if index < field(text, "dense_mlp_idx") or index >= field(text, "num_hidden_layers"):
@@ -283,19 +290,13 @@ def _inkling_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Mod
 
 
 def _v41_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """The attention of DeepSeek-V4.1, its n-gram layers and its hyper-connections (deepseek_v41/attention.py, common/engram.py)."""
-    hidden, heads, dim = (field(text, key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
-    rank, groups, low = (field(text, key) for key in ("q_lora_rank", "o_groups", "o_lora_rank"))
+    """Yield the attention of DeepSeek-V4.1, its n-gram layers and its hyper-connections (deepseek_v41/attention.py, common/engram.py)."""
+    hidden, dim, rank = (field(text, key) for key in ("hidden_size", "head_dim", "q_lora_rank"))
     name, streams = f"{prefix}.self_attn", field(text, "hc_mult")
-    yield replace(linear(f"{name}.wq_a", rank + dim, hidden), split=False)
-    yield Module(f"{name}.norms", rank + dim)
-    yield linear(f"{name}.wq_b", heads * dim, rank)
-    yield linear(f"{name}.wo_a", groups * low, heads * dim // groups)
-    yield linear(f"{name}.wo_b", hidden, groups * low)
-    yield Module(f"{name}.attn_sink", heads, split=True, size=4)
+    yield from _v4_attention(text, name)
     small = field(text, "index_head_dim")
     if index in text["kv_source_layer_ids"]:
-        # Two tokens are joined by scores of their own, a single one is not.
+        # Only pairs of tokens have scores that join them.
         yield Module(f"{name}.compressor", (2 if text["compress_ratios"][index] > 1 else 1) * dim, hidden)
         yield Module(f"{name}.compressor.norm", dim)
         yield Module(f"{name}.indexer.wk", small, dim)
@@ -310,13 +311,11 @@ def _v41_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Mo
         )
         yield linear(f"{prefix}.engram.wkv", (streams + 1) * hidden, read)
         yield Module(f"{prefix}.engram.norms", 2 * streams * hidden)
-    mix = (2 + streams) * streams
-    yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
-    yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+    yield from _hyper_connections(streams, hidden, prefix)
 
 
 def _v41_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """The experts of DeepSeek-V4.1, of which each rank rounds its part up to a multiple of 128 (deepseek_v41/nvidia/model.py)."""
+    """Yield the experts of DeepSeek-V4.1; each rank rounds its part up to a multiple of 128 (deepseek_v41/nvidia/model.py)."""
     hidden, mlp = field(text, "hidden_size"), f"{prefix}.mlp"
     drafts = index >= field(text, "num_hidden_layers")
     count = expert_count_of_drafts(text) if drafts else field(text, "n_routed_experts")
@@ -329,9 +328,9 @@ def _v41_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]
 
 def query_heads(text: Config, family: str, layer: Attention, index: int) -> int:
     """Return the query heads of a layer; Step and Laguna have more of them in layers with a window."""
-    each = text.get("num_attention_heads_per_layer")
-    if family == "laguna" and isinstance(each, list) and index < len(each):
-        return field({"num_attention_heads_per_layer": each[index]}, "num_attention_heads_per_layer")
+    heads_by_layer = text.get("num_attention_heads_per_layer")
+    if family == "laguna" and isinstance(heads_by_layer, list) and index < len(heads_by_layer):
+        return field({"num_attention_heads_per_layer": heads_by_layer[index]}, "num_attention_heads_per_layer")
     if family == "inkling_model" and layer.kind == "sliding":
         return field(text, "swa_num_attention_heads")
     if family == "step3p5" and layer.kind == "sliding":
@@ -339,8 +338,8 @@ def query_heads(text: Config, family: str, layer: Attention, index: int) -> int:
     return field(text, "num_attention_heads")
 
 
-def beside_attention(text: Config, family: str, layer: Attention, index: int, prefix: str) -> Iterator[Module]:
-    """What a layer of plain attention has besides its projections: gates of Step and Laguna, sinks of MiMo."""
+def extra_attention_modules(text: Config, family: str, layer: Attention, index: int, prefix: str) -> Iterator[Module]:
+    """Yield further modules of plain attention: gates of Step and Laguna, sinks of MiMo."""
     hidden, heads = field(text, "hidden_size"), query_heads(text, family, layer, index)
     if family == "laguna" and text.get("gating"):
         yield linear(f"{prefix}.g_proj", heads * (1 if "head" in str(text["gating"]) else layer.head_dim), hidden)
@@ -352,7 +351,7 @@ def beside_attention(text: Config, family: str, layer: Attention, index: int, pr
             yield Module(f"{prefix}.attention_sink_bias", heads, split=True)
 
 
-# What a layer has besides, by family: called with the number of the layer and whether it keeps an index.
+# Further modules of a layer, by family; the arguments are its number and whether it keeps an index.
 LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
     "deepseek_v32": _index_layer,
     "deepseek_v4": _v4_layer,
@@ -367,7 +366,7 @@ LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
 }
 
 
-# The MLP or the experts of a layer, of families that have others than those of C(weights.py).
+# The MLP or the experts of a layer, for families that do not use C(weights.py).
 FEED_FORWARDS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
     "deepseek_v41_text": _v41_feed_forward,
     "inkling_model": _inkling_feed_forward,
@@ -375,14 +374,14 @@ FEED_FORWARDS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
 }
 
 
-def first(text: Config, family: str) -> Iterator[Module]:
-    """What stands between the embedding and the first layer."""
+def modules_before_layers(text: Config, family: str) -> Iterator[Module]:
+    """Yield the modules between the embedding and the first layer."""
     if family == "inkling_model" and text.get("use_embed_norm"):
         yield Module("embed_norm", field(text, "hidden_size"))
 
 
-def last(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
-    """What stands between the last layer and the head."""
+def modules_after_layers(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
+    """Yield the modules between the last layer and the head."""
     if family == "qwen4_exp_text":
         yield from _residual(text, f"{prefix}hyper_connection_mixer", inject=False)
     if family == "kimi_linear" and text.get("attn_res_block_size"):
@@ -394,7 +393,7 @@ def last(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
 
 
 def _inkling_draft(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """What a draft layer of Inkling has around its block (inkling/nvidia/mtp.py)."""
+    """Yield the modules around the block of a draft layer of Inkling (inkling/nvidia/mtp.py)."""
     hidden = field(text, "hidden_size")
     yield replace(linear(f"{prefix}.input_proj", hidden, 2 * hidden), split=False, linear=False)
     yield Module(f"{prefix}.norms", 2 * hidden)
@@ -403,7 +402,7 @@ def _inkling_draft(text: Config, index: int, prefix: str) -> Iterator[Module]:
 
 
 def _dspark(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """What the draft layers of DeepSeek-V4.1 have beside their blocks (deepseek_v41/nvidia/dspark.py)."""
+    """Yield the modules around the blocks of DeepSeek-V4.1's draft layers (deepseek_v41/nvidia/dspark.py)."""
     hidden, rank = field(text, "hidden_size"), field(text, "dspark_markov_rank")
     yield Module(f"{prefix}.mlp.gate.bias_vl", expert_count_of_drafts(text), size=4)
     if index == 0:
@@ -415,7 +414,7 @@ def _dspark(text: Config, index: int, prefix: str) -> Iterator[Module]:
 
 
 def expert_count_of_drafts(text: Config) -> int:
-    """Routed experts of a draft layer of DeepSeek-V4.1."""
+    """Return the routed experts of a draft layer of DeepSeek-V4.1."""
     return optional(text, "dspark_n_routed_experts") or field(text, "n_routed_experts")
 
 
@@ -423,7 +422,7 @@ def _nothing(_text: Config, _index: int, _prefix: str) -> Iterator[Module]:
     return iter(())
 
 
-# What a draft layer has beside its block, of families that draft in another way than those of C(weights.py).
+# Modules around the block of a draft layer, for families that do not draft as in C(weights.py).
 DRAFTS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
     "deepseek_v41_text": _dspark,
     "inkling_model": _inkling_draft,
@@ -431,8 +430,8 @@ DRAFTS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
 }
 
 
-def plain_text(text: Config, family: str) -> Config:
-    """Return C(text) with the names of fields that other families have, where this one has names of its own."""
+def rename_fields(text: Config, family: str) -> Config:
+    """Return C(text) with the common names of fields in place of a family's own names."""
     if family in ("minimax_m3", "minimax_m3_vl"):
         flags = text.get("moe_layer_freq")
         if not isinstance(flags, list):

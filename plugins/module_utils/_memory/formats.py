@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How one matrix is stored, and the bytes that it takes then. No I/O, no Ansible."""
+"""Storage formats of one matrix, and its bytes in them. No I/O, no Ansible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """How a matrix is stored: bits per weight, and the bytes of its scales.
+    """The storage format of a matrix: bits per weight, and the bytes of its scales.
 
     group: weights along the input that share a scale, 0 for one scale per output row or per tensor.
     scale: bytes of a scale. block: rows that share a scale, too. zero_bits: bits of a zero point. order: a row order is kept.
@@ -28,7 +28,7 @@ class Format:
     tiles: bool = False
 
     def size(self, rows: int, columns: int) -> int:
-        """Bytes of a matrix."""
+        """Return the bytes of a matrix."""
         if self.multiple:
             columns = -(-columns // self.multiple) * self.multiple
         total = rows * columns * self.bits // 8

@@ -8,10 +8,10 @@ One layer of a model remembers a request in one of these ways, and this file say
 * full attention: keys and values of every token
 * sliding or chunked-local attention: keys and values of the last tokens only
 * multi-head latent attention (MLA): one compressed vector per token
-* recurrent state (Gated DeltaNet, Mamba-2): a block of fixed size per request, whatever its length
+* recurrent state (Gated DeltaNet, Mamba-2): a block of fixed size per request of any length
 
 Nothing is guessed: a family, a layer kind or a field that this file does not know is a C(Refusal), which names the key
-and the reason. No I/O, no Ansible. The field names are those of the Hugging Face configuration classes.
+and the reason. No I/O, no Ansible. The field names come from the Hugging Face configuration classes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from .layers import (
     MAX_LAYERS,
     NO_RULES,
     Attention,
-    Cache,
     Config,
     Layer,
     Recurrent,
@@ -35,38 +34,20 @@ from .layers import (
     text_config,
 )
 
-__all__ = [
-    "MAX_LAYERS",
-    "NO_RULES",
-    "Attention",
-    "Cache",
-    "Config",
-    "Geometry",
-    "Layer",
-    "Recurrent",
-    "Refusal",
-    "Rules",
-    "checkpoint_kv_dtype",
-    "model_dtype",
-    "quantization_of",
-    "read_geometry",
-    "text_config",
-]
-
 
 @dataclass(frozen=True)
 class Geometry:
-    """What KV planning needs to know of a model.
+    """The properties of a model that KV planning uses.
 
     model_type: of the text part, as in C(config.json).
-    layers: one entry per layer of the model, its first cache; C(None) where it remembers nothing (MLP, MoE, shared KV).
+    layers: the first cache of every layer; C(None) for a layer without cache (MLP, MoE, shared KV).
     drafts: the caches of each multi-token-prediction layer that the checkpoint carries.
     max_position_embeddings: the longest context that the config allows, tokens.
     dtype: of the weights: C(bfloat16), C(float16) or C(float32).
     has_vision: there is a vision (or audio) tower.
     prefix_lm: images are attended to in both directions, so that one item must fit a batch (Gemma).
     mtp_modules: multi-token-prediction layers that draft one token each, as vLLM counts them (C(use_multi_module_mtp)).
-    beside: the other caches of every layer, empty where no layer has any.
+    further_caches: the other caches of every layer, empty for models without any.
     draft_method: the method of C(speculative-config) that uses C(drafts).
     drafts_each: each draft token takes one of C(drafts), and vLLM makes no more than it needs.
     rules: what the family decides besides.
@@ -80,37 +61,37 @@ class Geometry:
     has_vision: bool
     prefix_lm: bool
     mtp_modules: int = 1
-    beside: tuple[tuple[Layer, ...], ...] = ()
+    further_caches: tuple[tuple[Layer, ...], ...] = ()
     draft_method: str = "mtp"
     drafts_each: bool = False
     rules: Rules = NO_RULES
 
     @property
     def mtp_layer(self) -> Layer | None:
-        """The first cache of a multi-token-prediction layer, C(None) where the model has none."""
+        """The first cache of a multi-token-prediction layer, C(None) for a model without such layers."""
         return self.drafts[0][0] if self.drafts else None
 
     @property
     def mtp_layers(self) -> int:
-        """How many multi-token-prediction layers the checkpoint carries."""
+        """The number of multi-token-prediction layers in the checkpoint."""
         return len(self.drafts)
 
     def draft_caches(self, tokens: int) -> tuple[Layer, ...]:
-        """All caches of the layers that draft C(tokens) tokens."""
+        """Return all caches of the layers that draft C(tokens) tokens."""
         used = self.drafts[:tokens] if self.drafts_each else self.drafts
         return tuple(cache for caches in used for cache in caches)
 
     def caches(self) -> tuple[tuple[int, Layer], ...]:
-        """All caches of the model, each with the number of its layer."""
-        found: list[tuple[int, Layer]] = []
+        """Return all caches of the model, each with the number of its layer."""
+        caches: list[tuple[int, Layer]] = []
         for index, layer in enumerate(self.layers):
-            found += [(index, layer)] if layer is not None else []
-            found += [(index, cache) for cache in (self.beside[index] if self.beside else ())]
-        return tuple(found)
+            caches += [(index, layer)] if layer is not None else []
+            caches += [(index, cache) for cache in (self.further_caches[index] if self.further_caches else ())]
+        return tuple(caches)
 
     @property
     def recurrent(self) -> tuple[Recurrent, ...]:
-        """The recurrent states, one for each layer that has any, and those beside other caches."""
+        """The recurrent states of all layers, including layers with other caches."""
         return tuple(cache for _index, cache in self.caches() if isinstance(cache, Recurrent))
 
     @property
@@ -242,14 +223,14 @@ def quantization_of(config: Config, quant_config: Config | None) -> tuple[Config
     """Return how the checkpoint is quantised and the key that says so; an empty mapping when it is not.
 
     config: C(config.json); its C(quantization_config) wins.
-    quant_config: C(hf_quant_config.json), as it is or only its C(quantization) part.
+    quant_config: C(hf_quant_config.json), the whole file or its C(quantization) part.
     """
     for source, where in ((config, "config"), (text_config(config), "config.text_config")):
-        own = source.get("quantization_config")
-        if own is not None:
-            if not isinstance(own, dict):
-                raise Refusal(f"{where}.quantization_config", f"expected a mapping, got {own!r}")
-            return own, f"{where}.quantization_config"
+        quantization = source.get("quantization_config")
+        if quantization is not None:
+            if not isinstance(quantization, dict):
+                raise Refusal(f"{where}.quantization_config", f"expected a mapping, got {quantization!r}")
+            return quantization, f"{where}.quantization_config"
     separate = (quant_config or {}).get("quantization", quant_config) or {}
     if not isinstance(separate, dict):
         raise Refusal("quant_config.quantization", f"expected a mapping, got {separate!r}")
@@ -280,7 +261,7 @@ def checkpoint_kv_dtype(config: Config, quant_config: Config | None = None) -> s
 
 
 def _named_kinds(text: Config, count: int) -> list[str] | None:
-    """Read C(layer_types), C(None) where there is none."""
+    """Read C(layer_types), C(None) if absent."""
     named = text.get("layer_types")
     if named is None:
         return None
@@ -293,38 +274,55 @@ def _named_kinds(text: Config, count: int) -> list[str] | None:
 
 
 def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
-    """Name the kind of every layer of a decoder that is not Nemotron-H."""
+    """Return the kind of every layer of a decoder other than Nemotron-H."""
     named = _named_kinds(text, count)
-    # These two go by their own rule; names that nobody knows are refused all the same.
+    # These two have their own rule; unknown names in layer_types are refused anyway.
     if model_type == "gpt_oss":
         return ["full" if index % 2 else "sliding" for index in range(count)]
     if model_type.startswith("llama4"):
-        if text.get("attention_chunk_size") is None:
-            return ["full"] * count
-        rope = text.get("no_rope_layers")
-        if not isinstance(rope, list) or len(rope) != count:
-            rope = [0 if (index + 1) % 4 == 0 else 1 for index in range(count)]
-        return ["chunked" if flag else "full" for flag in rope]
-    on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
-    # A window of 0 is none.
-    window = bool(text.get("sliding_window")) and text.get("use_sliding_window", not on_demand) is not False
+        return _llama4_kinds(text, count)
+    window = _has_window(text, model_type)
     if named is not None:
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
         return ["sliding"] * count if set(named) == {"full"} and window else named
     if model_type in _GDN:
-        every = number(text, "full_attention_interval", 4)
-        return ["full" if (index + 1) % every == 0 else "gdn" for index in range(count)]
+        return _periodic_kinds("gdn", number(text, "full_attention_interval", 4), count)
     if not window:
         return ["full"] * count
-    if on_demand and 0 < number(text, "max_window_layers", count, minimum=0) < count:
+    partial = number(text, "max_window_layers", count, minimum=0) if _has_window_on_demand(model_type) else 0
+    if 0 < partial < count:
         raise Refusal(
             "config.max_window_layers", "vLLM does not serve a model of this family with a window in some layers only"
         )
     every = number(text, "sliding_window_pattern", _GLOBAL_EVERY.get(model_type, 0), minimum=0)
-    if every:
-        return ["full" if (index + 1) % every == 0 else "sliding" for index in range(count)]
     # Without a pattern vLLM gives the window to every layer (Mistral 7B v0.1).
-    return ["sliding"] * count
+    return _periodic_kinds("sliding", every, count) if every else ["sliding"] * count
+
+
+def _has_window_on_demand(model_type: str) -> bool:
+    """Tell whether C(use_sliding_window) must switch on the window of a family."""
+    return model_type.startswith(_WINDOW_ON_DEMAND)
+
+
+def _has_window(text: Config, model_type: str) -> bool:
+    """Tell whether a model has a sliding window; a window of 0 tokens counts as absent."""
+    default = not _has_window_on_demand(model_type)
+    return bool(text.get("sliding_window")) and text.get("use_sliding_window", default) is not False
+
+
+def _periodic_kinds(kind: str, every: int, count: int) -> list[str]:
+    """Return full attention in every C(every)-th layer and C(kind) in the others."""
+    return ["full" if (index + 1) % every == 0 else kind for index in range(count)]
+
+
+def _llama4_kinds(text: Config, count: int) -> list[str]:
+    """Return chunked attention for the layers with rotary positions, if the config has a chunk size."""
+    if text.get("attention_chunk_size") is None:
+        return ["full"] * count
+    rope = text.get("no_rope_layers")
+    if not isinstance(rope, list) or len(rope) != count:
+        return _periodic_kinds("chunked", 4, count)
+    return ["chunked" if flag else "full" for flag in rope]
 
 
 def _latent_attention(text: Config) -> Attention:
@@ -379,23 +377,23 @@ def _nemotron_h(text: Config, count: int) -> Read:
     if len(pattern) != count:
         raise Refusal("config.hybrid_override_pattern", f"expected a text of {count} letters, one per layer")
     attention, state = plain_attention(text, "full"), _mamba2(text)
-    known: dict[str, Layer | None] = {"M": state, "*": attention, "-": None, "E": None}
+    layer_by_letter: dict[str, Layer | None] = {"M": state, "*": attention, "-": None, "E": None}
     for index, letter in enumerate(pattern):
-        if letter not in known:
+        if letter not in layer_by_letter:
             raise Refusal(f"config.hybrid_override_pattern[{index}]", f"layer kind {letter!r} is not known")
     drafts = number(text, "num_nextn_predict_layers", 0, minimum=0, maximum=MAX_LAYERS)
     drafting = nemotron_pattern(text, "mtp_").count("*")
     if drafts and not drafting:
         raise Refusal("config.mtp_hybrid_override_pattern", "names no attention layer of the MTP layers")
     return Read(
-        [known[letter] for letter in pattern],
+        [layer_by_letter[letter] for letter in pattern],
         drafts=((attention,) * drafting,) * drafts,
         mtp_modules=max(1, drafts),
     )
 
 
 def _decoder(text: Config, model_type: str, count: int) -> list[Layer | None]:
-    """Read the layers of a family whose layers are attention, or Gated DeltaNet where it has it."""
+    """Read the layers of a family with attention, and with Gated DeltaNet in some families."""
     if text.get("kv_lora_rank") is not None:
         raise Refusal("config.kv_lora_rank", f"latent attention is not known of the family {model_type!r}")
     made: dict[str, Layer] = {}
@@ -475,7 +473,7 @@ def read_geometry(config: Config) -> Geometry:
         has_vision=vision,
         prefix_lm=vision and model_type.startswith("gemma4"),
         mtp_modules=max(1, read.mtp_modules),
-        beside=read.beside,
+        further_caches=read.further_caches,
         draft_method=read.draft_method,
         drafts_each=read.drafts_each,
         rules=read.rules,

@@ -17,8 +17,9 @@ from .._common.sizes import GIB
 from .._vllm import shared_memory
 from .._vllm.overheads import LEVELS
 from .family_modules import tables
-from .geometry import Config, text_config
-from .kv_cache import KVPlan, Release
+from .kv_plan import KVPlan
+from .layers import Config, text_config
+from .releases import Release
 
 NUMBERS = (
     "kv-offloading-size",
@@ -138,13 +139,13 @@ def pinned(size: int) -> int:
     return 1 << (size - 1).bit_length() if size > 0 else 0
 
 
-def _filled(name: str, typical: float, high: float, option: str, value: float = 0.0) -> Iterator[HostBuffer]:
+def _filled_buffer(name: str, typical: float, high: float, option: str, value: float = 0.0) -> Iterator[HostBuffer]:
     """Yield a cache that requests fill, unless its size is 0."""
     if high > 0:
         yield HostBuffer(name, 0, int(typical), int(high), False, option, value)
 
 
-def _allocated(name: str, sizes: tuple[float, float, float], option: str = "") -> Iterator[HostBuffer]:
+def _allocated_buffer(name: str, sizes: tuple[float, float, float], option: str = "") -> Iterator[HostBuffer]:
     """Yield a buffer that is allocated at the start, unless its size is 0."""
     if sizes[-1] > 0:
         yield HostBuffer(name, int(sizes[0]), int(sizes[1]), int(sizes[2]), True, option)
@@ -156,7 +157,7 @@ def host_buffers(launch: HostLaunch) -> tuple[HostBuffer, ...]:
         *_kv_buffers(launch),
         *_media_cache(launch),
         # lora/lora_model.py pins each matrix of an adapter separately, so an adapter takes at most twice its size.
-        *_filled(ADAPTER_COPIES, launch.adapter_copies, 2 * launch.adapter_copies, "max-cpu-loras"),
+        *_filled_buffer(ADAPTER_COPIES, launch.adapter_copies, 2 * launch.adapter_copies, "max-cpu-loras"),
         *_grammar_cache(launch),
         *_processes(launch),
     )
@@ -190,7 +191,7 @@ def _kv_buffers(launch: HostLaunch) -> Iterator[HostBuffer]:
         connectors = [(name, extra)]
     for name, extra in connectors:
         if name in _CONNECTORS:
-            yield from _allocated(KV_BUFFER, _CONNECTORS[name](launch, extra), option)
+            yield from _allocated_buffer(KV_BUFFER, _CONNECTORS[name](launch, extra), option)
 
 
 def _bytes(extra: Mapping[str, Any], key: str, default: float = 0.0) -> float:
@@ -289,14 +290,14 @@ def _media_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
     copies = launch.engine_cores_here if single else launch.api_servers_here
     if launch.media:
         cache_bytes = size * copies * GIB
-        yield from _filled(MEDIA_CACHE, cache_bytes, cache_bytes, "mm-processor-cache-gb", size)
+        yield from _filled_buffer(MEDIA_CACHE, cache_bytes, cache_bytes, "mm-processor-cache-gb", size)
 
 
 def _grammar_cache(launch: HostLaunch) -> Iterator[HostBuffer]:
     """Yield the cache of compiled grammars of an engine core (v1/structured_output/backend_xgrammar.py). Few services fill it."""
     if launch.engine_cores_here and launch.args.get("runner") != "pooling":
         size = _bytes(launch.env, "VLLM_XGRAMMAR_CACHE_MB", _GRAMMAR_CACHE_MIB) * (1 << 20)
-        yield from _filled(GRAMMARS, 0, size, "VLLM_XGRAMMAR_CACHE_MB")
+        yield from _filled_buffer(GRAMMARS, 0, size, "VLLM_XGRAMMAR_CACHE_MB")
 
 
 def _processes(launch: HostLaunch) -> Iterator[HostBuffer]:
@@ -307,9 +308,9 @@ def _processes(launch: HostLaunch) -> Iterator[HostBuffer]:
     if launch.api_servers_here:
         # With several ranks the worker is a separate process; replicas have a coordinator.
         further += int(parallel) + int(launch.replicas > 1)
-    yield from _allocated(PROCESSES, _scaled(launch.overheads["process_gib"], further), "api-server-count")
+    yield from _allocated_buffer(PROCESSES, _scaled(launch.overheads["process_gib"], further), "api-server-count")
     if ray:
-        yield from _allocated(RAY, _scaled(launch.overheads["ray_gib"], 1), "distributed-executor-backend")
+        yield from _allocated_buffer(RAY, _scaled(launch.overheads["ray_gib"], 1), "distributed-executor-backend")
 
 
 def _scaled(sizes: tuple[float, float, float], count: int) -> tuple[float, float, float]:
@@ -352,7 +353,7 @@ def host_weights(
     :param release: of vLLM
     :param ranks: tensor-parallel-size
     """
-    in_host = _offloaded(config, args, env, weights, release)
+    in_host = _count_offloaded(config, args, env, weights, release)
     engram = args.get("engram-config")
     engram = engram if isinstance(engram, Mapping) else {}
     if not counted_tables or engram.get("cpu_offload") is False:
@@ -381,7 +382,9 @@ def _table_tensors(config: Config, ranks: int) -> Iterator[int]:
             yield rows * table.columns * (table.size or 2)
 
 
-def _offloaded(config: Config, args: Config, env: Mapping[str, Any], weights: int, release: Release) -> HostWeights:
+def _count_offloaded(
+    config: Config, args: Config, env: Mapping[str, Any], weights: int, release: Release
+) -> HostWeights:
     """Return the weights that C(cpu-offload-gb) or C(offload-group-size) moves to the host (model_executor/offloader/)."""
     group = int(args.get("offload-group-size") or 0) if release.since(17) else 0
     backend = args.get("offload-backend") or "auto"
@@ -399,15 +402,3 @@ def _offloaded(config: Config, args: Config, env: Mapping[str, Any], weights: in
     return HostWeights(
         size, 0, (0, buffers + (0 if pageable else size * 44 // 100), buffers + (0 if pageable else size))
     )
-
-
-__all__ = [
-    "ARGS",
-    "VARIABLES",
-    "HostBuffer",
-    "HostLaunch",
-    "HostWeights",
-    "host_buffers",
-    "host_weights",
-    "unknown_connectors",
-]

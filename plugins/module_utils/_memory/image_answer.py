@@ -1,15 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the vLLM of an image said it would plan for a launch: the answer of C(_content/plan_probe_program.py), checked and typed.
+"""The plan of a launch by the vLLM of an image: the answer of C(_content/plan_probe_program.py), checked and typed.
 
-An image is a stranger: C(raw) refuses what the program cannot have said. C(read) makes an C(Answer) of it.
+Answers of images are untrusted: C(raw) refuses values that the program cannot print. C(read) makes an C(Answer) of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common import untrusted
@@ -28,9 +28,9 @@ def _words(value: Any, where: str) -> str:
 
 
 def _field(value: Any, where: str) -> Any:
-    """A field of a spec, which differ between versions: a number, yes or no, a short text, or lists of them."""
+    """Return a field of a spec, whose form differs between versions: a number, yes or no, a short text, or lists of them."""
     if isinstance(value, (list, tuple)):
-        return [_field(each, where) for each in listing(untrusted.anything, 100)(value, where)]
+        return [_field(item, where) for item in listing(untrusted.anything, 100)(value, where)]
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -41,12 +41,12 @@ def _field(value: Any, where: str) -> Any:
 
 def _spec(value: Any, where: str) -> dict[str, Any]:
     needed = {"kind": _words, "block": size, "page": size, "layers": size}
-    found = record(needed)(value, where)
+    spec = record(needed)(value, where)
     members = value.get("members")
     if members is not None:
-        found["members"] = listing(_spec, MOST_LAYERS)(members, f"{where}.members")
-    more = {name: each for name, each in value.items() if name not in (*needed, "members")}
-    return {**found, **table(_words, _field, 100)(more, where)}
+        spec["members"] = listing(_spec, MOST_LAYERS)(members, f"{where}.members")
+    more = {name: field_value for name, field_value in value.items() if name not in (*needed, "members")}
+    return {**spec, **table(_words, _field, 100)(more, where)}
 
 
 _FAILURE = record(
@@ -97,7 +97,7 @@ raw = record(
 
 
 def brief(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer, as the program prints it, without what only people read of it: its log, and what was assumed."""
+    """Return a printed answer without the parts for people only: its log and its assumptions."""
     return {**answer, "log": [], "assumed": {}}
 
 
@@ -105,7 +105,7 @@ def brief(answer: Mapping[str, Any]) -> dict[str, Any]:
 class Failure:
     """Why there is no figure.
 
-    kind: C(refused) where vLLM refuses the launch, C(unknown) where it could not be asked. stage: how far it came (import, arguments,
+    kind: C(refused) if vLLM refuses the launch, C(unknown) if it could not be asked. stage: the last step it reached (import, arguments,
     config, model, block size, specs, plan). text: of the error itself.
     """
 
@@ -117,7 +117,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Weights:
-    """Bytes of the parameters of one model on one rank, as they are loaded; what kernels repack afterwards is not in it.
+    """Bytes of the loaded parameters of one model on one rank, before kernels repack them.
 
     host: of them, bytes in pinned host memory, which is the same memory on a GB10. modules: bytes by module, layers together as C(*).
     """
@@ -133,7 +133,7 @@ class Weights:
 class Rank:
     """One pipeline stage: all tensor-parallel ranks of a stage are alike.
 
-    adapters: bytes that vLLM sets aside for LoRA adapters, C(None) where it has none or could not say.
+    adapters: bytes that vLLM reserves for LoRA adapters, C(None) if there are no adapters or the size is unknown.
     """
 
     target: Weights
@@ -147,7 +147,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a KV cache of C(available) bytes is cut.
+    """The blocks of a KV cache of C(available) bytes.
 
     tokens: as vLLM prints them. concurrency: requests of C(max_model_len) tokens that fit at once. needed: bytes of one of them.
     """
@@ -165,11 +165,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an image said of one launch.
+    """An image's answer about one launch.
 
-    version: of its vLLM. resolved: what vLLM made of the arguments. cuts: by bytes that were asked about; refusals: likewise.
-    assumed: what was answered in the place of a GPU, by name. seconds, peak: what the question took, peak in bytes. triton: whether there
-    is one, without which vLLM takes the older model runner and other kernels.
+    version: of its vLLM. resolved: the arguments after vLLM's defaults. cuts, refusals: by the bytes in the question.
+    assumed: answers in place of a GPU, by name. seconds, peak: duration and peak memory in bytes of the question. triton: whether the
+    image has Triton; without it vLLM takes the older model runner and other kernels.
     """
 
     version: str
@@ -185,9 +185,9 @@ class Answer:
     triton: bool = True
 
     def at(self, available: int) -> Cut | Failure | None:
-        """Return how C(available) bytes are cut, or how vLLM refuses; None where that has to be asked.
+        """Return how C(available) bytes are cut, or how vLLM refuses; None if the image has to be asked.
 
-        A size that was not asked about is worked out only where it follows from those that were: blocks of one size, one longest context.
+        For another size the cut is computed only if it follows from the known ones: blocks of one size, one longest context.
         """
         if self.failure is not None:
             return self.failure
@@ -202,53 +202,54 @@ class Answer:
             or any(cut.available // cut.bytes_per_block != cut.blocks for cut in cuts)
         ):
             return None
-        first = cuts[0]
-        request = first.blocks / first.concurrency
-        alike = all(
-            (cut.bytes_per_block, cut.max_model_len, cut.needed, cut.block_size)
-            == (first.bytes_per_block, first.max_model_len, first.needed, first.block_size)
-            and abs(cut.blocks / cut.concurrency - request) < 1e-6 * request
-            and cut.tokens == int(cut.concurrency * cut.max_model_len)
-            for cut in cuts
-        )
-        # Newer versions keep one block back in their check; between the two it has to be asked.
-        if not alike or first.needed is None or available - first.bytes_per_block < first.needed:
-            return None
-        blocks = available // first.bytes_per_block
-        whole = round(request)
-        if abs(request - whole) > 1e-6 * request:
-            return None
-        concurrency = blocks / whole
-        return Cut(
-            available,
-            blocks,
-            first.block_size,
-            first.bytes_per_block,
-            int(concurrency * first.max_model_len),
-            concurrency,
-            first.max_model_len,
-            first.needed,
-            first.groups,
-        )
+        return _extrapolate(cuts, available)
 
 
-def _failed(value: Mapping[str, Any]) -> Failure:
+def _extrapolate(cuts: Sequence[Cut], available: int) -> Cut | None:
+    """Return the cut of C(available) bytes if it follows from the known cuts, else None."""
+    first = cuts[0]
+    request = first.blocks / first.concurrency
+    is_uniform = all(
+        (cut.bytes_per_block, cut.max_model_len, cut.needed, cut.block_size)
+        == (first.bytes_per_block, first.max_model_len, first.needed, first.block_size)
+        and abs(cut.blocks / cut.concurrency - request) < 1e-6 * request
+        and cut.tokens == int(cut.concurrency * cut.max_model_len)
+        for cut in cuts
+    )
+    # Newer versions keep one block back in their check; sizes that pass only one of the two checks have to be asked.
+    if not is_uniform or first.needed is None or available - first.bytes_per_block < first.needed:
+        return None
+    blocks_of_request = round(request)
+    if abs(request - blocks_of_request) > 1e-6 * request:
+        return None
+    blocks = available // first.bytes_per_block
+    concurrency = blocks / blocks_of_request
+    return replace(
+        first,
+        available=available,
+        blocks=blocks,
+        tokens=int(concurrency * first.max_model_len),
+        concurrency=concurrency,
+    )
+
+
+def _read_failure(value: Mapping[str, Any]) -> Failure:
     return Failure(value["kind"], value["stage"], value["type"], value["text"])
 
 
-def _weighed(value: Mapping[str, Any]) -> Weights:
+def _read_weights(value: Mapping[str, Any]) -> Weights:
     return Weights(
         value["bytes"], value["host_bytes"], value["buffer_bytes"], value["dtypes"], value.get("modules") or {}
     )
 
 
-def _rank(value: Mapping[str, Any], where: str) -> Rank:
+def _read_rank(value: Mapping[str, Any], where: str) -> Rank:
     weights = value["weights"]
     if "target" not in weights:
         raise Untrusted(f"{where}.weights lacks 'target'")
     return Rank(
-        _weighed(weights["target"]),
-        _weighed(weights["draft"]) if "draft" in weights else None,
+        _read_weights(weights["target"]),
+        _read_weights(weights["draft"]) if "draft" in weights else None,
         tuple(value["attention"]),
         tuple(value["kernels"]),
         tuple(value["specs"]),
@@ -257,12 +258,12 @@ def _rank(value: Mapping[str, Any], where: str) -> Rank:
     )
 
 
-def _cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
-    wanted = ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len", "groups")
-    missing = [name for name in wanted if name not in value]
+def _read_cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
+    required = ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len", "groups")
+    missing = [name for name in required if name not in value]
     if missing:
         raise Untrusted(f"{where} lacks '{missing[0]}'")
-    # What is divided by, and what memory there is: a plan may not hold more than it was given.
+    # Divisors must not be 0, and a plan must not hold more than the available memory.
     if not all(value[name] for name in ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len")):
         raise Untrusted(f"{where} has a cache of nothing")
     if not override and value["blocks"] * value["bytes_per_block"] > value["available"]:
@@ -281,34 +282,34 @@ def _cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
 
 
 def read(value: Any, where: str = "the image's answer") -> Answer:
-    """Return an answer, checked; raises C(Untrusted) for one that the program cannot have given.
+    """Return a checked answer; raises C(Untrusted) for values that the program cannot print.
 
     value: as C(plan_probe.parse) returns it.
     """
-    found = raw(value, where)
-    ranks = tuple(_rank(each, f"{where}.ranks[{place}]") for place, each in enumerate(found["ranks"]))
-    failure = _failed(found["failure"]) if found["failure"] else None
-    resolved = found.get("resolved") or {}
+    answer = raw(value, where)
+    ranks = tuple(_read_rank(entry, f"{where}.ranks[{place}]") for place, entry in enumerate(answer["ranks"]))
+    failure = _read_failure(answer["failure"]) if answer["failure"] else None
+    resolved = answer.get("resolved") or {}
     stages = resolved.get("pipeline_parallel", 0)
     if failure is None and (not ranks or len(ranks) != stages):
         raise Untrusted(f"{where} is of {len(ranks)} pipeline stages, not {stages}")
     cuts: dict[int, Cut] = {}
     refusals: dict[int, Failure] = {}
-    for place, each in enumerate(found["sizes"]):
-        if "refused" in each:
-            refusals[each["available"]] = _failed(each["refused"])
+    for place, entry in enumerate(answer["sizes"]):
+        if "refused" in entry:
+            refusals[entry["available"]] = _read_failure(entry["refused"])
         else:
-            cuts[each["available"]] = _cut(each, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
+            cuts[entry["available"]] = _read_cut(entry, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
     return Answer(
-        found["packages"].get("vllm", ""),
+        answer["packages"].get("vllm", ""),
         failure,
         resolved,
         ranks,
         cuts,
         refusals,
-        found["assumed"],
-        tuple(found["log"]),
-        found["seconds"],
-        found["peak_bytes"],
-        found.get("triton", True),
+        answer["assumed"],
+        tuple(answer["log"]),
+        answer["seconds"],
+        answer["peak_bytes"],
+        answer.get("triton", True),
     )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a layer of a model keeps of a request, and reading it from C(config.json).
+"""The caches of a model's layers, read from C(config.json).
 
 The families that need no more than one cache per layer are in C(geometry.py), those with several in C(families.py).
 No I/O, no Ansible.
@@ -23,7 +23,7 @@ class Refusal(Exception):
 
     key: the field or argument it is about, for example C(config.layer_types[3]).
     reason: why there is no answer, one sentence without a full stop.
-    fix: what the caller can do, may be empty.
+    fix: an action of the caller, may be empty.
     """
 
     def __init__(self, key: str, reason: str, fix: str = "") -> None:
@@ -81,14 +81,14 @@ class Recurrent:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache beside or instead of keys and values, whose rows have a size of their own.
+    """A cache in addition to keys and values or instead of them, with rows of a fixed size.
 
     kind: C(mla) (every token, or one row for several), C(sliding) (the last tokens) or C(ring) (a few rows, the same for
     any length).
     row: bytes of a row. heads: key/value heads with such a row each, which tensor parallelism divides; 0 for one row
     that it does not divide.
     tokens_per_row: tokens that share a row. align: bytes that a page is rounded up to.
-    block: tokens of a block, 0 for that of the model's attention. window: tokens that a sliding cache looks back at.
+    block: tokens of a block, 0 for the block of the model's attention. window: tokens that a sliding cache looks back at.
     ring: how many rows a ring has, C(None) for the other kinds.
     """
 
@@ -108,10 +108,10 @@ class Ring:
 
     doubles: the number of units is a power of two. least: rows that it has in any case.
     drafts_since: the minor release from which the draft tokens count.
-    divides: what vLLM prints where the rows do not divide the attention block, with C({rows}) and C({block}); empty where they need not.
+    divides: vLLM's error if the rows do not divide the attention block, with C({rows}) and C({block}); empty if they need not.
     """
 
-    kept: int
+    base_rows: int
     unit: int = 1
     doubles: bool = False
     least: int = 1
@@ -119,8 +119,8 @@ class Ring:
     divides: str = ""
 
     def rows(self, drafts: int) -> int:
-        """Rows with C(drafts) draft tokens."""
-        units = -(-(self.kept + drafts) // self.unit)
+        """Return the rows with C(drafts) draft tokens."""
+        units = -(-(self.base_rows + drafts) // self.unit)
         return max(self.least, self.unit * (1 << (units - 1).bit_length() if self.doubles else units))
 
 
@@ -129,13 +129,13 @@ Layer = Union[Attention, Recurrent, Cache]
 
 @dataclass(frozen=True)
 class Rules:
-    """What a family decides for its KV cache, beyond the shapes of its layers.
+    """Rules of a family for its KV cache, in addition to the shapes of its layers.
 
-    packed: pages of different sizes share a block as they are (a block-outermost layout, kv_cache_planning.py).
-    block: tokens of an attention block, 0 for what the kernels take by default. block_since: the minor release from which.
-    dtypes: what C(--kv-cache-dtype) may be, empty for any.
+    packed: pages of different sizes share a block unchanged (a block-outermost layout, kv_cache_planning.py).
+    block: tokens of an attention block, 0 for the default of the kernels. block_since: the first minor release with this block.
+    dtypes: allowed values of C(--kv-cache-dtype), empty for any.
     state_unit: tokens by which a block grows until it holds a state, 0 for the default. state_token: bytes of a token
-    there, 0 for those of the attention. multiple: tokens that such a block is at last a multiple of.
+    in that block, 0 for a token of the attention. multiple: the block is rounded up to a multiple of these tokens.
     stride: bytes that a block of all layers is a multiple of, from 0.32 on.
     oldest: the minor release from which it is known. kernels_since: the one from which sparse latent attention runs on sm_121.
     fp8_since: the one from which an FP8 cache is smaller than one of 16 bits.
@@ -167,7 +167,7 @@ def text_config(config: Config) -> Config:
 
 
 def number(text: Config, key: str, default: int | None = None, minimum: int = 1, maximum: int = 1 << 40) -> int:
-    """Read a whole number; a field that is null or absent takes C(default), and is refused where there is none."""
+    """Read a whole number; a null or absent field takes C(default), and is refused without one."""
     value = text.get(key)
     if value is None:
         if default is None:
@@ -176,6 +176,14 @@ def number(text: Config, key: str, default: int | None = None, minimum: int = 1,
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise Refusal(f"config.{key}", f"expected a whole number of {minimum} to {maximum}, got {value!r}")
     return value
+
+
+def stages_of_layers(count: int, stages: int) -> list[int]:
+    """Return the pipeline stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
+    sizes = [count // stages] * stages
+    for index in range(count % stages):
+        sizes[-2 - index] += 1
+    return [stage for stage, size in enumerate(sizes) for _layer in range(size)]
 
 
 def plain_attention(text: Config, kind: str) -> Attention:

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An engine with what earlier starts of its launch were measured to take, in place of what is assumed.
+"""An engine with measured terms of earlier starts in place of assumed terms.
 
-Of the very launch, a measured term replaces the assumed one. Of another length or batch, only what the arithmetic says of the difference
-is added to it, and the result narrows the assumed range. What was left open is worked out before, from what is assumed: a figure that
-followed measurements would restart engines after their first proof. No check of vLLM's is left out or weakened. No I/O.
+A term of the same launch replaces the assumed one. A term of another length or batch is corrected by the computed difference and narrows
+the assumed range. Open settings are solved before, from assumed terms: settings that followed measurements would restart engines after
+their first proof. All of vLLM's checks stay unchanged. No I/O.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from dataclasses import replace
 
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS, OVERHEADS
-from .geometry import Refusal
-from .kv_cache import PlanFailure
-from .service_memory import MEASURED, NARROWED, Engine, ServiceInput, Start
+from .engine import MEASURED, NARROWED, Engine
+from .kv_plan import PlanFailure
+from .layers import Refusal
+from .service_input import ServiceInput, Start
 
 INSIDE_NOISE_GIB = 0.25
-"""How far two starts of one launch may be apart inside the request: vLLM charges itself what else the host allocates meanwhile."""
+"""Noise between two starts of one launch inside the request: vLLM counts other allocations of the host during its start."""
 OUTSIDE_NOISE_GIB = 0.5
-"""The same beside the request, where two moments of the whole host are compared."""
+"""Noise outside of the request, which is the difference of two measurements of the whole host."""
 
 _INSIDE = (*(key for key in OVERHEADS if key.startswith("inside_")), "graphs_share")
 _OUTSIDE = ("outside_gib", "kept_share", "graphs_share")
 
 
-def applied(
+def apply_starts(
     engine: Engine, item: ServiceInput, length: int, sequences: int, resolved: Callable[[ServiceInput], Engine]
 ) -> Engine:
     """Return an engine with the measured terms of its service.
@@ -38,8 +39,8 @@ def applied(
 
     :param engine: with assumed terms
     :param item: the service, with the starts that were measured
-    :param length: C(max-model-len) as it is planned, tokens
-    :param sequences: C(max-num-seqs) as it is planned
+    :param length: planned C(max-model-len), in tokens
+    :param sequences: planned C(max-num-seqs)
     :param resolved: makes an engine of a service
     :returns: the engine
     """
@@ -47,29 +48,29 @@ def applied(
         return engine
     batch = engine.plan.settings.max_num_batched_tokens
     sizes = (length, batch, sequences)
-    start = min(item.starts, key=lambda each: _distance(each, sizes))
-    own = start.exact and start.sizes == sizes
-    found = _with_weights(engine, item, start) if start.exact else engine
-    if "inside_gib" not in item.overheads and not _states(item, _INSIDE):
-        found = _with_inside(found, item, start, own, sizes, resolved)
-    if own and start.outside is not None and engine.pool is None and not _states(item, _OUTSIDE):
-        found = _with_outside(found, start.outside)
-    return found
+    start = min(item.starts, key=lambda candidate: _distance_to_start(candidate, sizes))
+    same_launch = start.exact and start.sizes == sizes
+    measured_engine = _with_weights(engine, item, start) if start.exact else engine
+    if "inside_gib" not in item.overheads and not _has_override(item, _INSIDE):
+        measured_engine = _with_inside(measured_engine, item, start, same_launch, sizes, resolved)
+    if same_launch and start.outside is not None and engine.pool is None and not _has_override(item, _OUTSIDE):
+        measured_engine = _with_outside(measured_engine, start.outside)
+    return measured_engine
 
 
-def _distance(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
-    """Say how far a start is from a launch: by how many times its batch, requests and length differ, the batch above all."""
+def _distance_to_start(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
+    """Return the distance of a start from a launch: the factors between batches, requests and lengths; the batch has the largest weight."""
     length, batch, sequences = (abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes))
     return 100 * batch + 10 * sequences + length, not start.exact
 
 
-def _states(item: ServiceInput, keys: tuple[str, ...]) -> bool:
-    """Tell whether a person has set one of some overheads."""
+def _has_override(item: ServiceInput, keys: tuple[str, ...]) -> bool:
+    """Tell whether the input sets one of these overheads."""
     return any(item.overheads[key] != OVERHEADS[key] for key in keys if key in item.overheads)
 
 
 def _with_weights(engine: Engine, item: ServiceInput, start: Start) -> Engine:
-    """Take the weights that were loaded. The drafter's part of them is what it was planned with: the two are not printed apart."""
+    """Take the loaded weights. The planned drafter is subtracted from them, as vLLM prints only the sum."""
     if item.weights_gib is not None or item.tensors is not None or item.draft_weights_gib is not None:
         return engine
     loaded = int(start.weights * GIB) - engine.draft
@@ -89,11 +90,11 @@ def _with_inside(
     engine: Engine,
     item: ServiceInput,
     start: Start,
-    own: bool,
+    same_launch: bool,
     sizes: tuple[int, int, int],
     resolved: Callable[[ServiceInput], Engine],
 ) -> Engine:
-    """Take what was used inside the request. Where weights are stated, what they are off is inside: the sum is what was measured."""
+    """Take the measured memory inside the request. The error of stated weights counts as inside, because only the sum was measured."""
     off = start.weights * GIB - engine.weights - engine.draft
     low, high = (size * GIB + off for size in start.inside)
     typical, noise = (low + high) / 2, INSIDE_NOISE_GIB * GIB
@@ -106,35 +107,33 @@ def _with_inside(
             return engine
         more = [engine.inside[level] - at.inside[level] for level in LEVELS]
         low, typical, high = low + min(more), typical + more[LEVELS.index("typical")], high + max(more)
-    if not own:
+    if not same_launch:
         noise *= 2
     low, high = max(0.0, low - noise), max(0.0, high + noise)
-    if not own:
+    if not same_launch:
         least, most = max(low, engine.inside["low"]), min(high, engine.inside["high"])
-        # A start outside of what was assumed says more than the assumption.
+        # A measured start outside of the assumed range replaces the range.
         low, high = (least, most) if least <= most else (low, high)
     inside = {"low": low, "typical": min(max(typical, low), high), "high": high}
-    return replace(engine, inside=inside, overheads_from=MEASURED if own else NARROWED)
+    return replace(engine, inside=inside, overheads_from=MEASURED if same_launch else NARROWED)
 
 
 def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
-    """Take what was held beside the request: C(outside_gib) becomes what makes the typical residency the measured one."""
-    kept = engine.overheads["kept_share"][LEVELS.index("typical")]
+    """Take the measured memory outside of the request: with the new C(outside_gib) the typical residency equals the measured one."""
+    kept_share = engine.overheads["kept_share"][LEVELS.index("typical")]
     # Caches that requests fill were empty when it was measured; they still come on top.
     buffered = engine.buffered("typical", at_start=True)
-    beside = engine.beside.get("typical", 0.0)
-    given_back = (1 - kept) * engine.inside["typical"]
+    beside = engine.launch_outside.get("typical", 0.0)
+    given_back = (1 - kept_share) * engine.inside["typical"]
     noise = OUTSIDE_NOISE_GIB
     low, high = measured
     values = [
         max(0.0, size + (given_back - beside - buffered) / GIB)
         for size in (low - noise, (low + high) / 2, high + noise)
     ]
-    overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept,) * 3}
+    overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept_share,) * 3}
     buffers = tuple(
-        replace(each, low=each.typical, high=each.typical) if each.at_start else each for each in engine.buffers
+        replace(buffer, low=buffer.typical, high=buffer.typical) if buffer.at_start else buffer
+        for buffer in engine.buffers
     )
-    return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside), buffers=buffers)
-
-
-__all__ = ["INSIDE_NOISE_GIB", "OUTSIDE_NOISE_GIB", "applied"]
+    return replace(engine, overheads=overheads, launch_outside=dict.fromkeys(LEVELS, beside), buffers=buffers)

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rows of measured launches, as overheads are held against them: made of what proofs kept, checked, and compared with the plan.
+"""Rows of measured launches, which the overheads are compared with: made from proofs, checked, and compared with the plan.
 
-A row names no host, service, path or key: of a config and of arguments it has the numbers, and the words that published models use.
+A row names no host, service, path or key. It contains the numbers of configs and arguments, and words that published models use.
 C(docs/memory.md), What proofs measured, describes the file. No I/O.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from .._common.plain_data import InputError, is_number, shown
 from .._common.sizes import GIB
 from .._vllm import catalogue
 from .budget import memory_budget
-from .service_memory import ANSWERED_ARGS, FLAG_ARGS, POSITIVE_ARGS, TEXT_ARGS
+from .service_input import ANSWERED_ARGS, FLAG_ARGS, POSITIVE_ARGS, TEXT_ARGS
 
 SCHEMA = 1
 ROUNDED = 0.02 * GIB
@@ -44,7 +44,7 @@ _GPU = re.compile(
 _SPEC = ("method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
 _BACKENDS = ("attention-backend", "moe-backend", "linear-backend")
 
-# Words of configs of published models, beside those of the architectures that vLLM knows: of keys, formats and names of modules.
+# Words of configs of published models: keys, formats and names of modules. Names of vLLM's architectures are known as well.
 _WORDS = """
 a ab abs act activation activations add algo architectures attention attn axis b ba backbone base bfloat bias bidirectional bins bit bits
 block bnb bound by cache causal channels checkpoint chunk cls compress compressed compression conditional config connection conv convert
@@ -67,17 +67,17 @@ WORDS = frozenset(_WORDS.split())
 
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
-    """The names that vLLM itself has: of architectures, backends and formats."""
+    """Return the names of architectures, backends and formats in vLLM."""
     tables = ("architectures", "attention_backends", "moe_backends", "linear_backends", "quantizations")
     return frozenset(name for table in tables for name in catalogue.names(table))
 
 
 @lru_cache(maxsize=1)
 def _families() -> tuple[str, ...]:
-    return tuple(_plain(name) for name in catalogue.names("architectures"))
+    return tuple(_plain_name(name) for name in catalogue.names("architectures"))
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -88,27 +88,32 @@ def is_public(text: str, family: bool = False) -> bool:
     """
     if text in _names() or _PATTERN.fullmatch(text) or _NUMBERS.fullmatch(text):
         return True
-    if family and _FAMILY.fullmatch(text) and any(name.startswith(_plain(text)) for name in _families()):
+    if family and _FAMILY.fullmatch(text) and any(name.startswith(_plain_name(text)) for name in _families()):
         return True
     tokens = _TOKEN.findall(text)
-    known = bool(tokens) and all(token.lower() in WORDS for token in tokens)
-    return bool(known and _TEXT.fullmatch(text) and not _MOST_DIGITS.search(text))
+    public_words = bool(tokens) and all(token.lower() in WORDS for token in tokens)
+    return bool(public_words and _TEXT.fullmatch(text) and not _MOST_DIGITS.search(text))
 
 
 def public_fields(value: Any) -> Any:
-    """Return of a config what says nothing of who uses it: numbers, and known words; the rest is left out."""
+    """Return the part of a config that does not identify its user: numbers, and known words."""
     if isinstance(value, Mapping):
-        kept = {
+        fields = {
             str(key): item if key == "model_type" and _is_family(item) else public_fields(item)
             for key, item in value.items()
             if is_public(str(key))
         }
-        return {key: item for key, item in kept.items() if item is not _LEFT_OUT}
+        return {key: item for key, item in fields.items() if item is not _LEFT_OUT}
     if isinstance(value, (list, tuple)):
         return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
+    return value if _is_public_scalar(value) else _LEFT_OUT
+
+
+def _is_public_scalar(value: Any) -> bool:
+    """Tell whether a value that is no collection is a number or made of known words."""
     if isinstance(value, str):
-        return value if is_public(value) else _LEFT_OUT
-    return value if value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15) else _LEFT_OUT
+        return is_public(value)
+    return value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15)
 
 
 _LEFT_OUT: Any = object()
@@ -121,19 +126,19 @@ def _is_family(value: Any) -> bool:
 def public_arguments(args: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Return the arguments of a launch that decide memory and say nothing of who uses it, and how many others there are.
 
-    args: of a launch by long names, without those of the front end
+    args: of a launch by long names, without arguments of the front end
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for key, value in args.items():
         plain = isinstance(value, bool) or is_number(value, 0, 1e15)
         if (key in (*POSITIVE_ARGS, *FLAG_ARGS, *ANSWERED_ARGS) and plain) or (
             key in (*TEXT_ARGS, *_BACKENDS) and isinstance(value, str) and is_public(value)
         ):
-            found[key] = value
+            arguments[key] = value
         elif key in ("speculative-config", "limit-mm-per-prompt") and isinstance(value, Mapping):
-            kept = public_fields(value)
-            found[key] = {name: kept[name] for name in kept if key != "speculative-config" or name in _SPEC}
-    return found, len([key for key in args if key not in found])
+            fields = public_fields(value)
+            arguments[key] = {name: fields[name] for name in fields if key != "speculative-config" or name in _SPEC}
+    return arguments, len([key for key in args if key not in arguments])
 
 
 def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) -> tuple[dict[str, Any], str]:
@@ -147,7 +152,7 @@ def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) ->
     version = _VERSION.fullmatch(str(start["vllm_version"] or ""))
     if not version:
         return {}, "the version of vLLM is not a published one"
-    kept, further = public_arguments(args)
+    public_args, further = public_arguments(args)
     share = start["gpu_memory_utilization"]
     sizes = {
         "max-model-len": start["max_model_len"],
@@ -165,7 +170,7 @@ def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) ->
         "gpu": gpu if _GPU.fullmatch(gpu) else "NVIDIA",
         "driver": driver if _DRIVER.fullmatch(driver) else None,
         "total": int(requested / share),
-        "arguments": {**kept, **sizes},
+        "arguments": {**public_args, **sizes},
         "further_arguments": further,
         "rounded": True,
         "runner": None,
@@ -184,19 +189,20 @@ def _bytes(size: float | None) -> int | None:
     return None if size is None else int(size * GIB)
 
 
-KEYS = ("schema", "models", "quant_configs", "draft_configs", "rows")
-"""Of the file of what was measured."""
+_CONFIG_PARTS = ("models", "quant_configs", "draft_configs")
+KEYS = ("schema", *_CONFIG_PARTS, "rows")
+"""Keys of the file of measured launches."""
 
 
 def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the file of what was measured of launches.
+    """Return the file of measured launches.
 
     :param launches: C({repo, config, quant_config, draft_config, args, starts}) of each
     :param public: repositories of published models, which a row may name
     :returns: the file, and why launches are not in it, without their names
     """
     named = frozenset(public)
-    found: dict[str, Any] = dict(zip(KEYS, (SCHEMA, {}, {}, {}, [])))
+    content: dict[str, Any] = dict(zip(KEYS, (SCHEMA, {}, {}, {}, [])))
     left_out: list[str] = []
     for launch in launches:
         configs = {key: public_fields(launch[key]) for key in ("config", "quant_config", "draft_config") if launch[key]}
@@ -210,15 +216,15 @@ def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tupl
             row, why = public_row(start, launch["args"], name)
             if why:
                 left_out.append(why)
-            elif row not in found["rows"]:
-                found["rows"].append(row)
-                found["models"][name] = configs["config"]
+            elif row not in content["rows"]:
+                content["rows"].append(row)
+                content["models"][name] = configs["config"]
                 for key in ("quant_config", "draft_config"):
                     if key in configs:
-                        found[f"{key}s"][name] = configs[key]
+                        content[f"{key}s"][name] = configs[key]
     # The order of hosts and services says nothing either.
-    found["rows"].sort(key=lambda row: json.dumps(row, sort_keys=True))
-    return found, sorted(left_out)
+    content["rows"].sort(key=lambda row: json.dumps(row, sort_keys=True))
+    return content, sorted(left_out)
 
 
 # A file of somebody ---------------------------------------------------------------------------------------------------
@@ -233,90 +239,107 @@ _KEYS = (
 
 
 def problems(content: Any) -> list[str]:
-    """Return all that is wrong with the content of a file of rows. content: of its JSON."""
+    """Return all errors in the content of a file of rows. content: its JSON."""
     if not isinstance(content, Mapping):
         return [f"the file: expected an object with schema, models and rows, got {shown(content)}"]
-    found = []
+    messages = []
     if content.get("schema") != SCHEMA:
-        found.append(f"schema: expected {SCHEMA}, got {shown(content.get('schema'))}")
+        messages.append(f"schema: expected {SCHEMA}, got {shown(content.get('schema'))}")
     models = content.get("models")
-    if not isinstance(models, Mapping) or not all(isinstance(each, Mapping) for each in models.values()):
-        found.append("models: expected configs by name")
+    if not isinstance(models, Mapping) or not all(isinstance(item, Mapping) for item in models.values()):
+        messages.append("models: expected configs by name")
         models = {}
-    for part in ("models", "quant_configs", "draft_configs"):
-        configs = content.get(part) or {}
-        if not isinstance(configs, Mapping):
-            found.append(f"{part}: expected configs by name")
-            continue
-        found += [f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))]
-        found += [
-            f"{part}.{name}: {', '.join(more)} is no word of a published model"
-            for name, config in configs.items()
-            if (more := _strange(config))
-        ]
+    for part in _CONFIG_PARTS:
+        messages += _config_problems(part, content.get(part) or {})
     rows = content.get("rows")
     if not isinstance(rows, list) or not rows or len(rows) > MOST_ROWS:
-        return [*found, f"rows: expected a list of 1 to {MOST_ROWS} rows"]
+        return [*messages, f"rows: expected a list of 1 to {MOST_ROWS} rows"]
     seen: set[str] = set()
     for number, row in enumerate(rows):
-        found += [f"rows[{number}]{each}" for each in _row_problems(row, models)]
+        messages += [f"rows[{number}]{item}" for item in _row_problems(row, models)]
         text = json.dumps(row, sort_keys=True, default=str)
         if text in seen:
-            found.append(f"rows[{number}]: stands twice")
+            messages.append(f"rows[{number}]: stands twice")
         seen.add(text)
-    return found
+    return messages
 
 
-def _strange(value: Any) -> list[str]:
+def _config_problems(part: str, configs: Any) -> list[str]:
+    """Return the errors in the configs of a file. part: their key in it."""
+    if not isinstance(configs, Mapping):
+        return [f"{part}: expected configs by name"]
+    return [
+        *(f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))),
+        *(
+            f"{part}.{name}: {', '.join(more)} is no word of a published model"
+            for name, config in configs.items()
+            if (more := _list_unknown_words(config))
+        ),
+    ]
+
+
+def _list_unknown_words(value: Any) -> list[str]:
     """Return the keys and texts of a config that are no words of published models."""
     if isinstance(value, Mapping):
-        own = [shown(str(key)) for key in value if not is_public(str(key))]
-        rest = [item for key, item in value.items() if not (key == "model_type" and _is_family(item))]
-        return own + [text for item in rest for text in _strange(item)]
+        keys = [shown(str(key)) for key in value if not is_public(str(key))]
+        values = [item for key, item in value.items() if not (key == "model_type" and _is_family(item))]
+        return keys + [text for item in values for text in _list_unknown_words(item)]
     if isinstance(value, list):
-        return [text for item in value for text in _strange(item)]
+        return [text for item in value for text in _list_unknown_words(item)]
     return [shown(value)] if isinstance(value, str) and not is_public(value) else []
 
 
 def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
     if not isinstance(row, Mapping):
         return [f": expected an object, got {shown(row)}"]
-    found = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
+    messages = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
     if row.get("model") not in models:
-        found.append(f".model: {shown(row.get('model'))} is not among the models")
-    patterns = {"launch": _LABEL, "gpu": _GPU, "driver": _DRIVER, "vllm": _VERSION}
-    for key, pattern in patterns.items():
+        messages.append(f".model: {shown(row.get('model'))} is not among the models")
+    messages += _text_problems(row) + _number_problems(row)
+    if not messages and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
+        messages.append(": weights and kv_cache are together more than requested")
+    if not messages and row["requested"] > row["total"]:
+        messages.append(": more is requested than total")
+    return messages + _argument_problems(row.get("arguments"))
+
+
+def _text_problems(row: Mapping[str, Any]) -> list[str]:
+    """Return the errors in the texts of a row."""
+    messages = []
+    for key, pattern in (("launch", _LABEL), ("gpu", _GPU), ("driver", _DRIVER), ("vllm", _VERSION)):
         value = row.get(key)
-        empty = (key == "driver" and value is None) or (key == "gpu" and value == "NVIDIA")
-        if not empty and not (isinstance(value, str) and pattern.fullmatch(value)):
-            found.append(f".{key}: {shown(value)} has not the form of one")
+        is_empty = (key, value) in (("driver", None), ("gpu", "NVIDIA"))
+        if not is_empty and not (isinstance(value, str) and pattern.fullmatch(value)):
+            messages.append(f".{key}: {shown(value)} has not the form of one")
+    return messages
+
+
+def _number_problems(row: Mapping[str, Any]) -> list[str]:
+    """Return the errors in the numbers of a row."""
+    messages = []
     for key in _SIZES:
         if not is_number(row.get(key), 1, 1e14):
-            found.append(f".{key}: expected bytes, a number above 0, got {shown(row.get(key))}")
+            messages.append(f".{key}: expected bytes, a number above 0, got {shown(row.get(key))}")
     if not is_number(row.get("kv_cache"), -1e13, 1e14):
-        found.append(f".kv_cache: expected bytes, got {shown(row.get('kv_cache'))}")
+        messages.append(f".kv_cache: expected bytes, got {shown(row.get('kv_cache'))}")
     for key in (*_MAYBE, "graphs_gib"):
         if row.get(key) is not None and not is_number(row[key], 0, 1e14):
-            found.append(f".{key}: expected a number or null, got {shown(row[key])}")
+            messages.append(f".{key}: expected a number or null, got {shown(row[key])}")
     if row.get("runner") not in (None, 1, 2):
-        found.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
-    if not found and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
-        found.append(": weights and kv_cache are together more than requested")
-    if not found and row["requested"] > row["total"]:
-        found.append(": more is requested than total")
-    return found + _argument_problems(row.get("arguments"))
+        messages.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
+    return messages
 
 
 def _argument_problems(args: Any) -> list[str]:
     if not isinstance(args, Mapping):
         return [f".arguments: expected an object, got {shown(args)}"]
-    kept, _further = public_arguments(args)
+    public_args, _further = public_arguments(args)
     needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
-    found = [f".arguments.{key}: is missing" for key in needed if key not in args]
-    return found + [
+    messages = [f".arguments.{key}: is missing" for key in needed if key not in args]
+    return messages + [
         f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
         for key, value in args.items()
-        if kept.get(key) != value
+        if public_args.get(key) != value
     ]
 
 
@@ -337,7 +360,7 @@ def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
 
 
 def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Say in what a row contradicts the ranges of the plan, for a person; empty where it does not.
+    """Return the contradiction between a row and the ranges of the plan in words; empty if there is no contradiction.
 
     :param content: of the file that it is of
     :param row: the launch
@@ -348,8 +371,8 @@ def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
         return f"cannot be planned: {error}"
     size = made.get("available_kv_bytes")
     if size is None:
-        told = [finding["message"] for finding in made["findings"] if finding["severity"] == "error"]
-        return f"cannot be planned: {' '.join(told)}"
+        errors = [finding["message"] for finding in made["findings"] if finding["severity"] == "error"]
+        return f"cannot be planned: {' '.join(errors)}"
     slack = ROUNDED if row.get("rounded") else 0
     real = row["kv_cache"]
     if not size["low"] - slack <= real <= size["high"] + slack:
@@ -361,30 +384,40 @@ def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rows with those of another file, without problems, that are not there yet.
+    """Return rows with the new ones of another file.
 
-    :param before: content of the file that is kept
-    :param new: content of the other
-    :returns: content; a model of the same name and another config is given another name
+    :param before: content of the first file
+    :param new: content of the other file, which has no problems
+    :returns: content; a model with the name of another config gets another name
     """
-    parts = ("models", "quant_configs", "draft_configs")
-    found = {**before, **{part: dict(before.get(part) or {}) for part in parts}, "rows": list(before["rows"])}
+    result = {**before, **{part: dict(before.get(part) or {}) for part in _CONFIG_PARTS}, "rows": list(before["rows"])}
     for row in new["rows"]:
-        own = {part: (new.get(part) or {}).get(row["model"]) for part in parts}
-        name, number = row["model"], 1
-        while name in found["models"] and any(found[part].get(name) != own[part] for part in parts):
-            number += 1
-            name = f"{row['model']}-{number}"
+        configs = {part: (new.get(part) or {}).get(row["model"]) for part in _CONFIG_PARTS}
+        name = _unique_model(row["model"], configs, result)
         entry = {**row, "model": name}
-        if any({**each, "launch": entry["launch"]} == entry for each in found["rows"]):
+        if any({**existing, "launch": entry["launch"]} == entry for existing in result["rows"]):
             continue
-        for part in parts:
-            if own[part] is not None:
-                found[part][name] = own[part]
-        taken: Sequence[str] = [each["launch"] for each in found["rows"]]
-        label, number = entry["launch"], 1
-        while label in taken:
-            number += 1
-            label = f"{entry['launch']} {number}"
-        found["rows"].append({**entry, "launch": label})
-    return {key: value for key, value in found.items() if value or key not in parts}
+        for part in _CONFIG_PARTS:
+            if configs[part] is not None:
+                result[part][name] = configs[part]
+        result["rows"].append({**entry, "launch": _unique_label(entry["launch"], result["rows"])})
+    return {key: value for key, value in result.items() if value or key not in _CONFIG_PARTS}
+
+
+def _unique_model(name: str, configs: Mapping[str, Any], content: Mapping[str, Any]) -> str:
+    """Return a name that no model with another config has: the name itself, or with a number from 2 on."""
+    candidate, number = name, 1
+    while candidate in content["models"] and any(content[part].get(candidate) != configs[part] for part in configs):
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate
+
+
+def _unique_label(label: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a label that no row has: the label itself, or with a number from 2 on."""
+    labels = {row["launch"] for row in rows}
+    candidate, number = label, 1
+    while candidate in labels:
+        number += 1
+        candidate = f"{label} {number}"
+    return candidate

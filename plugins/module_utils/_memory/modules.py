@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The modules that make up a model: what a matrix is called, how large it is, and over how many ranks it is divided.
+"""The modules of a model: name and size of each matrix, and the number of ranks that share it.
 
-The names are those of the checkpoint, because quantisation configs name the modules that they spare. No I/O, no Ansible.
+The names come from the checkpoint, because quantisation configs name the modules that they spare. No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Module:
     split: whether tensor parallelism divides it. pieces: into how many at most (kv heads), 0 for any number.
     linear: whether quantisation may apply. size: bytes of an element that is never quantised, 0 for the model's dtype.
     experts: of how many experts these are, 0 for no experts; expert parallelism hands them out whole.
-    part, multiple: the side that tensor parallelism divides, and what each rank's part of it is rounded up to; 0 for nothing.
-    least: what each rank's part of it is at least, once it is divided; 0 for nothing.
+    part, multiple: the side that tensor parallelism divides, and the multiple that each rank's part is rounded up to; 0 for none.
+    least: the least size of each rank's part of a divided side; 0 for none.
     """
 
     name: str

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sorting caches with pages of different sizes into groups that share a block as they are.
+"""Sorting caches with pages of different sizes into groups that share a block unchanged.
 
 Where every kernel of a model takes a block-outermost layout, vLLM makes no page larger to match another
 (C(_get_packed_kv_cache_groups) of vllm/v1/core/kv_cache_planning.py in 0.33.0, the same in kv_cache_utils.py of 0.32.0): a
@@ -29,7 +29,9 @@ class Page:
 
 def approximate_divisor(values: Sequence[int], least: int) -> int:
     """Return the divisor of at least C(least) that pads C(values) least, the larger one of two (C(_approximate_gcd))."""
-    return min(range(least, max(*values, least) + 1), key=lambda each: (sum(-value % each for value in values), -each))
+    return min(
+        range(least, max(*values, least) + 1), key=lambda divisor: (sum(-value % divisor for value in values), -divisor)
+    )
 
 
 class _Bucket:
@@ -41,13 +43,25 @@ class _Bucket:
         self.sizes: dict[int, list[int]] = {}
         for member in members:
             self.sizes.setdefault(pages[member].size, []).append(member)
-        counts = [len(each) for each in self.sizes.values()]
+        counts = [len(same_size) for same_size in self.sizes.values()]
         self.repeats = max(counts)
         self.balanced = len(set(counts)) == 1
 
     def widest(self, groups: int) -> int:
-        """Bytes of the largest of the groups that the bucket is split into."""
+        """Return the bytes of the largest of the groups that the bucket is split into."""
         return sum(-(-len(members) // groups) * size for size, members in self.sizes.items())
+
+    def is_state(self, repeats: int) -> bool:
+        """Tell whether the bucket fills blocks that others have sized: states, and windows if no bucket mixes sizes."""
+        return self.first.state or (not repeats and self.first.window)
+
+    def count_repeats(self, repeats: int) -> int:
+        """Return the groups of a bucket that is split down to C(repeats) repeats; 0 splits none."""
+        return -(-self.repeats // repeats) if repeats and self.balanced else 1
+
+    def count_groups(self, repeats: int) -> int:
+        """Return the most groups that the bucket is split into."""
+        return len(self.members) if self.is_state(repeats) else self.count_repeats(repeats)
 
     def split(self, groups: int) -> list[list[int]]:
         """Split the bucket, every group with pages of all sizes."""
@@ -65,32 +79,32 @@ def pack(pages: Sequence[Page], older: bool = False) -> list[list[int]]:
     members: dict[Hashable, list[int]] = {}
     for position, page in enumerate(pages):
         members.setdefault(page.bucket, []).append(position)
-    buckets = [_Bucket(pages, each) for each in members.values()]
-    # A bucket that mixes sizes in equal numbers stays whole; the others are split down to as many repeats.
-    least = max((each.repeats for each in buckets if each.balanced and len(each.sizes) > 1), default=0)
-    balanced = [each for each in buckets if each.balanced and not (older and each.first.state)]
-    repeats = approximate_divisor([each.repeats for each in balanced], least) if least else 0
-
-    def is_state(bucket: _Bucket) -> bool:
-        return bucket.first.state or (not repeats and bucket.first.window)
-
-    def fixed(bucket: _Bucket) -> int:
-        return -(-bucket.repeats // repeats) if repeats and bucket.balanced else 1
-
-    # What a block holds however the states are split, which fill it without making it wider.
-    anchor = max(each.widest(len(each.members) if is_state(each) else fixed(each)) for each in buckets)
+    buckets = [_Bucket(pages, bucket) for bucket in members.values()]
+    least, repeats = _count_repeats(buckets, older)
+    # The states fill a block without making it wider.
+    anchor = max(bucket.widest(bucket.count_groups(repeats)) for bucket in buckets)
     groups: list[list[int]] = []
     for bucket in buckets:
-        count = fixed(bucket)
-        if is_state(bucket):
+        count = bucket.count_repeats(repeats)
+        if bucket.is_state(repeats):
             fitting = least if older and least else max(anchor // bucket.first.size, 1)
             count = max(1 if older else count, -(-len(bucket.members) // fitting))
         groups += bucket.split(count)
     return groups
 
 
+def _count_repeats(buckets: Sequence[_Bucket], older: bool) -> tuple[int, int]:
+    """Return the most repeats of a bucket that mixes sizes in equal numbers, and the repeats that others are split down to.
+
+    Such a bucket stays whole. Both are 0 without such a bucket.
+    """
+    least = max((bucket.repeats for bucket in buckets if bucket.balanced and len(bucket.sizes) > 1), default=0)
+    balanced = [bucket.repeats for bucket in buckets if bucket.balanced and not (older and bucket.first.state)]
+    return least, approximate_divisor(balanced, least) if least else 0
+
+
 def block_bytes(pages: Sequence[Page], groups: Sequence[Sequence[int]], stride: int) -> int:
-    """Bytes of a block: those of the widest group, rounded up to C(stride)."""
+    """Return the bytes of a block: the widest group, rounded up to C(stride)."""
     widest = max(sum(pages[member].size for member in group) for group in groups)
     return -(-widest // stride) * stride
 
@@ -104,13 +118,13 @@ def classed_block_bytes(pages: Sequence[Page], groups: Sequence[Sequence[int]]) 
     classes = sorted({pages[member].size for member in groups[0]})
     counts: list[dict[int, int]] = []
     for group in groups:
-        found = dict.fromkeys(classes, 0)
+        count_by_size = dict.fromkeys(classes, 0)
         for member in group:
-            found[next(size for size in classes if size >= pages[member].size)] += 1
-        counts.append(found)
-    most = {size: max(found[size] for found in counts) for size in classes}
+            count_by_size[next(size for size in classes if size >= pages[member].size)] += 1
+        counts.append(count_by_size)
+    most = {size: max(count_by_size[size] for count_by_size in counts) for size in classes}
     return (
         sum(size * count for size, count in most.items()),
         sum(classes) * max(most.values()),
-        tuple(sum(size * count for size, count in found.items()) for found in counts),
+        tuple(sum(size * count for size, count in count_by_size.items()) for count_by_size in counts),
     )

@@ -1,24 +1,26 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What vLLM finds in use when it measures itself before it cuts its cache: activations, sampling, graphs, tables.
+"""Memory in use when vLLM profiles itself, before it allocates its KV cache: activations, sampling, graphs, tables.
 
-At its start an engine runs one batch of C(max-num-batched-tokens) and samples C(max-num-seqs) tokens; what that takes at its
-peak is taken off the cache. The widths of a model and its vocabulary say how much that is. Compared with launches on a GPU
+At its start an engine runs one batch of C(max-num-batched-tokens) and samples C(max-num-seqs) tokens; the peak reduces
+the cache. It follows from the widths of a model and its vocabulary. Compared with launches on a GPU
 (docs/memory.md, Planned and measured): a dense model and a mixture of experts to the last megabyte, recurrent layers within a
-twentieth. What a config does not tell (libraries, repacking) is a range in C(_vllm/overheads.py).
+twentieth. Memory that does not follow from a config (libraries, repacking) is a range in C(_vllm/overheads.py).
 
-Which of vLLM's two model runners serves a model decides what is sampled, and whether CUDA graphs are taken off the cache.
+The model runner of a model, one of vLLM's two, decides about sampling and whether CUDA graphs reduce the cache.
 Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2). No I/O.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .geometry import Attention, Config, Geometry, text_config
-from .kv_cache import Release
+from .geometry import Geometry
+from .layers import Attention, Config, text_config
+from .releases import Release
 
 # cuBLAS keeps this for itself from its first multiplication on.
 CUBLAS_WORKSPACE = 32 << 20
@@ -29,12 +31,12 @@ GRAPH_BYTES, GRAPHS_BYTES = 280_000, 86_000_000
 # The V1 runner captures a few graphs and calculates the rest from them: 0.75 and 0.85 of what they then took.
 GRAPHS_ESTIMATED = 0.8
 
-# Of a model whose widths are not known: what those with experts took for every token of a batch, the most that was measured; what a
-# dense one took; and what sampling, a copy of the embedding and graphs may take beside at most.
+# For a model with unknown widths: the most bytes per token of a batch that were measured with experts and of a dense model, and the
+# most that sampling, a copy of the embedding and graphs may add.
 TOKEN_BYTES, DENSE_TOKEN_BYTES = 150_000, 75_000
 UNKNOWN_BYTES = 2 << 30
 
-# Architectures that the V2 runner serves from a minor release on, until it serves whatever is neither hybrid nor has experts
+# The first minor release whose V2 runner serves an architecture; later it serves all models without recurrent layers and experts
 # (0.25), and all (0.29): DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES.
 _V2_DENSE = {"Qwen3ForCausalLM": 22, "LlamaForCausalLM": 23, "MistralForCausalLM": 23}
 _V2_ALWAYS = {
@@ -48,7 +50,7 @@ _V2_ALWAYS = {
     "DeepseekV4ForCausalLM": 28,
 }
 _V2_NOT_HYBRID, V2_ALL = 25, 29
-# The V2 runner takes CUDA graphs off the cache from here on; before, profile_cudagraph_memory returned 0.
+# The first release whose V2 runner subtracts CUDA graphs from the cache; before, profile_cudagraph_memory returned 0.
 _V2_COUNTS_GRAPHS, _V1_COUNTS_GRAPHS = 29, 20
 # The V2 runner samples a second time, in 32 bits, before it measures.
 _V2_SAMPLES_TWICE = 33
@@ -56,18 +58,18 @@ _V2_SAMPLES_TWICE = 33
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts")
 _SHARED = ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts")
-# The largest batch that is captured, and that of a family of its own (vllm/model_executor/models/config.py).
+# The largest batch that is captured, by default and for single families (vllm/model_executor/models/config.py).
 _LARGEST_CAPTURE, _FAMILY_CAPTURE = 512, {"gpt_oss": 1024}
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What of a launch matters here.
+    """The settings of a launch that decide the memory in use.
 
     batch: C(max-num-batched-tokens). sequences: C(max-num-seqs). ranks: C(tensor-parallel-size).
-    replicas: C(data-parallel-size); experts_whole: they are handed out whole, C(enable-expert-parallel).
-    drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports what is asked of it.
-    quantised: the weights are. runner: the one that C(VLLM_USE_V2_MODEL_RUNNER) asks for, 1 or 2, or 0 where it does not.
+    replicas: C(data-parallel-size); experts_whole: each rank has whole experts, C(enable-expert-parallel).
+    drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports the settings.
+    quantised: the weights are. runner: set with C(VLLM_USE_V2_MODEL_RUNNER), 1 or 2, or 0 if the variable is unset.
     captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
     pools: it embeds or ranks texts and samples nothing.
     """
@@ -92,10 +94,10 @@ class Launch:
 class ProfileRun:
     """Bytes of one rank.
 
-    runner: 1 or 2. peak: of torch, at most at one time. compiled: the same where torch compiles first.
+    runner: 1 or 2. peak: of torch, at most at one time. compiled: the same if torch compiles first.
     tables: rotary tables, which belong to the model and to no tensor of its checkpoint. graphs: all CUDA graphs.
-    graphs_inside: the part that is taken off the cache. beside: what the runner keeps for each request, beside what it asked for.
-    unknown: what may come to it at most, where the widths are not known.
+    graphs_inside: the part that reduces the cache. request_buffers: buffers of the runner for each request, outside of the requested memory.
+    unknown: the most that may be added if the widths are unknown.
     """
 
     runner: int
@@ -104,54 +106,56 @@ class ProfileRun:
     tables: int
     graphs: int
     graphs_inside: int
-    beside: int
+    request_buffers: int
     unknown: int = 0
 
 
-def _whole(text: Config, *keys: str) -> int:
-    """The first of C(keys) that is a number; of a list of numbers (one a layer) the largest. 0 where there is none."""
+def _largest_number(text: Config, *keys: str) -> int:
+    """Return the first of C(keys) with a number, or the largest number of a list (one per layer); 0 if all are absent."""
     for key in keys:
         value = text.get(key)
         numbers = value if isinstance(value, list) else [value]
-        known = [each for each in numbers if isinstance(each, int) and not isinstance(each, bool) and each > 0]
-        if known:
-            return max(known)
+        valid = [entry for entry in numbers if isinstance(entry, int) and not isinstance(entry, bool) and entry > 0]
+        if valid:
+            return max(valid)
     return 0
 
 
 def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
-    """Tell whether the V2 model runner serves a model.
+    """Tell whether the V2 model runner serves a model (C(VllmConfig.use_v2_model_runner)).
 
     :param config: of the model
     :param hybrid: it has recurrent layers
-    :param launch: its release, whether its weights are quantised, whether V2 supports what else is asked, and what is asked for
-    :returns: as C(VllmConfig.use_v2_model_runner)
+    :param launch: its release, whether its weights are quantised, whether V2 supports its settings, and the requested runner
     """
     if launch.runner:
         return launch.runner == 2
-    if not launch.v2:
-        return False
     release, listed = launch.release, config.get("architectures")
-    if release.since(V2_ALL):
-        return True
+    if not launch.v2 or release.since(V2_ALL):
+        return launch.v2
     names = [str(name) for name in listed] if isinstance(listed, list) else []
-    experts = bool(_whole(text_config(config), *_EXPERTS))
-    if any(name in _V2_ALWAYS and release.since(_V2_ALWAYS[name]) for name in names):
+    experts = bool(_largest_number(text_config(config), *_EXPERTS))
+    if _is_listed(names, _V2_ALWAYS, release):
         return True
     if release.since(_V2_NOT_HYBRID):
         return not hybrid and not experts
     plain = release.since(24) or not (experts or launch.quantised)
-    return plain and any(name in _V2_DENSE and release.since(_V2_DENSE[name]) for name in names)
+    return plain and _is_listed(names, _V2_DENSE, release)
 
 
-def capture_sizes(launch: Launch, model_type: str = "") -> int:
-    """Count the sizes of batches that graphs are captured for by default (VllmConfig._set_cudagraph_sizes)."""
+def _is_listed(architectures: Sequence[str], minors: Mapping[str, int], release: Release) -> bool:
+    """Tell whether a release serves one of the architectures. minors: the first minor release for each."""
+    return any(name in minors and release.since(minors[name]) for name in architectures)
+
+
+def count_default_captures(launch: Launch, model_type: str = "") -> int:
+    """Count the sizes of batches with CUDA graphs by default (VllmConfig._set_cudagraph_sizes)."""
     usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
-    return _sizes_up_to(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
+    return _count_sizes(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
 
 
-def asked_captures(compilation: Config, batch: int) -> int:
-    """Count the sizes of batches that C(compilation-config) has graphs captured for; -1 where it leaves that to vLLM.
+def count_configured_captures(compilation: Config, batch: int) -> int:
+    """Count the sizes of batches with CUDA graphs as set in C(compilation-config); -1 for vLLM's default.
 
     :param compilation: the mapping; names of its modes in any case
     :param batch: C(max-num-batched-tokens); no graph is larger
@@ -166,7 +170,7 @@ def asked_captures(compilation: Config, batch: int) -> int:
     if isinstance(sizes, list):
         return len({size for size in sizes if isinstance(size, int) and 0 < size <= batch})
     if isinstance(most, int) and not isinstance(most, bool):
-        return _sizes_up_to(min(most, batch)) if most > 0 else 0
+        return _count_sizes(min(most, batch)) if most > 0 else 0
     return -1
 
 
@@ -176,7 +180,7 @@ def is_compiled(compilation: Config) -> bool:
     return mode is None or str(mode).upper() not in ("0", "NONE")
 
 
-def _sizes_up_to(largest: int) -> int:
+def _count_sizes(largest: int) -> int:
     small = sum(size <= largest for size in (1, 2, 4))
     return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
 
@@ -187,38 +191,42 @@ def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -
     Experts of replicas take the tokens of all of them, which are gathered first and go back afterwards (allgather_reducescatter).
     """
     ranks, replicas = launch.ranks, launch.replicas
-    hidden = _whole(text, "hidden_size")
-    experts = _whole(text, *_EXPERTS)
-    inner = _whole(text, "moe_intermediate_size", "intermediate_size") if experts else 0
-    chosen = _whole(text, *_CHOSEN) if experts else 0
+    hidden = _largest_number(text, "hidden_size")
+    experts = _largest_number(text, *_EXPERTS)
+    inner = _largest_number(text, "moe_intermediate_size", "intermediate_size") if experts else 0
+    chosen = _largest_number(text, *_CHOSEN) if experts else 0
     gated = 1 if geometry.model_type == "nemotron_h" else 2
-    # Both halves of a multilayer perceptron and their product, beside what goes in and out and the residual.
-    dense = _whole(text, "intermediate_size") if not experts else _whole(text, "shared_expert_intermediate_size")
+    # Both halves of a multilayer perceptron and their product, its input and output, and the residual.
+    dense = (
+        _largest_number(text, "intermediate_size")
+        if not experts
+        else _largest_number(text, "shared_expert_intermediate_size")
+    )
     if experts and not dense:
-        dense = _whole(text, "moe_shared_expert_intermediate_size") or inner * _whole(text, *_SHARED)
+        dense = _largest_number(text, "moe_shared_expert_intermediate_size") or inner * _largest_number(text, *_SHARED)
     widest = (gated + 1) * dense // ranks + 4 * hidden
     # Two workspaces: what goes into the second multiplication, and what comes out of either.
     part = inner if launch.experts_whole and replicas > 1 else inner // (ranks * replicas)
-    kept = chosen * (max(part, hidden) + max(gated * part, hidden))
+    workspaces = chosen * (max(part, hidden) + max(gated * part, hidden))
     if experts and replicas > 1:
-        kept = replicas * (kept + 2 * hidden)
+        workspaces = replicas * (workspaces + 2 * hidden)
     for layer in geometry.recurrent:
         # Projections, the convolution (twice: in the order of channels and of tokens), the result.
         channels = (layer.conv_key_dim + layer.conv_value_dim) // ranks
         value = layer.conv_value_dim // ranks
         widest = max(widest, channels + value + 2 * channels + value + 3 * hidden)
-    heads = _whole(text, "num_attention_heads")
+    heads = _largest_number(text, "num_attention_heads")
     for attention in geometry.layers:
         if isinstance(attention, Attention):
             query = 2 * heads * max(attention.head_dim, attention.head_dim_v)
             widest = max(widest, (query + 2 * attention.kv_heads * attention.head_dim) // ranks + 3 * hidden)
-    return widest * width, kept * width
+    return widest * width, workspaces * width
 
 
 def _sampling(launch: Launch, runner: int, vocabulary: int, hidden: int, width: int) -> int:
-    """Return what sampling takes beside the hidden states of the batch.
+    """Return the bytes of sampling without the hidden states of the batch.
 
-    V1: probabilities, noise and logits in 32 bits, with drafts those of the drafted tokens, too; V2: logits alone.
+    V1: probabilities, noise and logits in 32 bits, also for draft tokens; V2: only logits.
     """
     rows = min(launch.sequences, launch.batch)
     full = rows * vocabulary * 4
@@ -235,15 +243,15 @@ def _rotary_table(text: Config, geometry: Geometry, width: int) -> int:
     if geometry.model_type == "nemotron_h":  # it has no positions
         return 0
     heads = [layer for layer in geometry.layers if isinstance(layer, Attention) and layer.kind != "mla"]
-    dim = max((layer.head_dim for layer in heads), default=0) or _whole(text, "qk_rope_head_dim")
+    dim = max((layer.head_dim for layer in heads), default=0) or _largest_number(text, "qk_rope_head_dim")
     share: Any = text.get("partial_rotary_factor")
     if isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1:
         dim = int(dim * share)
     return geometry.max_position_embeddings * dim * width
 
 
-def by_batch(batch: int) -> ProfileRun:
-    """Say what an engine finds in use whose widths are not known, by its batch alone: a wide range; graphs are one with what is not known."""
+def profile_by_batch(batch: int) -> ProfileRun:
+    """Return the memory in use of an engine with unknown widths, by its batch alone: a wide range that includes graphs."""
     return ProfileRun(
         runner=1,
         peak=CUBLAS_WORKSPACE + batch * DENSE_TOKEN_BYTES,
@@ -251,13 +259,13 @@ def by_batch(batch: int) -> ProfileRun:
         tables=0,
         graphs=0,
         graphs_inside=0,
-        beside=0,
+        request_buffers=0,
         unknown=UNKNOWN_BYTES + batch * TOKEN_BYTES,
     )
 
 
 def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRun:
-    """Say what an engine finds in use before it cuts its cache.
+    """Return the memory in use before an engine allocates its cache.
 
     :param config: of the model, as C(read_geometry) has read it
     :param geometry: its layers
@@ -266,26 +274,26 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     """
     text = text_config(config)
     width = 4 if geometry.dtype == "float32" else 2
-    hidden, vocabulary = _whole(text, "hidden_size"), _whole(text, "vocab_size")
+    hidden, vocabulary = _largest_number(text, "hidden_size"), _largest_number(text, "vocab_size")
     if not (hidden and vocabulary):
-        return by_batch(launch.batch)
+        return profile_by_batch(launch.batch)
     runner = 2 if is_v2_runner(config, bool(geometry.recurrent), launch) else 1
-    token, kept = _token_bytes(text, geometry, launch, width)
+    token, workspaces = _token_bytes(text, geometry, launch, width)
     states = launch.batch * hidden * width
     sampled = states + (0 if launch.pools else _sampling(launch, runner, vocabulary, hidden, width))
-    peak = CUBLAS_WORKSPACE + launch.batch * kept + max(launch.batch * token, sampled)
+    peak = CUBLAS_WORKSPACE + launch.batch * workspaces + max(launch.batch * token, sampled)
     graphs = inside = 0
     compiled = peak
     if not launch.eager and launch.compiles:
         # The first part that torch compiles holds the embedding; it is copied once.
         compiled = max(peak, vocabulary // launch.ranks * hidden * width + 2 * states)
-    captures = launch.captures if launch.captures >= 0 else capture_sizes(launch, geometry.model_type)
+    captures = launch.captures if launch.captures >= 0 else count_default_captures(launch, geometry.model_type)
     if not launch.eager and captures:
         graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
         counts = launch.release.since(_V2_COUNTS_GRAPHS if runner == 2 else _V1_COUNTS_GRAPHS)
         inside = int(GRAPHS_ESTIMATED * graphs) if counts else 0
     # V2 counts the tokens of every request that it may have.
-    beside = launch.sequences * vocabulary * 4 if runner == 2 else 0
+    request_buffers = launch.sequences * vocabulary * 4 if runner == 2 else 0
     return ProfileRun(
         runner=runner,
         peak=peak,
@@ -293,19 +301,5 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
         tables=_rotary_table(text, geometry, width),
         graphs=graphs,
         graphs_inside=inside,
-        beside=beside,
+        request_buffers=request_buffers,
     )
-
-
-__all__ = [
-    *(
-        "Launch",
-        "ProfileRun",
-        "asked_captures",
-        "by_batch",
-        "capture_sizes",
-        "is_compiled",
-        "is_v2_runner",
-        "profile_run",
-    ),
-]

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Quantisations that decide the format of each matrix by rules of their own: Quark, torchao and bitsandbytes.
+"""Quantisations with their own rules for the format of each matrix: Quark, torchao and bitsandbytes.
 
 Each is a function of a config that returns a rule: the format of a module, C(None) for the model's own dtype. All three leave the
-embedding and the head as they are. The rules are those of vllm/model_executor/layers/quantization/ (quark/, torchao.py of 0.33.0 with
-torchao 0.18.0; bitsandbytes.py of 0.27.1, the last with it). What they do not settle is a C(Refusal). No I/O, no Ansible.
+embedding and the head unquantised. The rules follow vllm/model_executor/layers/quantization/ (quark/, torchao.py of 0.33.0 with
+torchao 0.18.0; bitsandbytes.py of 0.27.1, the last with it). Formats outside of the rules are a C(Refusal). No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ Rule = Callable[[Module], "Format | None"]
 BITSANDBYTES_UNTIL = 27
 # FP8 in blocks, INT4 and MXFP8 of Quark: read in 0.33.0, refused by 0.27.1, and those between were not asked.
 _QUARK_NEWER_SINCE = 33
+# Formats with a scale of 8 bits for each 32 weights, by the dtype of the weights.
+_QUARK_MX = {"fp4": MXFP4, "fp8_e4m3": MXFP8, "fp6_e2m3": Format(6, 32, 1), "fp6_e3m2": Format(6, 32, 1)}
 # In place of the projections of a checkpoint stand, in vLLM's classes, matrices that have several in one.
 _JOINED = {
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv_proj"),
@@ -55,57 +57,56 @@ def _texts(source: Config, key: str, where: str) -> list[str]:
 # Quark ----------------------------------------------------------------------------------------------------------------
 
 
-def _single(value: Any) -> Any:
+def _unwrap_single(value: Any) -> Any:
     """Take the one entry out of a list of one (QuarkConfig._unwrap_single_quant_config)."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _quark_pair(weight: list[Any], where: str) -> Format:
     """Read weights that are quantised twice: NVFP4. INT4 below FP8 has kernels for GPUs of AMD alone (QuarkW4A8Fp8MoEMethod)."""
-    kinds = [(each.get("dtype"), each.get("qscheme")) for each in weight if isinstance(each, dict)]
+    kinds = [(step.get("dtype"), step.get("qscheme")) for step in weight if isinstance(step, dict)]
     if kinds == [("fp4", "per_group"), ("fp8_e4m3", "per_tensor")] and weight[0].get("group_size") == 16:
         return NVFP4
     raise Refusal(where, f"weights that are quantised as {kinds!r} are not known", GIVE)
 
 
 def _quark_groups(weight: Config, where: str) -> Format | None:
-    """Read weights with a scale for a group or a block of them: the MX formats, FP8 in blocks, 4 bits."""
-    kind, scheme = weight.get("dtype"), weight.get("qscheme")
-    group, block = weight.get("group_size"), list(weight.get("block_size") or [])
-    if kind == "fp8_e4m3" and scheme == "per_block" and block == [128, 128]:
-        return replace(FP8_BLOCKS, scale=1) if weight.get("scale_type") == "float8_e8m0fnu" else FP8_BLOCKS
-    if kind == "fp8_e4m3" and scheme == "per_block" and len(block) == 2 and block[1] == 32:
-        return MXFP8  # loaded with a scale for each row
-    if scheme == "per_group" and group == 32 and weight.get("scale_format") == "e8m0":
-        found = {"fp4": MXFP4, "fp8_e4m3": MXFP8, "fp6_e2m3": Format(6, 32, 1), "fp6_e3m2": Format(6, 32, 1)}.get(
-            str(kind)
-        )
-        if found:
-            return found
-    if kind in ("int4", "uint4") and scheme == "per_group":
-        if isinstance(group, bool) or not isinstance(group, int) or group < 1:
-            raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
-        return Format(4, group, 2, zero_bits=4)  # also symmetric weights have zero points
-    return None
+    """Read weights with a scale for each group or block: the MX formats, FP8 in blocks, 4 bits."""
+    kind, scheme, group = str(weight.get("dtype")), weight.get("qscheme"), weight.get("group_size")
+    if scheme == "per_block" and kind == "fp8_e4m3":
+        block = list(weight.get("block_size") or [])
+        if block == [128, 128]:
+            return replace(FP8_BLOCKS, scale=1) if weight.get("scale_type") == "float8_e8m0fnu" else FP8_BLOCKS
+        # Blocks of 32 inputs are loaded with a scale for each row.
+        return MXFP8 if len(block) == 2 and block[1] == 32 else None
+    if scheme != "per_group":
+        return None
+    if group == 32 and weight.get("scale_format") == "e8m0" and kind in _QUARK_MX:
+        return _QUARK_MX[kind]
+    if kind not in ("int4", "uint4"):
+        return None
+    if not _is_group(group):
+        raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
+    return Format(4, int(group or 0), 2, zero_bits=4)  # symmetric weights have zero points too
 
 
 def _quark_format(entry: Config, where: str) -> Format:
     """Read how one entry of a Quark config stores weights (QuarkConfig._get_scheme_cls_from_config)."""
-    weight = _single(entry.get("weight"))
+    weight = _unwrap_single(entry.get("weight"))
     if isinstance(weight, list):
         return _quark_pair(weight, f"{where}.weight")
     weight = _mapping(weight, f"{where}.weight")
     kind, scheme = weight.get("dtype"), weight.get("qscheme")
     if kind in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
         return FP8_CHANNEL if scheme == "per_channel" else FP8_TENSOR
-    found = _quark_groups(weight, f"{where}.weight")
-    if found is None:
+    stored = _quark_groups(weight, f"{where}.weight")
+    if stored is None:
         raise Refusal(f"{where}.weight", f"weights of type {kind!r} with {scheme!r} scales are not known", GIVE)
-    return found
+    return stored
 
 
 def _quark_spared(names: tuple[str, ...], spared: list[str], experts: bool) -> bool:
-    """Tell whether a module is left as it is; experts are, if any of their matrices is (quark/utils.py, should_ignore_layer)."""
+    """Tell whether a module is not quantised; a set of experts is spared if one of its matrices is (quark/utils.py, should_ignore_layer)."""
     for pattern in spared:
         if pattern.startswith("re:"):
             if any(re.match(pattern[3:], name) for name in names):
@@ -129,11 +130,11 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
     :param where: the key of it, for refusals
     :param minor: the 23 of vLLM 0.23
     :returns: the rule
-    :raises Refusal: for a format that vLLM has none of, or that is not known
+    :raises Refusal: for an unknown format, or a format that vLLM does not support
     """
     spared = _texts(quantization, "exclude", where)
     for pattern in spared:
-        _compiled(pattern, f"{where}.exclude")
+        _check_expression(pattern, f"{where}.exclude")
 
     def read(entry: Any, key: str) -> Format:
         return _quark_known(_quark_format(_mapping(entry, key), key), minor, key)
@@ -143,16 +144,18 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
     if quantization.get("layer_type_quant_config"):
         # vLLM compares its keys, which are texts, with classes, so that none is ever found.
         raise Refusal(f"{where}.layer_type_quant_config", "formats by the type of a layer are not known", GIVE)
-    own = {pattern: read(entry, f"{where}.layer_quant_config.{pattern}") for pattern, entry in layers.items()}
+    format_by_pattern = {
+        pattern: read(entry, f"{where}.layer_quant_config.{pattern}") for pattern, entry in layers.items()
+    }
 
     def rule(module: Module) -> Format | None:
         names = _names(module)
         if module.name == "lm_head" or _quark_spared(names, spared, bool(module.experts)):
             return None
         stored = default
-        for pattern, each in own.items():
+        for pattern, pattern_format in format_by_pattern.items():
             if any(fnmatch(name, pattern) if "*" in pattern else name in pattern for name in names[1:]):
-                stored = each
+                stored = pattern_format
                 break
         if module.experts and stored.block == 128 and stored.scale == 1:
             # QuarkMoEMethod: "Unsupported weight quant key"
@@ -162,7 +165,7 @@ def quark(quantization: Config, where: str, minor: int) -> Rule:
     return rule
 
 
-def _compiled(pattern: str, where: str) -> None:
+def _check_expression(pattern: str, where: str) -> None:
     """Refuse an expression that Python does not read."""
     if pattern.startswith("re:"):
         try:
@@ -175,7 +178,7 @@ def _compiled(pattern: str, where: str) -> None:
 
 
 def _granularity(data: Mapping[str, Any], key: str = "granularity") -> tuple[str, Config]:
-    """Name what has a scale of its own, and its sizes; of a pair (activations, weights) the second counts."""
+    """Return the part of a matrix that has one scale, and its sizes; of a pair (activations, weights) the second counts."""
     value = data.get(key)
     value = value[-1] if isinstance(value, list) and value else value
     if not isinstance(value, dict):
@@ -200,24 +203,30 @@ def _torchao_few(name: str, data: Config) -> Format | None:
     """Read the formats of fewer bits: Int4Tensor with scales and zero points in 16 bits, IntxUnpackedToInt8Tensor in whole bytes."""
     if name == "Int4WeightOnlyConfig":
         group = data.get("group_size", 128)
-        packing = data.get("int4_packing_format") or "plain"
-        packing = str(packing.get("_data") if isinstance(packing, dict) else packing).lower()
-        if isinstance(group, int) and not isinstance(group, bool) and group > 0:
-            stored = Format(4, group, 4)
-            return {"plain": stored, "tile_packed_to_4d": replace(stored, multiple=1024)}.get(packing)
-    keys = {"IntxWeightOnlyConfig": "granularity", "Int8DynamicActivationIntxWeightConfig": "weight_granularity"}
-    if name in keys:
-        kind, inner = _granularity(data, keys[name])
-        packing = data.get("intx_packing_format") or {}
-        packing = packing.get("_data") if isinstance(packing, dict) else packing
-        if str(packing).upper() != "UNPACKED_TO_INT8":
+        stored = Format(4, group, 4) if _is_group(group) else None
+        packing = _packing(data, "int4_packing_format", "plain")
+        if stored is None or packing not in ("plain", "tile_packed_to_4d"):
             return None
-        group = inner.get("group_size")
-        if kind == "PerGroup" and isinstance(group, int) and not isinstance(group, bool) and group > 0:
-            return Format(8, group, 3)
-        if kind == "PerAxis" and inner.get("axis") == 0:
-            return Format(8, scale=3)
-    return None
+        return replace(stored, multiple=1024) if packing == "tile_packed_to_4d" else stored
+    keys = {"IntxWeightOnlyConfig": "granularity", "Int8DynamicActivationIntxWeightConfig": "weight_granularity"}
+    if name not in keys or _packing(data, "intx_packing_format", "") != "unpacked_to_int8":
+        return None
+    kind, inner = _granularity(data, keys[name])
+    group = inner.get("group_size")
+    if kind == "PerGroup" and isinstance(group, int) and _is_group(group):
+        return Format(8, group, 3)
+    return Format(8, scale=3) if kind == "PerAxis" and inner.get("axis") == 0 else None
+
+
+def _packing(data: Config, key: str, default: str) -> str:
+    """Return the name of a packing format in small letters."""
+    packing = data.get(key) or default
+    return str(packing.get("_data") if isinstance(packing, dict) else packing).lower()
+
+
+def _is_group(value: Any) -> bool:
+    """Tell whether a value is a number of weights that share a scale."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _torchao_format(entry: Any, where: str) -> Format:
@@ -230,10 +239,10 @@ def _torchao_format(entry: Any, where: str) -> Format:
             f"version {entry.get('_version')!r} of {name} is not known, as torchao 0.18 has version 2 alone",
             GIVE,
         )
-    found = _torchao_eight(name, data) or _torchao_few(name, data)
-    if found is None:
+    stored = _torchao_eight(name, data) or _torchao_few(name, data)
+    if stored is None:
         raise Refusal(f"{where}._type", f"weights of {name} with these settings are not known", GIVE)
-    return found
+    return stored
 
 
 def torchao(quantization: Config, where: str) -> Rule:
@@ -248,15 +257,17 @@ def torchao(quantization: Config, where: str) -> Rule:
     kinds = _mapping(quantization.get("quant_type"), f"{where}.quant_type")
     where = f"{where}.quant_type.default"
     entry = _mapping(kinds.get("default"), where)
-    own: dict[str, Format | None] = {}
+    format_by_name: dict[str, Format | None] = {}
     default: Format | None
     if entry.get("_type") in ("FqnToConfig", "ModuleFqnToConfig"):
         data = _mapping(entry.get("_data"), f"{where}._data")
         listed = _mapping(data.get("fqn_to_config") or data.get("module_fqn_to_config"), f"{where}._data.fqn_to_config")
-        for name, each in listed.items():
-            _compiled(name, f"{where}._data.fqn_to_config")
-            own[name] = None if each is None else _torchao_format(each, f"{where}._data.fqn_to_config.{name}")
-        default = own.pop("_default", None)
+        for name, entry_of_name in listed.items():
+            _check_expression(name, f"{where}._data.fqn_to_config")
+            format_by_name[name] = (
+                None if entry_of_name is None else _torchao_format(entry_of_name, f"{where}._data.fqn_to_config.{name}")
+            )
+        default = format_by_name.pop("_default", None)
     else:
         default = _torchao_format(entry, where)
 
@@ -265,12 +276,12 @@ def torchao(quantization: Config, where: str) -> Rule:
             return None
         parent, _dot, last = module.name.rpartition(".")
         names = _names(replace(module, name=f"{parent}.{_JOINED.get(last, last)}"))
-        if any(f".{each}." in f".{name}." for each in spared for name in names):
+        if any(f".{pattern}." in f".{name}." for pattern in spared for name in names):
             return None
         for name in names:
-            if name in own:
-                return own[name]
-        for pattern, stored in own.items():
+            if name in format_by_name:
+                return format_by_name[name]
+        for pattern, stored in format_by_name.items():
             if pattern.startswith("re:") and any(re.fullmatch(pattern[3:], name) for name in names):
                 return stored
         return default
@@ -298,7 +309,7 @@ def bitsandbytes(quantization: Config, where: str, minor: int) -> Rule:
         )
     spared = set(_texts(quantization, "llm_int8_skip_modules", where))
     eight = bool(quantization.get("load_in_8bit"))
-    # 4 bits keep a scale of 32 bits for 64 weights: what was quantised twice is undone once at load (_dequantize_dq).
+    # 4 bits keep a scale of 32 bits for 64 weights: scales that are quantised too are dequantised at load (_dequantize_dq).
     stored = FP8_CHANNEL if eight else Format(4, 64, 4)
 
     def rule(module: Module) -> Format | None:
@@ -320,4 +331,4 @@ SCHEMES: dict[str, Callable[[Config, str, int], Rule]] = {
     "quark": quark,
     "torchao": lambda quantization, where, _minor: torchao(quantization, where),
 }
-"""By C(quant_method), what reads a config: called with it, the key of it and the minor release."""
+"""Readers of a config by C(quant_method); the arguments are the config, its key and the minor release."""

@@ -7,7 +7,7 @@ A header names every tensor with its dtype and its shape, so nothing about the m
 a tensor of that name over the ranks (vllm/model_executor/layers/linear.py and the model classes, 0.33.0). A tensor whose
 name says nothing is counted whole on every rank, which is never too little.
 
-A list that cannot be the whole checkpoint is a C(Refusal), which names what is missing. No I/O, no Ansible.
+An incomplete list is a C(Refusal), which names the missing tensors. No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from math import prod
 from typing import Any
 
 from .formats import Format
-from .geometry import Config, Geometry, Refusal, quantization_of, text_config
+from .geometry import Geometry, quantization_of
+from .layers import Config, Refusal, stages_of_layers, text_config
 from .weight_formats import RUNTIME_FORMATS
 from .weights import (
     SHARED,
@@ -73,7 +74,7 @@ _COLUMN = frozenset(
 _CHANNELS = frozenset(("conv1d", "A_log", "D", "dt_bias", "sinks", "embed_tokens_per_layer"))
 _KEY_VALUE = frozenset(("k_proj", "v_proj", "wk", "wv"))
 _FUSED = frozenset(("qkv_proj", "wqkv"))
-# Divided along the input; a vector beside such a matrix is whole on every rank.
+# Divided along the input; the vector of such a matrix is whole on every rank.
 _ROW = frozenset(
     ("o_proj", "out_proj", "down_proj", "w2", "wo", "wo_b", "c_proj", "fc2", "linear_fc2", "linear_2", "output_linear")
 )
@@ -93,7 +94,7 @@ _EXPERT = re.compile(r"(?:^|\.)(?:experts|block_sparse_moe\.(?:input|output)_lin
 
 @dataclass(frozen=True)
 class _Tensor:
-    """One tensor. shape: C(None) where only its bytes are known; module, leaf: what it belongs to and its own name."""
+    """One tensor. shape: C(None) if only its bytes are known. module, leaf: the names of its module and of the tensor in it."""
 
     name: str
     bytes: int
@@ -110,11 +111,11 @@ class _Tensor:
         return sum(size > 1 for size in self.shape) < 2
 
 
-def _whole(value: Any) -> bool:
+def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _read(entry: Any, index: int) -> _Tensor:
+def _read_tensor(entry: Any, index: int) -> _Tensor:
     """Read one entry: a name with a dtype and a shape, or with its bytes."""
     where = f"tensors[{index}]"
     if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
@@ -123,33 +124,52 @@ def _read(entry: Any, index: int) -> _Tensor:
     unknown = sorted(str(key) for key in entry if key not in ("name", "dtype", "shape", "bytes"))
     if unknown:
         raise Refusal(where, f"{name} has unknown keys: {', '.join(unknown)}", _FIX)
-    dtype, shape, size = entry.get("dtype"), entry.get("shape"), entry.get("bytes")
-    dims: tuple[int, ...] | None = None
-    if shape is not None:
-        if not isinstance(shape, (list, tuple)) or not all(_whole(dim) for dim in shape):
-            raise Refusal(f"{where}.shape", f"{name}: expected a list of whole numbers, got {shape!r}", _FIX)
-        dims = tuple(shape)
+    shape, dtype = _read_shape(entry, where), entry.get("dtype")
     if dtype is not None and dtype not in _BITS:
         raise Refusal(f"{where}.dtype", f"{name}: dtype {dtype!r} is not known; known are {', '.join(_BITS)}", _FIX)
+    size = _read_bytes(entry, shape, where)
+    module, leaf = _module_and_leaf(name)
+    return _Tensor(name, size, dtype or "", shape, module, leaf)
+
+
+def _read_shape(entry: Mapping[str, Any], where: str) -> tuple[int, ...] | None:
+    """Return the shape of an entry, None if it has only its bytes."""
+    shape = entry.get("shape")
+    if shape is None:
+        return None
+    if not isinstance(shape, (list, tuple)) or not all(_is_size(dim) for dim in shape):
+        raise Refusal(f"{where}.shape", f"{entry['name']}: expected a list of whole numbers, got {shape!r}", _FIX)
+    return tuple(shape)
+
+
+def _read_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None, where: str) -> int:
+    """Return the bytes of an entry, and refuse bytes that contradict its dtype and shape."""
+    name, dtype, size = entry["name"], entry.get("dtype"), entry.get("bytes")
+    computed = None if dtype is None or shape is None else prod(shape) * _BITS[dtype] // 8
     if size is None:
-        if dtype is None or dims is None:
+        if computed is None:
             raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
-        size = prod(dims) * _BITS[dtype] // 8
-    elif not _whole(size):
+        return computed
+    if not _is_size(size):
         raise Refusal(f"{where}.bytes", f"{name}: expected a whole number, got {size!r}", _FIX)
-    elif dtype is not None and dims is not None and size != prod(dims) * _BITS[dtype] // 8:
+    if computed not in (None, size):
         raise Refusal(f"{where}.bytes", f"{name}: {size} bytes do not match its dtype and shape", _FIX)
+    return int(size)
+
+
+def _module_and_leaf(name: str) -> tuple[str, str]:
+    """Return the name of a tensor's module and its own name in that module."""
     parts = name.split(".")
     leaf, module = parts[-1], parts[-2] if len(parts) > 1 else ""
     if module == "linear" and len(parts) > 2:  # a wrapped projection: q_proj.linear.weight
         module = parts[-3]
     if module == "experts" or leaf in _CHANNELS:  # a parameter without a module: experts.gate_up_proj, A_log
         module = re.sub(r"_(?:blocks|scales|bias|packed|scale|scale_inv|global_scale)$", "", leaf)
-    return _Tensor(name, size, dtype or "", dims, module, leaf)
+    return module, leaf
 
 
 class _Checkpoint:
-    """The tensors by what they belong to, checked for what must be there."""
+    """The tensors of a checkpoint by part of the model; an incomplete list is refused."""
 
     def __init__(self, tensors: Sequence[Any], config: Config, geometry: Geometry) -> None:
         self.tower: list[_Tensor] = []
@@ -159,54 +179,61 @@ class _Checkpoint:
         self.heads: list[_Tensor] = []
         self.rest: list[_Tensor] = []
         self.tied = is_tied(config)
+        self._experts: dict[int, set[int]] = {}
         count = len(geometry.layers)
         names: set[str] = set()
-        experts: dict[int, set[int]] = {}
         for index, entry in enumerate(tensors):
-            tensor = _read(entry, index)
+            tensor = _read_tensor(entry, index)
             if tensor.name in names:
                 raise Refusal(f"tensors[{index}].name", f"{tensor.name} stands twice", _FIX)
             names.add(tensor.name)
-            layer = _LAYER.search(tensor.name)
-            if _TOWER.search(tensor.name):
-                self.tower.append(tensor)
-            elif _DRAFT.search(tensor.name) or (layer and int(layer.group(1)) >= count):
-                self.draft.append(tensor)
-            elif layer:
-                self.layers.setdefault(int(layer.group(1)), []).append(tensor)
-                expert = _EXPERT.search(tensor.name)
-                if expert and expert.group(1):
-                    experts.setdefault(int(layer.group(1)), set()).add(int(expert.group(1)))
-            elif tensor.module in _EMBEDDINGS:
-                self.embeddings.append(tensor)
-            elif tensor.module in _HEADS:
-                self.heads.append(tensor)
-            else:
-                self.rest.append(tensor)
-        missing = [f"layer {index}" for index in range(count) if index not in self.layers]
-        if not self.embeddings:
-            missing.append("the embedding (embed_tokens.weight)")
-        if not self.heads and not self.tied:
-            missing.append("the head (lm_head.weight), which is not tied to the embedding")
-        wanted = expert_count(text_config(config))
-        if experts and not wanted:
-            raise Refusal("config.num_experts", "the field is missing, but tensors lists experts", _FIX)
-        for index, found in sorted(experts.items()):
-            lost = sorted(set(range(wanted)) - found)
-            if lost:
-                missing.append(
-                    f"expert {lost[0]} of layer {index}" + (f" and {len(lost) - 1} more" if lost[1:] else "")
-                )
+            self._add(tensor, count)
+        missing = self._list_missing(count, expert_count(text_config(config)))
         if missing:
             more = f" and {len(missing) - 5} more" if missing[5:] else ""
             raise Refusal(
                 "tensors", f"these are not all tensors of the model, missing: {', '.join(missing[:5])}{more}", _FIX
             )
 
+    def _add(self, tensor: _Tensor, layers: int) -> None:
+        """Add a tensor to its part of the model. layers: of the model; further ones draft."""
+        layer = _LAYER.search(tensor.name)
+        if _TOWER.search(tensor.name):
+            self.tower.append(tensor)
+        elif _DRAFT.search(tensor.name) or (layer and int(layer.group(1)) >= layers):
+            self.draft.append(tensor)
+        elif layer:
+            index, expert = int(layer.group(1)), _EXPERT.search(tensor.name)
+            self.layers.setdefault(index, []).append(tensor)
+            if expert and expert.group(1):
+                self._experts.setdefault(index, set()).add(int(expert.group(1)))
+        elif tensor.module in _EMBEDDINGS:
+            self.embeddings.append(tensor)
+        elif tensor.module in _HEADS:
+            self.heads.append(tensor)
+        else:
+            self.rest.append(tensor)
+
+    def _list_missing(self, layers: int, experts: int) -> list[str]:
+        """Name the missing parts of a model with C(layers) layers and C(experts) experts in each."""
+        missing = [f"layer {index}" for index in range(layers) if index not in self.layers]
+        if not self.embeddings:
+            missing.append("the embedding (embed_tokens.weight)")
+        if not self.heads and not self.tied:
+            missing.append("the head (lm_head.weight), which is not tied to the embedding")
+        if self._experts and not experts:
+            raise Refusal("config.num_experts", "the field is missing, but tensors lists experts", _FIX)
+        for index, listed in sorted(self._experts.items()):
+            lost = sorted(set(range(experts)) - listed)
+            if lost:
+                more = f" and {len(lost) - 1} more" if lost[1:] else ""
+                missing.append(f"expert {lost[0]} of layer {index}{more}")
+        return missing
+
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts the bytes of a tensor on one rank, as it is loaded or as it stays."""
+    """Counts the bytes of a tensor on one rank, during and after loading."""
 
     config: Config
     geometry: Geometry
@@ -217,52 +244,47 @@ class _Counter:
     ordered: bool
 
     def _ranks(self, tensor: _Tensor) -> float:
-        """Over how many ranks a tensor is divided; a fraction where only a part of it is."""
-        ranks, module = self.split.tensor, tensor.module
+        """Return the number of ranks that share a tensor; a fraction if only a part of it is divided."""
+        ranks, module, in_tower = self.split.tensor, tensor.module, bool(_TOWER.search(tensor.name))
         if _EXPERT.search(tensor.name):
             ranks = self.split.of_experts
-        elif self.split.shares_tokens and SHARED.search(tensor.name):
+        if self._is_whole(tensor):
             return 1
         if _TABLE.search(tensor.name):
             return ranks
-        if _INDEXER.search(tensor.name) or (tensor.shape is not None and prod(tensor.shape) <= 1):
-            return 1
         if module in _COLUMN | _CHANNELS | _EMBEDDINGS | _HEADS:
             return 1 if tensor.leaf == "g_idx" else ranks
-        if module in _ROW or (module == "proj" and _TOWER.search(tensor.name)):
+        if module in _ROW or (module == "proj" and in_tower):
             return 1 if tensor.is_vector and tensor.leaf != "g_idx" else ranks
         if module in _KEY_VALUE | _FUSED:
-            if _TOWER.search(tensor.name):
-                return ranks
-            # With fewer kv heads than ranks every rank keeps one head.
-            kv_heads = max((layer.kv_heads for layer in self.geometry.attention), default=1)
-            if module in _KEY_VALUE:
-                return min(ranks, kv_heads)
-            heads = int(text_config(self.config)["num_attention_heads"])
-            share = heads / (heads + 2 * kv_heads)
-            return 1 / (share / ranks + (1 - share) / min(ranks, kv_heads))
+            return ranks if in_tower else self._key_value_ranks(module, ranks)
         return 1
 
+    def _is_whole(self, tensor: _Tensor) -> bool:
+        """Tell whether every rank has all of a tensor although its module is divided."""
+        if self.split.shares_tokens and SHARED.search(tensor.name) and not _EXPERT.search(tensor.name):
+            return True
+        is_single = tensor.shape is not None and prod(tensor.shape) <= 1
+        return not _TABLE.search(tensor.name) and (bool(_INDEXER.search(tensor.name)) or is_single)
+
+    def _key_value_ranks(self, module: str, ranks: int) -> float:
+        """Return the number of ranks that share keys and values; with fewer heads than ranks each rank keeps one head."""
+        kv_heads = max((layer.kv_heads for layer in self.geometry.attention), default=1)
+        if module in _KEY_VALUE:
+            return min(ranks, kv_heads)
+        heads = int(text_config(self.config)["num_attention_heads"])
+        share = heads / (heads + 2 * kv_heads)
+        return 1 / (share / ranks + (1 - share) / min(ranks, kv_heads))
+
     def size(self, tensor: _Tensor, loading: bool = False) -> float:
-        """Bytes on one rank. C(loading): before vLLM quantises them itself."""
-        size: float = tensor.bytes
+        """Return the bytes on one rank. C(loading): before vLLM quantises the weights itself."""
         if tensor.leaf == "g_idx" and not self.ordered:
             return 0  # the order of the rows is dropped where the checkpoint keeps the natural one
-        if tensor.dtype in _FLOATS and tensor.leaf in ("weight", "bias"):
-            # vLLM keeps them in the dtype of the model, whatever the file has.
-            size = size * 8 * (4 if self.geometry.dtype == "float32" else 2) / _BITS[tensor.dtype]
-        if tensor.module in _EMBEDDINGS | _HEADS:
-            rows = tensor.shape[0] if tensor.shape else text_config(self.config).get("vocab_size")
-            if isinstance(rows, int) and rows > 1:
-                size = size * padded_vocabulary(rows) / rows
         expert = _EXPERT.search(tensor.name)
         is_linear = tensor.module in _LINEAR and not tensor.is_vector
+        size = self._loaded_size(tensor)
         if self.runtime and not loading and is_linear and (expert or not self.only_experts):
-            if tensor.shape is None:
-                size = size * self.runtime.bits / 16
-            else:
-                *stack, rows, columns = tensor.shape
-                size = self.runtime.size(rows, columns) * prod(stack)
+            size = self._quantised_size(tensor, size, self.runtime)
         if not expert:
             return size / self._ranks(tensor)
         if self.split.experts:
@@ -271,17 +293,46 @@ class _Counter:
             return size * self.padding * -(-count // self.split.of_experts) / count
         return size * self.padding / self._ranks(tensor)
 
+    def _loaded_size(self, tensor: _Tensor) -> float:
+        """Return the bytes of a whole tensor in the dtype of the model, with a padded vocabulary."""
+        size: float = tensor.bytes
+        if tensor.dtype in _FLOATS and tensor.leaf in ("weight", "bias"):
+            size = size * 8 * (4 if self.geometry.dtype == "float32" else 2) / _BITS[tensor.dtype]
+        if tensor.module in _EMBEDDINGS | _HEADS:
+            rows = tensor.shape[0] if tensor.shape else text_config(self.config).get("vocab_size")
+            if isinstance(rows, int) and rows > 1:
+                size = size * padded_vocabulary(rows) / rows
+        return size
+
+    @staticmethod
+    def _quantised_size(tensor: _Tensor, size: float, stored: Format) -> float:
+        """Return the bytes of a whole tensor that vLLM quantises itself. size: before that."""
+        if tensor.shape is None:
+            return size * stored.bits / 16
+        *stack, rows, columns = tensor.shape
+        return stored.size(rows, columns) * prod(stack)
+
     def total(self, tensors: Sequence[_Tensor], loading: bool = False) -> int:
-        """Bytes of several tensors on one rank."""
+        """Return the bytes of several tensors on one rank."""
         return round(sum(self.size(tensor, loading) for tensor in tensors))
+
+    def largest_part(self, tensors: Sequence[_Tensor]) -> int:
+        """Return the bytes, before quantisation, of the largest part of a layer that vLLM quantises itself."""
+        parts: dict[str, float] = {}
+        for tensor in tensors if self.runtime else ():
+            before = self.size(tensor, loading=True)
+            if before != self.size(tensor):
+                part = part_of(tensor.name)
+                parts[part] = parts.get(part, 0) + before
+        return round(max(parts.values(), default=0))
 
 
 def _expert_padding(config: Config, quant_config: Config | None) -> float:
-    """By how much vLLM makes the experts larger than they are in the files: the kernels of MXFP4 want round sizes."""
+    """Return the factor by which vLLM enlarges experts: the kernels of MXFP4 need round sizes."""
     method = str(quantization_of(config, quant_config)[0].get("quant_method") or "")
     text = text_config(config)
     hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
-    if method not in ("mxfp4", "gpt_oss_mxfp4") or not _whole(hidden) or not _whole(inner):
+    if method not in ("mxfp4", "gpt_oss_mxfp4") or not _is_size(hidden) or not _is_size(inner):
         return 1.0
     return prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
 
@@ -300,7 +351,7 @@ def tensors_bytes(
     """Count the bytes of the weights of one rank, of the fullest pipeline stage, from a list of tensors.
 
     tensors: mappings of C(name), C(dtype) and C(shape), or of C(name) and C(bytes), of all files of the checkpoint.
-    The other parameters are those of C(weights_bytes).
+    The other parameters equal the parameters of C(weights_bytes).
     Raises C(Refusal) for an entry that cannot be read and for a list that is not the whole model.
     """
     checkpoint = _Checkpoint(tensors, config, geometry)
@@ -312,7 +363,7 @@ def tensors_bytes(
     counter = _Counter(
         config,
         geometry,
-        split.of(geometry.model_type),
+        split.for_family(geometry.model_type),
         runtime,
         runtime_quantization == "experts_int8",
         _expert_padding(config, quant_config),
@@ -320,45 +371,43 @@ def tensors_bytes(
     )
     stages = _stages(checkpoint, split, len(geometry.layers))
     tower = checkpoint.tower if vision else []
-    # The drafter uses the embedding and the head of the model.
-    draft = [
+    vision_size = counter.total(tower)
+    target = max(map(counter.total, stages)) + vision_size
+    peak = max(counter.total(stage, True) for stage in stages) + counter.total(tower, True)
+    largest_part = counter.largest_part([tensor for tensors in (*stages, tower) for tensor in tensors])
+    return Weights(
+        target=target,
+        draft=counter.total(_draft_tensors(checkpoint)) if mtp else 0,
+        load_peak=peak,
+        vision=vision_size,
+        load_layerwise=min(peak, target + largest_part),
+    )
+
+
+def _draft_tensors(checkpoint: _Checkpoint) -> list[_Tensor]:
+    """Return the tensors of the draft layers without embedding and head, which the drafter shares with the model."""
+    return [
         tensor
         for tensor in checkpoint.draft
         if tensor.module not in _EMBEDDINGS | _HEADS and ".shared_head.head." not in tensor.name
     ]
-    seen = counter.total(tower)
-    target = max(map(counter.total, stages)) + seen
-    peak = max(counter.total(stage, True) for stage in stages) + counter.total(tower, True)
-    parts: dict[str, float] = {}
-    for tensor in (*(tensor for stage in stages for tensor in stage), *tower) if runtime else ():
-        before = counter.size(tensor, loading=True)
-        if before != counter.size(tensor):
-            part = part_of(tensor.name)
-            parts[part] = parts.get(part, 0) + before
-    return Weights(
-        target=target,
-        draft=counter.total(draft) if mtp else 0,
-        load_peak=peak,
-        vision=seen,
-        load_layerwise=min(peak, target + round(max(parts.values(), default=0))),
-    )
 
 
 def _runtime_format(config: Config, quant_config: Config | None, name: str) -> Format | None:
-    """Return how vLLM stores the weights that it quantises itself; None where it does not."""
+    """Return the format of weights that vLLM quantises itself; None if it does not quantise them."""
     if not name or quantization_of(config, quant_config)[0]:
         return None
-    found = RUNTIME_FORMATS.get(name)
-    if found is None:
+    stored = RUNTIME_FORMATS.get(name)
+    if stored is None:
         reason = f"quantisation {name!r} of a checkpoint that has none is not known"
         raise Refusal("args.quantization", reason, "give weights_gib")
-    return found
+    return stored
 
 
 def _stages(checkpoint: _Checkpoint, split: Split, layers: int) -> list[list[_Tensor]]:
     """Return the tensors of each pipeline stage."""
-    stages: list[list[_Tensor]] = [[] for _each in range(split.pipeline)]
-    for index, stage in enumerate(split.stage_of(layers)):
+    stages: list[list[_Tensor]] = [[] for _stage in range(split.pipeline)]
+    for index, stage in enumerate(stages_of_layers(layers, split.pipeline)):
         stages[stage] += checkpoint.layers[index]
     stages[0] += checkpoint.embeddings
     stages[-1] += checkpoint.rest

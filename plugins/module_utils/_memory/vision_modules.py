@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The modules of vision towers, and of what joins them to the language model.
 
-The shapes are those of vLLM's classes (0.32.0 and 0.33.0). A tower that is not known here is a C(Refusal). No I/O, no Ansible.
+The shapes come from vLLM's classes (0.32.0 and 0.33.0). An unknown tower is a C(Refusal). No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from math import log, prod
 
-from .geometry import MAX_LAYERS, Config, Refusal, text_config
+from .layers import MAX_LAYERS, Config, Refusal, text_config
 from .modules import GIVE, Module, field, gated_mlp, linear, optional
 
 # Layers of a tower of Inkling: more than there are primes in any patch.
@@ -49,7 +49,7 @@ def _qwen3_vision(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _qwen2_vision(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of Qwen2-VL, or of Qwen2.5-VL, whose norms have no biases and whose MLP is gated."""
+    """Yield the tower of Qwen2-VL, or of Qwen2.5-VL, whose norms have no biases and whose MLP is gated."""
     newer = config.get("model_type") == "qwen2_5_vl"
     hidden = field(vision, "hidden_size" if newer else "embed_dim")
     channels = optional(vision, "in_channels") or optional(vision, "in_chans") or 3
@@ -74,23 +74,23 @@ def _qwen2_vision(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _gemma4_vision(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of Gemma 4, which is a model of Transformers: every rank has all of it (gemma4_mm.py)."""
+    """Yield the tower of Gemma 4, which is a model of Transformers: every rank has all of it (gemma4_mm.py)."""
     hidden = field(vision, "hidden_size")
     yield Module("vision_tower.patch_embedder.input_proj", hidden, 3 * field(vision, "patch_size") ** 2)
     yield Module("vision_tower.patch_embedder.positions", 2 * field(vision, "position_embedding_size"), hidden)
     for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
         block = f"vision_tower.encoder.layers.{index}"
-        whole = (
+        undivided = (
             linear(f"{block}.self_attn", 4 * hidden, hidden),
             *gated_mlp(f"{block}.mlp", hidden, field(vision, "intermediate_size")),
         )
-        yield from (replace(module, split=False) for module in whole)
+        yield from (replace(module, split=False) for module in undivided)
         yield Module(f"{block}.norms", 4 * hidden + 2 * field(vision, "head_dim"))
     yield Module("embed_vision.embedding_projection", out, hidden)
 
 
 def _glm5_vision(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of GLM-5.3 and its merger (glm5next/common/multimodal.py)."""
+    """Yield the tower of GLM-5.3 and its merger (glm5next/common/multimodal.py)."""
     hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
     merge, wide = field(vision, "spatial_merge_size"), field(vision, "projection_intermediate_size")
     pixels = field(vision, "in_channels") * field(vision, "temporal_patch_size") * patch**2
@@ -113,7 +113,7 @@ def _unquantised(name: str, rows: int, columns: int) -> Module:
 
 
 def _siglip(vision: Config, out: int) -> Iterator[Module]:
-    """SigLIP and the projection of Gemma 3."""
+    """Yield SigLIP and the projection of Gemma 3."""
     hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
     yield Module("vision_tower.embeddings.patch_embedding", hidden, 3 * patch**2 + 1)
     yield Module("vision_tower.embeddings.position_embedding", (field(vision, "image_size") // patch) ** 2, hidden)
@@ -130,7 +130,7 @@ def _siglip(vision: Config, out: int) -> Iterator[Module]:
 
 
 def _pixtral(vision: Config, out: int, merge: int) -> Iterator[Module]:
-    """Pixtral and the projector of Mistral 3."""
+    """Yield Pixtral and the projector of Mistral 3."""
     hidden, patch = field(vision, "hidden_size"), field(vision, "patch_size")
     yield Module("vision_tower.patch_conv", hidden, 3 * patch**2)
     yield Module("vision_tower.ln_pre", hidden)
@@ -146,20 +146,20 @@ def _pixtral(vision: Config, out: int, merge: int) -> Iterator[Module]:
 
 
 def _with_biases(name: str, rows: int, columns: int, split: bool = True, quantised: bool = True) -> Iterator[Module]:
-    """A matrix whose outputs are divided over the ranks, with its biases."""
+    """Yield a matrix whose outputs are divided over the ranks, with its biases."""
     yield replace(linear(name, rows, columns), split=split, linear=quantised)
     yield Module(f"{name}.bias", rows, split=split)
 
 
 def _two_layers(name: str, inputs: int, inner: int, out: int, quantised: bool = True) -> Iterator[Module]:
-    """An MLP of two matrices with biases: the outputs of the first are divided over the ranks, and the inputs of the second."""
+    """Yield an MLP of two matrices with biases: the outputs of the first are divided over the ranks, and the inputs of the second."""
     yield from _with_biases(f"{name}.fc1", inner, inputs, quantised=quantised)
     yield replace(linear(f"{name}.fc2", out, inner), linear=quantised)
     yield Module(f"{name}.fc2.bias", out)
 
 
 def _encoder_block(block: str, hidden: int, inner: int, quantised: bool = True) -> Iterator[Module]:
-    """A layer of a plain encoder: attention, an MLP of two matrices and two norms, all with biases."""
+    """Yield a layer of a plain encoder: attention, an MLP of two matrices and two norms, all with biases."""
     yield from _with_biases(f"{block}.attn.qkv", 3 * hidden, hidden, quantised=quantised)
     yield replace(linear(f"{block}.attn.proj", hidden, hidden), linear=quantised)
     yield Module(f"{block}.attn.proj.bias", hidden)
@@ -168,7 +168,7 @@ def _encoder_block(block: str, hidden: int, inner: int, quantised: bool = True) 
 
 
 def _exaone4_5(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of EXAONE 4.5: that of Qwen2.5-VL with fewer key and value heads (exaone4_5.py)."""
+    """Yield the tower of EXAONE 4.5, a tower of Qwen2.5-VL with fewer key and value heads (exaone4_5.py)."""
     hidden, inner, heads = (field(vision, key) for key in ("hidden_size", "intermediate_size", "num_heads"))
     pieces = optional(vision, "num_key_value_heads") or heads
     key = hidden // heads * pieces
@@ -189,7 +189,7 @@ def _exaone4_5(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _kimi(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of Kimi K2.5 and K3 and its projector, which every rank has as a whole (kimi_k25_vit.py); never quantised."""
+    """Yield the tower of Kimi K2.5 and K3 and its projector, which every rank has as a whole (kimi_k25_vit.py); never quantised."""
     hidden, inner, patch = (field(vision, key) for key in ("vt_hidden_size", "vt_intermediate_size", "patch_size"))
     wide = optional(vision, "qkv_hidden_size") or hidden
     plain = vision.get("norm_type") == "rmsnorm"  # K3: without biases
@@ -212,7 +212,7 @@ def _kimi(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _minimax_m3(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of MiniMax-M3, its projector and what joins neighbouring patches (minimax_m3/common/vision_tower.py)."""
+    """Yield the tower of MiniMax-M3, its projector and the merger of neighbouring patches (minimax_m3/common/vision_tower.py)."""
     hidden, inner = field(vision, "hidden_size"), field(vision, "intermediate_size")
     joined = vision.get("img_token_compression_config") or config.get("img_token_compression_config") or {}
     pixels = field(vision, "num_channels") * field(joined, "temporal_patch_size") * field(vision, "patch_size") ** 2
@@ -226,7 +226,7 @@ def _minimax_m3(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _step3p7(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The perception encoder of Step-3.7 (step_vl.py)."""
+    """Yield the perception encoder of Step-3.7 (step_vl.py)."""
     width, patch = field(vision, "width"), field(vision, "patch_size")
     ratio = vision.get("mlp_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)):
@@ -251,7 +251,7 @@ def _step3p7(config: Config, vision: Config, out: int) -> Iterator[Module]:
         yield Module("vit_large_projector.bias", out, split=True)
 
 
-# What Transformers takes where the config of a Llama 4 says nothing (Llama4VisionConfig).
+# Defaults of Transformers for fields that a config of Llama 4 leaves out (Llama4VisionConfig).
 _LLAMA4_VISION: Config = {
     **{"hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "num_channels": 3, "patch_size": 14},
     **{"image_size": 448, "projector_input_dim": 4096, "projector_output_dim": 4096, "vision_output_dim": 7680},
@@ -259,7 +259,7 @@ _LLAMA4_VISION: Config = {
 
 
 def _llama4(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of Llama 4, its adapter and its projector (mllama4.py)."""
+    """Yield the tower of Llama 4, its adapter and its projector (mllama4.py)."""
     vision = {**_LLAMA4_VISION, **{key: value for key, value in vision.items() if value is not None}}
     hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
     yield linear("vision_model.patch_embedding.linear", hidden, field(vision, "num_channels") * patch**2)
@@ -274,7 +274,7 @@ def _llama4(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _deepseek_v41(config: Config, vision: Config, out: int) -> Iterator[Module]:
-    """The tower of DeepSeek-V4.1, its aligner, the ends of an image, and what routes its tokens (deepseek_v41/nvidia/vl_model.py)."""
+    """Yield the tower of DeepSeek-V4.1, its aligner, the ends of an image, and the router of its tokens (deepseek_v41/nvidia/vl_model.py)."""
     hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
     yield Module("vision.patch_embed.proj", hidden, 3 * patch**2 + 1)
     for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
@@ -291,18 +291,18 @@ def _deepseek_v41(config: Config, vision: Config, out: int) -> Iterator[Module]:
 
 
 def _prime_factors(value: int) -> list[int]:
-    """Prime factors, the largest first."""
-    found, prime = [], 2
+    """Return the prime factors, the largest first."""
+    factors, prime = [], 2
     while value > 1:
         while value % prime == 0:
-            found.append(prime)
+            factors.append(prime)
             value //= prime
         prime += 1
-    return found[::-1]
+    return factors[::-1]
 
 
 def _inkling_scales(times: int, patch: int, layers: int, channels: int) -> list[tuple[int, int]]:
-    """How the patches of Inkling are joined, layer by layer: pixels of a patch, and channels behind it.
+    """Return the joined patches of Inkling for each layer: pixels of a patch, and channels after it.
 
     Of all ways to join by one prime after the other, those sizes are taken that grow most evenly (inkling/common/towers.py,
     plan_out_scales).
@@ -318,19 +318,19 @@ def _inkling_scales(times: int, patch: int, layers: int, channels: int) -> list[
     total = log(patch * patch * times * channels)
     costs = [[abs(total / layers * step - log(size)) for size, _out in scales] for step in range(layers + 1)]
     if layers >= len(scales):
-        taken = [row.index(min(row)) for row in costs]
+        places = [row.index(min(row)) for row in costs]
     else:
-        taken = list(
+        places = list(
             min(
                 combinations(range(len(scales)), layers + 1),
                 key=lambda chosen: sum(row[place] for row, place in zip(costs, chosen, strict=True)),
             )
         )
-    return [scales[place] for place in (0, *taken[1:-1], len(scales) - 1)]
+    return [scales[place] for place in (0, *places[1:-1], len(scales) - 1)]
 
 
 def _inkling_towers(config: Config) -> Iterator[Module]:
-    """The towers of Inkling, which every rank has as a whole; one without a width is switched off (inkling/common/towers.py)."""
+    """Yield the towers of Inkling, which every rank has as a whole; one without a width is switched off (inkling/common/towers.py)."""
     vision, audio = config.get("vision_config") or {}, config.get("audio_config") or {}
     if vision.get("decoder_dmodel") is not None:
         if vision.get("vision_encoder_type") != "hmlp":
@@ -375,7 +375,7 @@ _TOWERS: dict[str, Callable[[Config, Config, int], Iterator[Module]]] = {
 def vision_tower(config: Config) -> Iterator[Module]:
     """List the modules of the vision tower of a model, none for a model without.
 
-    config: C(config.json). Raises C(Refusal) for a tower that is not known, and for one that hears.
+    config: C(config.json). Raises C(Refusal) for unknown towers and for audio towers.
     """
     vision, kind = config.get("vision_config"), str(config.get("model_type"))
     if text_config(config).get("model_type") == "inkling_model":

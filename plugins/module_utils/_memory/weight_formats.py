@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a checkpoint stores its modules: formats of quantised matrices, and which module has which. No I/O, no Ansible."""
+"""Quantisation of a checkpoint: the storage format of each module. No I/O, no Ansible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import re
 from dataclasses import replace
 
 from .formats import FP8_BLOCKS, FP8_CHANNEL, FP8_TENSOR, MXFP4, MXFP8, NVFP4, Format
-from .geometry import Config, Refusal, quantization_of, text_config
+from .geometry import quantization_of
+from .layers import Config, Refusal, text_config
 from .modules import GIVE, Module
 from .scheme_formats import SCHEMES, Rule
 
@@ -23,12 +24,12 @@ _ALGORITHMS = {
     "FP8_PB_WO": FP8_BLOCKS,
     "FP8_BLOCK_SCALES": FP8_BLOCKS,
 }
-# What ModelOpt's mixed checkpoints store and an older vLLM makes in 16 bits, by the first minor release that does not
-# (ModelOptMixedPrecisionConfig.get_quant_method: of 4 bits beside activations of 16, 0.22; of the head, 0.23).
+# Parts of ModelOpt's mixed checkpoints that an older vLLM loads in 16 bits, with the first minor release that keeps their format
+# (ModelOptMixedPrecisionConfig.get_quant_method: 4 bits with activations of 16 bits from 0.22, the head from 0.23).
 _MIXED_SINCE = {"W4A16_NVFP4": 22, "lm_head": 23}
 # Up to 0.26 the zero points of experts in GPTQ took the 16 bits of the model for the 32 of a packed word (auto_gptq.py).
 _PACKED_ZEROS_SINCE = 27
-# --quantization on a checkpoint that has none: vLLM loads 16 bits and converts.
+# --quantization for an unquantised checkpoint: vLLM loads 16 bits and converts.
 RUNTIME_FORMATS = {
     "fp8": FP8_TENSOR,
     "fp8_per_tensor": FP8_TENSOR,
@@ -71,11 +72,7 @@ def _weights_format(weights: Config, where: str) -> Format:
     if isinstance(group, bool) or not isinstance(group, int):
         raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
     if (bits, kind) == (8, "float"):
-        if weights.get("block_structure") is not None:
-            return _fp8_blocks(weights, "block_structure", where)
-        if weights.get("strategy") == "group" and group > 0:
-            return MXFP8 if group == 32 else Format(8, group, 4)
-        return FP8_CHANNEL if weights.get("strategy") == "channel" else FP8_TENSOR
+        return _float8_format(weights, group, where)
     if (bits, kind) == (4, "float") and group in (16, 32):
         return NVFP4 if group == 16 else MXFP4
     if bits in (4, 8) and kind == "int":
@@ -83,6 +80,15 @@ def _weights_format(weights: Config, where: str) -> Format:
             return Format(int(bits), group, 2, zero_bits=0 if weights.get("symmetric", True) else int(bits))
         return Format(int(bits), scale=2)
     raise Refusal(where, f"weights of {bits!r} bits of type {kind!r} are not known", GIVE)
+
+
+def _float8_format(weights: Config, group: int, where: str) -> Format:
+    """Read weights in FP8 with scales for blocks, groups, rows or the whole matrix."""
+    if weights.get("block_structure") is not None:
+        return _fp8_blocks(weights, "block_structure", where)
+    if weights.get("strategy") == "group" and group > 0:
+        return MXFP8 if group == 32 else Format(8, group, 4)
+    return FP8_CHANNEL if weights.get("strategy") == "channel" else FP8_TENSOR
 
 
 # One of many experts, all of which are stored alike: experts.0.up_proj.
@@ -130,7 +136,7 @@ class _Names:
 
 
 def _spared(quantization: Config, where: str) -> list[str]:
-    """List the modules that a config leaves as they are."""
+    """List the modules that a config does not quantise."""
     spared: list[str] = []
     for key in ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"):
         listed = quantization.get(key) or []
@@ -168,15 +174,7 @@ class Quantization:
         if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed", "compressed-tensors"):
             self._read_groups(quantization, where)
         elif method == "fp8":
-            blocks = quantization.get("weight_block_size") is not None
-            self._default = _fp8_blocks(quantization, "weight_block_size", where) if blocks else FP8_TENSOR
-            # The experts of DeepSeek-V4 and MiMo-V2 are MXFP4 beside projections in FP8.
-            stored = quantization.get("expert_dtype") or text_config(config).get("expert_dtype")
-            if stored == "fp4" or quantization.get("store_dtype") == "mxfp4":
-                self._experts = MXFP4
-            if stored == "fp4" and self._default is not None and quantization.get("scale_fmt") == "ue8m0":
-                # Exponents alone (deepseek_v4/quant_config.py); blocks of 32 rows are loaded as MXFP8, with scales for each row (V4.1).
-                self._default = MXFP8 if self._default.block == 32 else replace(self._default, scale=1)
+            self._read_fp8(quantization, text_config(config), where)
         elif method == "fbgemm_fp8":
             self._default = FP8_CHANNEL
         elif method in (
@@ -189,10 +187,7 @@ class Quantization:
             "auto-round",
             "auto_round",
         ):
-            self._default = _packed(quantization, where)
-            if "gptq" in method and self._minor < _PACKED_ZEROS_SINCE:
-                self._experts = replace(self._default, zero_bits=self._default.zero_bits // 2)
-            self._read_exceptions(quantization, where)
+            self._read_packed(quantization, "gptq" in method, where)
         elif method in ("mxfp4", "gpt_oss_mxfp4"):
             self._default, self._only_experts, self.padded_experts = MXFP4, True, True
         elif method in SCHEMES:
@@ -200,8 +195,28 @@ class Quantization:
         else:
             raise Refusal(f"{where}.quant_method", f"quantisation {method!r} is not known", GIVE)
 
+    def _read_fp8(self, quantization: Config, text: Config, where: str) -> None:
+        """Read a checkpoint in FP8, whose experts may be in MXFP4."""
+        blocks = quantization.get("weight_block_size") is not None
+        stored = _fp8_blocks(quantization, "weight_block_size", where) if blocks else FP8_TENSOR
+        # The experts of DeepSeek-V4 and MiMo-V2 are MXFP4, their projections FP8.
+        expert_dtype = quantization.get("expert_dtype") or text.get("expert_dtype")
+        if expert_dtype == "fp4" or quantization.get("store_dtype") == "mxfp4":
+            self._experts = MXFP4
+        if expert_dtype == "fp4" and quantization.get("scale_fmt") == "ue8m0":
+            # Exponents alone (deepseek_v4/quant_config.py); blocks of 32 rows are loaded as MXFP8, with scales for each row (V4.1).
+            stored = MXFP8 if stored.block == 32 else replace(stored, scale=1)
+        self._default = stored
+
+    def _read_packed(self, quantization: Config, gptq: bool, where: str) -> None:
+        """Read a checkpoint of GPTQ, AWQ or AutoRound."""
+        self._default = _packed(quantization, where)
+        if gptq and self._minor < _PACKED_ZEROS_SINCE:
+            self._experts = replace(self._default, zero_bits=self._default.zero_bits // 2)
+        self._read_exceptions(quantization, where)
+
     def _quantize_at_load(self, runtime: str) -> None:
-        """Take the format of C(--quantization) for a checkpoint that has none; empty leaves it as it is."""
+        """Take the format of C(--quantization) for an unquantised checkpoint; empty for no quantisation."""
         if not runtime:
             return
         if runtime == "bitsandbytes":
@@ -223,31 +238,36 @@ class Quantization:
                 raise Refusal(f"{where}.{key}", f"expected a mapping, got {listed!r}", GIVE)
             for pattern, entry in listed.items():
                 name = sign + (re.sub(r"^[+-]:", "", pattern) if sign else str(pattern))
-                own = {**quantization, **(entry if isinstance(entry, dict) else {})}
-                plain = (sign and pattern.startswith("-:")) or own.get("bits") == 16
-                self._groups.append((_Names([name]), None if plain else _packed(own, f"{where}.{key}.{pattern}")))
+                settings = {**quantization, **(entry if isinstance(entry, dict) else {})}
+                plain = (sign and pattern.startswith("-:")) or settings.get("bits") == 16
+                self._groups.append((_Names([name]), None if plain else _packed(settings, f"{where}.{key}.{pattern}")))
 
     def _read_groups(self, quantization: Config, where: str) -> None:
-        layers = quantization.get("quantized_layers")
+        layers, algorithm = quantization.get("quantized_layers"), quantization.get("quant_algo")
         if isinstance(layers, dict):
             for name, entry in layers.items():
-                algorithm = entry.get("quant_algo") if isinstance(entry, dict) else entry
-                since = max(_MIXED_SINCE.get(key, 0) for key in (str(algorithm).upper(), _plain_name(str(name))))
-                if self._minor < since:
-                    continue
-                stored = self._algorithm(algorithm, f"{where}.quantized_layers.{name}")
-                if _EXPERT.search(str(name)):
-                    self._layers[_plain_name(_EXPERT.sub(".experts", str(name)))] = stored
-                elif "*" in str(name):
-                    self._groups.append((_Names([str(name)]), stored))
-                else:
-                    self._layers[_plain_name(str(name))] = stored
-            return
-        algorithm = quantization.get("quant_algo")
-        if algorithm is not None:
+                self._read_layer(str(name), entry, f"{where}.quantized_layers.{name}")
+        elif algorithm is not None:
             self._default = self._algorithm(algorithm, where)
+        else:
+            self._read_config_groups(quantization.get("config_groups"), where)
+
+    def _read_layer(self, name: str, entry: object, where: str) -> None:
+        """Read the format of one layer of a mixed checkpoint of ModelOpt."""
+        algorithm = entry.get("quant_algo") if isinstance(entry, dict) else entry
+        since = max(_MIXED_SINCE.get(key, 0) for key in (str(algorithm).upper(), _plain_name(name)))
+        if self._minor < since:
             return
-        groups = quantization.get("config_groups")
+        stored = self._algorithm(algorithm, where)
+        if _EXPERT.search(name):
+            self._layers[_plain_name(_EXPERT.sub(".experts", name))] = stored
+        elif "*" in name:
+            self._groups.append((_Names([name]), stored))
+        else:
+            self._layers[_plain_name(name)] = stored
+
+    def _read_config_groups(self, groups: object, where: str) -> None:
+        """Read the groups of modules of compressed-tensors and ModelOpt."""
         if not isinstance(groups, dict) or not groups:
             raise Refusal(f"{where}.quant_algo", "the field is missing", GIVE)
         for key, group in groups.items():
@@ -265,10 +285,10 @@ class Quantization:
 
     @staticmethod
     def _algorithm(name: object, where: str) -> Format:
-        found = _ALGORITHMS.get(str(name).upper())
-        if found is None:
+        stored = _ALGORITHMS.get(str(name).upper())
+        if stored is None:
             raise Refusal(f"{where}.quant_algo", f"quantisation {name!r} is not known", GIVE)
-        return found
+        return stored
 
     def format_of(self, module: Module) -> Format | None:
         """Return the format of a module, C(None) for the model's own dtype."""
@@ -276,9 +296,9 @@ class Quantization:
             return None
         if self._rule:
             return self._rule(module)
-        found = self._layers.get(module.name)
-        if found is not None:
-            return found
+        stored_format = self._layers.get(module.name)
+        if stored_format is not None:
+            return stored_format
         for names, stored in self._groups:
             if module.name in names:
                 return stored

@@ -14,32 +14,24 @@ A family or a format that is not known here is a C(Refusal). No I/O, no Ansible.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from .family_modules import (
     DRAFTS,
     FEED_FORWARDS,
     LAYERS,
-    beside_attention,
-    first,
-    last,
-    plain_text,
+    extra_attention_modules,
+    modules_after_layers,
+    modules_before_layers,
     query_heads,
+    rename_fields,
     tables,
 )
 from .formats import Format
-from .geometry import (
-    MAX_LAYERS,
-    Attention,
-    Cache,
-    Config,
-    Geometry,
-    Recurrent,
-    Refusal,
-    nemotron_pattern,
-    text_config,
-)
+from .geometry import Geometry, nemotron_pattern
+from .layers import MAX_LAYERS, Attention, Cache, Config, Layer, Recurrent, Refusal, stages_of_layers, text_config
 from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
 from .vision_modules import vision_tower
 from .weight_formats import Quantization
@@ -47,7 +39,7 @@ from .weight_formats import Quantization
 
 @dataclass(frozen=True)
 class _Family:
-    """What the layers of a family have besides q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
+    """Modules of a family's layers in addition to q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
 
     norms: vectors of the hidden size in every layer; a LayerNorm with a bias has two. final: those after the last layer.
     bias: the field that gives q, k and v a bias, C(always), or nothing. out: the output projection follows it.
@@ -184,12 +176,12 @@ class Weights:
     """Bytes of one rank.
 
     target: the model itself. draft: the drafter, without the embedding and the head that it shares.
-    load_peak: what the target takes while it loads; larger than C(target) where it is quantised at load time.
-    load_layerwise: the same where vLLM quantises each part of a layer as soon as it is complete.
-    vision: the part of C(target) that is the vision tower, 0 where that is not counted apart.
+    load_peak: bytes of the target while it loads; larger than C(target) for weights that are quantised at load time.
+    load_layerwise: the same if vLLM quantises each part of a layer as soon as it is complete.
+    vision: the part of C(target) that is the vision tower, 0 if not counted separately.
     host: the part of C(target) that vLLM keeps in pinned memory of the host, which a GB10 has in common with its GPU.
-    experts: all experts of one layer, which kernels reorder at one go; 0 where they are not counted apart.
-    disk: tables that the build reads from disk, which are in none of these.
+    experts: all experts of one layer, which kernels reorder together; 0 if not counted separately.
+    disk: tables that the build reads from disk; the other sizes do not include them.
     """
 
     target: int
@@ -210,7 +202,7 @@ class Weights:
 
 
 def _attention(text: Config, family: str, layer: Attention, prefix: str, width: int = 1) -> Iterator[Module]:
-    """Projections of plain attention; C(width): how many hidden states they read side by side (EAGLE-3: 2)."""
+    """Yield projections of plain attention; C(width): number of hidden states that they read side by side (EAGLE-3: 2)."""
     hidden, heads = field(text, "hidden_size"), field(text, "num_attention_heads")
     has = _FAMILIES[family]
     query = heads * layer.head_dim * (2 if family in _GDN else 1)  # the output gate doubles the query projection
@@ -283,7 +275,7 @@ def expert_count(text: Config) -> int:
     return next((field(text, key) for key in keys if text.get(key)), 0)
 
 
-def _of_layer(text: Config, key: str, index: int) -> int:
+def _layer_field(text: Config, key: str, index: int) -> int:
     """Read a number that may be a list with one entry for every layer."""
     value = text.get(key)
     if not isinstance(value, list):
@@ -292,7 +284,7 @@ def _of_layer(text: Config, key: str, index: int) -> int:
 
 
 def _is_dense(text: Config, family: str, index: int) -> bool:
-    """Whether layer C(index) of a model with experts has none."""
+    """Tell whether layer C(index) of a model with experts is a plain MLP."""
     only_dense = text.get("mlp_only_layers") or []
     if not isinstance(only_dense, list):
         raise Refusal("config.mlp_only_layers", f"expected a list, got {only_dense!r}", GIVE)
@@ -312,55 +304,70 @@ def _is_dense(text: Config, family: str, index: int) -> bool:
 
 
 def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[Module]:
-    """The MLP or the mixture of experts of layer C(index)."""
-    hidden = field(text, "hidden_size")
+    """Yield the MLP or the mixture of experts of layer C(index)."""
     count = expert_count(text)
     if family in _GEMMA4:
-        yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
-        if text.get("enable_moe_block"):
-            yield Module(f"{prefix}.router", count, hidden)
-            yield Module(f"{prefix}.router.scales", hidden + count)
-            yield Module(f"{prefix}.moe_norms", 3 * hidden)
-            yield from experts(f"{prefix}", count, hidden, field(text, "moe_intermediate_size"))
-        return
-    if not count or _is_dense(text, family, index):
-        apart = "intermediate_size_mlp" if count and family.startswith("llama4") else "intermediate_size"
-        yield from _mlp(text, family, f"{prefix}.mlp", field(text, apart))
-        return
+        yield from _gemma4_feed_forward(text, count, prefix)
+    elif not count or _is_dense(text, family, index):
+        key = "intermediate_size_mlp" if count and family.startswith("llama4") else "intermediate_size"
+        yield from _mlp(text, family, f"{prefix}.mlp", field(text, key))
+    else:
+        yield from _mixture(text, family, index, prefix, padded)
+
+
+def _gemma4_feed_forward(text: Config, count: int, prefix: str) -> Iterator[Module]:
+    """Yield the MLP of a layer of Gemma 4, and its experts next to it."""
+    hidden = field(text, "hidden_size")
+    yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
+    if text.get("enable_moe_block"):
+        yield Module(f"{prefix}.router", count, hidden)
+        yield Module(f"{prefix}.router.scales", hidden + count)
+        yield Module(f"{prefix}.moe_norms", 3 * hidden)
+        yield from experts(f"{prefix}", count, hidden, field(text, "moe_intermediate_size"))
+
+
+def _mixture(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[Module]:
+    """Yield the router, the experts and the shared experts of layer C(index)."""
+    hidden, count = field(text, "hidden_size"), expert_count(text)
     mlp = f"{prefix}.block_sparse_moe" if family in _BLOCK_SPARSE else f"{prefix}.mlp"
-    inner = _of_layer(
+    inner = _layer_field(
         text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
     )
-    # MiMo says so itself; a config that does not means 32 bits (mimo_v2.py).
-    wide = family in _WIDE_ROUTER or (
+    # A config of MiMo without the field means 32 bits (mimo_v2.py).
+    wide_router = family in _WIDE_ROUTER or (
         family.startswith("mimo_v2") and text.get("moe_router_dtype", "float32") == "float32"
     )
-    yield Module(f"{mlp}.gate", count, hidden, size=4 if wide else 0)
+    yield Module(f"{mlp}.gate", count, hidden, size=4 if wide_router else 0)
+    width = hidden
     if padded:
-        wide, inner = padded_experts(hidden, inner)
+        width, inner = padded_experts(hidden, inner)
         # The part of each rank is filled up again.
-        yield from (replace(module, part=inner, multiple=128) for module in experts(mlp, count, wide, inner))
+        yield from (replace(module, part=inner, multiple=128) for module in experts(mlp, count, width, inner))
     else:
-        wide = hidden
         yield from experts(mlp, count, hidden, inner)
     if family == "gpt_oss":
         yield Module(f"{mlp}.gate_bias", count)
         bias = Module(f"{mlp}.expert_bias", 2 * inner, 1, count, split=True, experts=count)
         yield replace(bias, part=inner, multiple=128) if padded else bias
-        yield Module(f"{mlp}.expert_down_bias", wide, 1, count, experts=count)
+        yield Module(f"{mlp}.expert_down_bias", width, 1, count, experts=count)
+    yield from _shared_experts(text, family, index, mlp, inner)
+    hashed = family == "deepseek_v4" and index < optional(text, "num_hash_layers")
+    if (family in _SCORE_BIAS and not hashed) or (family.startswith("minimax_m") and text.get("use_routing_bias")):
+        yield Module(f"{mlp}.gate.e_score_correction_bias", count, size=4)
+
+
+def _shared_experts(text: Config, family: str, index: int, mlp: str, inner: int) -> Iterator[Module]:
+    """Yield the experts that every token goes through. inner: width of a routed expert."""
+    hidden, shared = field(text, "hidden_size"), optional(text, "shared_expert_intermediate_size")
     if family.startswith("llama4"):
         yield from gated_mlp(f"{mlp}.shared_expert", hidden, inner)
-    shared = optional(text, "shared_expert_intermediate_size")
     if shared:
         yield from gated_mlp(f"{mlp}.shared_expert", hidden, shared)
         if family != "laguna":
             yield Module(f"{mlp}.shared_expert_gate", hidden)
     for key in ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts"):
         if text.get(key):
-            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _of_layer(text, key, index))
-    hashed = family == "deepseek_v4" and index < optional(text, "num_hash_layers")
-    if (family in _SCORE_BIAS and not hashed) or (family.startswith("minimax_m") and text.get("use_routing_bias")):
-        yield Module(f"{mlp}.gate.e_score_correction_bias", count, size=4)
+            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _layer_field(text, key, index))
 
 
 def padded_experts(hidden: int, inner: int) -> tuple[int, int]:
@@ -398,7 +405,7 @@ def _nemotron_layer(text: Config, layer: object, letter: str, prefix: str) -> It
 def _layer(
     text: Config, family: str, index: int, layer: object, prefix: str, padded: bool, indexed: bool = False
 ) -> Iterator[Module]:
-    """All modules of one decoder layer. C(indexed): sparse attention keeps an index of it."""
+    """Yield all modules of one decoder layer. C(indexed): sparse attention keeps an index of it."""
     if family in LAYERS:
         yield from LAYERS[family](text, index, indexed, prefix)
     hidden = field(text, "hidden_size")
@@ -413,7 +420,7 @@ def _layer(
     elif isinstance(layer, Attention):
         heads = query_heads(text, family, layer, index)
         yield from _attention({**text, "num_attention_heads": heads}, family, layer, f"{prefix}.self_attn")
-        yield from beside_attention(text, family, layer, index, f"{prefix}.self_attn")
+        yield from extra_attention_modules(text, family, layer, index, f"{prefix}.self_attn")
     if family in FEED_FORWARDS:
         yield from FEED_FORWARDS[family](text, index, prefix)
     else:
@@ -425,7 +432,7 @@ def _layer(
 
 @dataclass(frozen=True)
 class Split:
-    """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole.
+    """The division of weights over ranks: tensor parallel, pipeline stages, and whether each rank has whole experts.
 
     replicas: of data parallelism. Each has everything but the experts, which all of them have between them (fused_moe/config.py,
     FusedMoEParallelConfig.make). cut_shared: experts that every token goes through are divided over a tensor group in any case.
@@ -444,28 +451,21 @@ class Split:
 
     @property
     def shares_tokens(self) -> bool:
-        """Whether ranks of a tensor group take different tokens through experts; shared experts are whole on each then
+        """Whether ranks of a tensor group process different tokens in experts; then shared experts are whole on each rank
         (config/parallel.py, use_sequence_parallel_moe)."""
         return self.experts and self.tensor > 1 and self.replicas > 1 and not self.cut_shared
 
-    def of(self, family: str) -> Split:
+    def for_family(self, family: str) -> Split:
         """Return the same for a family of models, by its C(model_type)."""
         return replace(self, cut_shared=family in _CUT_SHARED)
-
-    def stage_of(self, count: int) -> list[int]:
-        """Return the stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
-        sizes = [count // self.pipeline] * self.pipeline
-        for index in range(count % self.pipeline):
-            sizes[-2 - index] += 1
-        return [stage for stage, size in enumerate(sizes) for _each in range(size)]
 
 
 SHARED = re.compile(r"\.shared_experts?\.")
 """Names of experts that every token goes through."""
 
 
-def _parts(module: Module, split: Split) -> int:
-    """Over how many ranks each matrix of a module is divided."""
+def _ranks_of(module: Module, split: Split) -> int:
+    """Return the number of ranks that share each matrix of a module."""
     if not module.split or (module.experts and split.experts) or (split.shares_tokens and SHARED.search(module.name)):
         return 1
     return split.of_experts if module.experts else split.tensor
@@ -473,31 +473,31 @@ def _parts(module: Module, split: Split) -> int:
 
 def _check_filling(module: Module, stored: Format, split: Split) -> None:
     """Refuse a matrix whose parts kernels fill up by a size that is not known."""
-    parts = _parts(module, split)
+    parts = _ranks_of(module, split)
     sides = (module.rows, module.columns)
     if stored.multiple and parts > 1 and module.columns % (stored.multiple * parts):
-        what = f"{stored.multiple} inputs"
+        unit = f"{stored.multiple} inputs"
     elif stored.tiles and any(side % 256 or side % (128 * parts) for side in sides):
-        what = "whole tiles"  # mxfp4_round_up_hidden_size_and_intermediate_size goes by the kernel that is picked
+        unit = "whole tiles"  # mxfp4_round_up_hidden_size_and_intermediate_size goes by the kernel that is picked
     else:
         return
     raise Refusal(
         "args.tensor-parallel-size" if parts > 1 else "config.quantization_config",
-        f"how the parts of {module.name} are filled up to {what} is not known",
+        f"how the parts of {module.name} are filled up to {unit} is not known",
         GIVE,
     )
 
 
-def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
-    """Bytes of one module on one rank."""
+def _module_bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
+    """Return the bytes of one module on one rank."""
     stored = quantization.format_of(module) if quantization else None
     if stored:
         _check_filling(module, stored, split)
     plain = module.rows * module.columns * (module.size or dtype_bytes)
-    one = stored.size(module.rows, module.columns) if stored else plain
+    matrix_bytes = stored.size(module.rows, module.columns) if stored else plain
     if module.experts and split.experts:
-        return one * (module.count // module.experts) * -(-module.experts // split.of_experts)
-    size, parts = one * module.count, _parts(module, split)
+        return matrix_bytes * (module.count // module.experts) * -(-module.experts // split.of_experts)
+    size, parts = matrix_bytes * module.count, _ranks_of(module, split)
     if not module.split:
         return size
     if module.least and parts > 1:
@@ -533,8 +533,14 @@ def part_of(name: str) -> str:
     vLLM completes and quantises a linear layer or a set of experts at a time, which is at most such a part
     (model_executor/model_loader/reload/layerwise.py).
     """
-    found = _PART.search(name)
-    return found.group() if found else name
+    match = _PART.search(name)
+    return match.group() if match else name
+
+
+def _plain_config(config: Config, family: str, minor: int | None = None) -> Config:
+    """Return the fields of the text model by their common names; refuse a family that is not known in a minor release."""
+    _check_family(family, minor)
+    return rename_fields({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
 
 
 def _check_family(family: str, minor: int | None = None) -> None:
@@ -575,36 +581,42 @@ def weights_bytes(
     Raises C(Refusal) for a family or a format that is not known.
     """
     family = geometry.model_type
-    _check_family(family, minor)
-    text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
+    text = _plain_config(config, family, minor)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).of(family)
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).for_family(family)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)
     ngrams = list(tables(text, family))
     stages[0] += [] if tables_on_disk else ngrams
     tower = list(vision_tower(config)) if vision else []
 
-    def total(parts: list[Module], formats: Quantization | None) -> int:
-        return sum(_bytes(module, formats, dtype_bytes, split) for module in parts)
+    def sizes(modules: Iterable[Module], formats: Quantization | None) -> list[tuple[str, int]]:
+        return [(module.name, _module_bytes(module, formats, dtype_bytes, split)) for module in modules]
 
-    seen, size = total(tower, quantization), total(ngrams, quantization)
-    host, disk = (0, size) if tables_on_disk else (size, 0)
-    target = max(total(stage, quantization) for stage in stages) + seen
+    def total(modules: Iterable[Module], formats: Quantization | None) -> int:
+        return sum(size for _name, size in sizes(modules, formats))
+
+    vision_size, table_size = total(tower, quantization), total(ngrams, quantization)
+    host, disk = (0, table_size) if tables_on_disk else (table_size, 0)
+    target = max(total(stage, quantization) for stage in stages) + vision_size
     drafting = _mtp(text, family, geometry, quantization.padded_experts, draft_tokens) if mtp else ()
-    draft = total(list(drafting), quantization)
+    draft = total(drafting, quantization)
+    modules = list(chain.from_iterable(stages))
     if not quantization.runtime:
-        layers: dict[str, int] = {}
-        for module in (module for stage in stages for module in stage if module.experts):
-            layers[module.name] = layers.get(module.name, 0) + _bytes(module, quantization, dtype_bytes, split)
-        return Weights(target, draft, target, seen, host=host, experts=max(layers.values(), default=0), disk=disk)
+        layers = sizes((module for module in modules if module.experts), quantization)
+        return Weights(target, draft, target, vision_size, host=host, experts=_largest_sum(layers), disk=disk)
     peak = max(total(stage, None) for stage in stages) + total(tower, None)
-    parts: dict[str, int] = {}
-    for module in (*(module for stage in stages for module in stage), *tower):
-        if quantization.format_of(module):
-            part = part_of(module.name)
-            parts[part] = parts.get(part, 0) + _bytes(module, None, dtype_bytes, split)
-    return Weights(target, draft, peak, seen, min(peak, target + max(parts.values(), default=0)), host, disk=disk)
+    quantised = (module for module in (*modules, *tower) if quantization.format_of(module))
+    parts = [(part_of(name), size) for name, size in sizes(quantised, None)]
+    return Weights(target, draft, peak, vision_size, min(peak, target + _largest_sum(parts)), host, disk=disk)
+
+
+def _largest_sum(sizes: Iterable[tuple[str, int]]) -> int:
+    """Return the largest sum of sizes with one name, 0 without any."""
+    sums: dict[str, int] = {}
+    for name, size in sizes:
+        sums[name] = sums.get(name, 0) + size
+    return max(sums.values(), default=0)
 
 
 def stage_modules(config: Config, geometry: Geometry, split: Split) -> list[list[Module]]:
@@ -616,9 +628,7 @@ def stage_modules(config: Config, geometry: Geometry, split: Split) -> list[list
     :returns: modules; experts are not padded
     :raises Refusal: for a family whose weights are not known
     """
-    family = geometry.model_type
-    _check_family(family)
-    text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
+    text = _plain_config(config, geometry.model_type)
     return _stages(config, text, geometry, split, False)
 
 
@@ -628,19 +638,21 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
     hidden = field(text, "hidden_size")
     vocabulary = padded_vocabulary(field(text, "vocab_size"))
     pattern = nemotron_pattern(text)
-    stages: list[list[Module]] = [[] for _each in range(split.pipeline)]
-    for index, (layer, stage) in enumerate(zip(geometry.layers, split.stage_of(count))):
+    stages: list[list[Module]] = [[] for _stage in range(split.pipeline)]
+    for index, (layer, stage) in enumerate(zip(geometry.layers, stages_of_layers(count, split.pipeline))):
         name = f"layers.{index}"
         if family == "nemotron_h":
             stages[stage] += _nemotron_layer(text, layer, pattern[index], name)
             continue
         if layer is None:
-            layer = geometry.attention[-1]  # it reads the cache of another layer, but has weights of its own
-        indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.beside[index])
+            layer = geometry.attention[-1]  # it reads the cache of another layer, but has its own weights
+        indexed = bool(geometry.further_caches) and any(
+            isinstance(cache, Cache) for cache in geometry.further_caches[index]
+        )
         stages[stage] += _layer(text, family, index, layer, name, padded, indexed)
     embedding = Module("embed_tokens", vocabulary, hidden, split=family != "inkling_model")
-    stages[0] += [embedding, *first(text, family)]
-    stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *last(text, family)]
+    stages[0] += [embedding, *modules_before_layers(text, family)]
+    stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *modules_after_layers(text, family)]
     if not is_tied(config):
         stages[-1].append(linear("lm_head", vocabulary, hidden))
         if text.get("lm_head_bias"):
@@ -655,43 +667,55 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
 
 
 def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: int) -> Iterator[Module]:
-    """The multi-token-prediction layers, without the embedding and the head that they share with the model.
+    """Yield the multi-token-prediction layers, without embedding and head, which they share with the model.
 
-    tokens: that are drafted, where each takes a layer; 0 for as many as there are layers.
+    tokens: draft tokens, if each takes a layer; 0 for as many as there are layers.
     """
     if geometry.mtp_layer is None:
         return
-    hidden, count = field(text, "hidden_size"), len(geometry.layers)
-    own = family in _GDN
-    # With the caches of all layers, those of a draft layer that has an index, too.
-    indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.drafts[0][1:])
+    hidden = field(text, "hidden_size")
+    shares_projection = family in _GDN
     used = geometry.drafts[: tokens or None] if geometry.drafts_each else geometry.drafts
     for index, caches in enumerate(used):
-        first_cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
-        name = f"mtp.layers.{index}" if own else f"layers.{count + index}"
+        name = f"mtp.layers.{index}" if shares_projection else f"layers.{len(geometry.layers) + index}"
         if family == "nemotron_h":
-            for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
-                layer = geometry.mtp_layer if letter == "*" else None
-                yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
+            yield from _nemotron_drafts(text, geometry.mtp_layer)
         else:
-            for module in _layer(text, family, count + index, first_cache, name, padded, indexed):
-                # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
-                plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
-                yield replace(module, linear=False) if plain else module
+            cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
+            yield from _draft_block(text, family, geometry, index, cache, name, padded)
         if family in DRAFTS:
             yield from DRAFTS[family](text, index, name)
             continue
         yield Module(f"{name}.norms", 2 * hidden)
-        if not own:  # every layer of DeepSeek and GLM projects for itself, those of Qwen share one
+        if not shares_projection:  # layers of Qwen share one projection, layers of DeepSeek and GLM have separate ones
             eh_proj = replace(linear(f"{name}.eh_proj", hidden, 2 * hidden), split=family == "nemotron_h")
             yield eh_proj if family == "deepseek_v4" else replace(eh_proj, linear=False)
             yield Module(f"{name}.shared_head.norm", hidden)
-    if own:
+    if shares_projection:
         yield replace(linear("mtp.fc", hidden, 2 * hidden), linear=False)
         streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
         yield Module("mtp.norm", hidden * streams)
-    yield from last(text, family, "mtp.")
+    yield from modules_after_layers(text, family, "mtp.")
+
+
+def _nemotron_drafts(text: Config, attention: Layer) -> Iterator[Module]:
+    """Yield the layers of one draft step of Nemotron-H."""
+    for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
+        layer = attention if letter == "*" else None
+        yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
+
+
+def _draft_block(
+    text: Config, family: str, geometry: Geometry, index: int, cache: Layer, name: str, padded: bool
+) -> Iterator[Module]:
+    """Yield the block of draft layer C(index). cache: its first cache."""
+    # The first draft layer tells whether draft layers have an index.
+    indexed = bool(geometry.further_caches) and any(isinstance(other, Cache) for other in geometry.drafts[0][1:])
+    for module in _layer(text, family, len(geometry.layers) + index, cache, name, padded, indexed):
+        # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
+        plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
+        yield replace(module, linear=False) if plain else module
 
 
 def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_parallel: int = 1) -> int:
@@ -719,4 +743,4 @@ def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_par
         parts.append(Module("d2t", vocabulary, size=8))
     formats = Quantization(config, None, "")
     size = 4 if geometry.dtype == "float32" else 2
-    return sum(_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)
+    return sum(_module_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)

@@ -14,8 +14,8 @@ from .._content import plan_probe
 from .._content.snapshots import COMMIT
 from .._memory.answered import ASKED_BYTES
 from .._memory.budget import memory_budget
+from .._memory.engine import NOT_COMPARED
 from .._memory.layers import text_config
-from .._memory.service_memory import NOT_COMPARED
 from .._vllm import launch
 from . import lock as lock_file
 from .planned import PlannedHost

@@ -14,7 +14,7 @@ from .._common.findings import Finding
 from .._common.plain_data import Written
 from .._compat import compat
 from .._memory.budget import AtOnce, memory_budget
-from .._memory.service_memory import VARIABLES
+from .._memory.service_input import VARIABLES
 from .._vllm.context_length import ALLOW_VARIABLE
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of vLLM versions, and the lookups that the rest of the engine uses."""
+"""The catalogue of vLLM versions, and its look-ups."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def versions() -> tuple[Version, ...]:
 
 @cache
 def _versions() -> tuple[tuple[Version, ...], dict[Version, int]]:
-    known = tuple(version(text) for text in catalogue_data.VERSIONS.split())
-    return known, {one: number for number, one in enumerate(known)}
+    read_versions = tuple(version(text) for text in catalogue_data.VERSIONS.split())
+    return read_versions, {release: number for number, release in enumerate(read_versions)}
 
 
 class _Window(NamedTuple):
@@ -36,19 +36,19 @@ class _Window(NamedTuple):
 
 
 @cache
-def _window(wanted: Version) -> _Window:
-    """Return what C(wanted) may be like: itself, or what was published before and after it.
+def _window(release: Version) -> _Window:
+    """Return the read versions that C(release) may resemble: itself, or the versions before and after it.
 
     A development build may already have what the next minor release brings.
     """
-    known, numbers = _versions()
-    if wanted in numbers:
-        return _Window(1 << numbers[wanted])
-    near = at_most(wanted)
-    before = sum(1 for one in known if one < wanted)
-    behind = sum(1 for one in known if one < near)
-    first, last = max(before - 1, 0), min(behind, len(known) - 1)
-    return _Window((1 << (last + 1)) - (1 << first), before == 0, behind == len(known))
+    read_versions, numbers = _versions()
+    if release in numbers:
+        return _Window(1 << numbers[release])
+    near = at_most(release)
+    before = sum(1 for read_version in read_versions if read_version < release)
+    behind = sum(1 for read_version in read_versions if read_version < near)
+    first, last = max(before - 1, 0), min(behind, len(read_versions) - 1)
+    return _Window((1 << (last + 1)) - (1 << first), before == 0, behind == len(read_versions))
 
 
 @dataclass(frozen=True)
@@ -57,58 +57,58 @@ class Span:
 
     bits: int
 
-    def has(self, wanted: Version) -> bool | None:
-        """Tell whether C(wanted) has it; C(None) if that is not known."""
-        window = _window(wanted)
-        found = self.bits & window.bits
-        if not found:
+    def has(self, release: Version) -> bool | None:
+        """Tell whether C(release) has it; C(None) if unknown."""
+        window = _window(release)
+        common = self.bits & window.bits
+        if not common:
             return False
-        return True if found == window.bits and not window.older else None
+        return True if common == window.bits and not window.older else None
 
     def runs(self) -> list[tuple[int, int]]:
         """Return the first and last number of every unbroken run of versions."""
-        found: list[tuple[int, int]] = []
+        runs: list[tuple[int, int]] = []
         for number in range(self.bits.bit_length()):
             if not self.bits >> number & 1:
                 continue
-            if found and found[-1][1] == number - 1:
-                found[-1] = (found[-1][0], number)
+            if runs and runs[-1][1] == number - 1:
+                runs[-1] = (runs[-1][0], number)
             else:
-                found.append((number, number))
-        return found
+                runs.append((number, number))
+        return runs
 
     def text(self) -> str:
-        """Say the span in words, for a message."""
-        known = versions()
-        newest = len(known) - 1
+        """Return the span in words, for a message."""
+        read_versions = versions()
+        newest = len(read_versions) - 1
         runs = self.runs()
         if runs == [(0, newest)]:
             return "in every version known"
         if len(runs) == 1:
             first, last = runs[0]
-            parts = [f"since {known[first]}"] if first else []
-            parts += [f"removed in {known[last + 1]}"] if last < newest else []
+            parts = [f"since {read_versions[first]}"] if first else []
+            parts += [f"removed in {read_versions[last + 1]}"] if last < newest else []
             return ", ".join(parts)
         words = []
         for first, last in runs:
             if last == newest:
-                words.append(f"since {known[first]}")
+                words.append(f"since {read_versions[first]}")
             elif first == 0:
-                words.append(f"up to {known[last]}")
+                words.append(f"up to {read_versions[last]}")
             else:
-                words.append(f"in {known[first]}" + (f" to {known[last]}" if last > first else ""))
+                words.append(f"in {read_versions[first]}" + (f" to {read_versions[last]}" if last > first else ""))
         return " and ".join(words)
 
 
 @cache
 def parse_span(text: str) -> Span:
     """Read a span as C(catalogue_data) writes it: runs of versions with commas between; nothing is every version."""
-    known, numbers = _versions()
+    read_versions, numbers = _versions()
     bits = 0
     for run in text.split(","):
         first, dash, last = run.partition("-")
         start = numbers[version(first)] if first else 0
-        end = numbers[version(last)] if last else (len(known) - 1 if dash or not first else start)
+        end = numbers[version(last)] if last else (len(read_versions) - 1 if dash or not first else start)
         bits |= (1 << (end + 1)) - (1 << start)
     return Span(bits)
 
@@ -132,8 +132,8 @@ class Item(NamedTuple):
 
 @cache
 def items(table: str) -> dict[str, Item]:
-    """Return a table of C(catalogue_data) as it is written there."""
-    found: dict[str, Item] = {}
+    """Return a table of C(catalogue_data), parsed."""
+    item_by_name: dict[str, Item] = {}
     kinds: list[tuple[str, Span]] = []
     defaults: list[tuple[str, Span]] = []
     tokens: list[tuple[str, Span]] = []
@@ -142,29 +142,29 @@ def items(table: str) -> dict[str, Item]:
         if line.startswith(" "):
             if head is None:
                 raise ValueError(f"catalogue_data.TABLES[{table!r}] begins with a detail of no item")
-            token, _bar, rest = line[1:].partition("|")
+            token, _bar, remainder = line[1:].partition("|")
             if token in (":", ">"):
-                span, _bar, value = rest.partition("|")
+                span, _bar, value = remainder.partition("|")
                 (kinds if token == ":" else defaults).append((value, parse_span(span)))
             else:
-                own = parse_span(rest) if rest else head[1]
-                tokens += ((word, own) for word in token.split())
+                token_span = parse_span(remainder) if remainder else head[1]
+                tokens += ((word, token_span) for word in token.split())
             continue
         if head is not None:
             item = Item(*head, tuple(kinds), tuple(defaults), tuple(sorted(tokens, key=lambda token: token[0])))
-            found.update({name: item._replace(name=name) for name in item.name.split()})
+            item_by_name.update({name: item._replace(name=name) for name in item.name.split()})
         if line:
             alike, span, kind, default = (*line.split("|", 3), "", "", "")[:4]
             head = (alike, parse_span(span))
             kinds = [(kind, head[1])] if kind else []
             defaults = [(default, head[1])] if default else []
             tokens = []
-    return dict(sorted(found.items()))
+    return dict(sorted(item_by_name.items()))
 
 
 @cache
 def _views() -> dict[str, dict[str, Span]]:
-    """Tables under the names that the rules know them by, made of those that are written."""
+    """Return tables under the names that the rules use, made of the written tables."""
     spec = {
         name.partition(".")[2]: item.span
         for name, item in items("json_keys").items()
@@ -186,41 +186,41 @@ def names(table: str) -> dict[str, Span]:
     return views[table] if table in views else {name: item.span for name, item in items(table).items()}
 
 
-def has(table: str, name: str, wanted: Version | None) -> bool | None:
+def has(table: str, name: str, release: Version | None) -> bool | None:
     """Tell whether a version of vLLM knows a name.
 
     :param table: of the catalogue
     :param name: the entry of it
-    :param wanted: the version, None where it is not known
-    :returns: None if that cannot be known (newer or older than what was read)
+    :param release: the version, None if unknown
+    :returns: None if unknown (newer or older than the versions that were read)
     """
-    known = names(table)
-    if wanted is None:
+    spans = names(table)
+    if release is None:
         return None
-    if name in known:
-        return known[name].has(wanted)
-    window = _window(wanted)
+    if name in spans:
+        return spans[name].has(release)
+    window = _window(release)
     return None if window.older or window.newer else False
 
 
-def was_read(wanted: Version | None) -> bool:
+def was_read(release: Version | None) -> bool:
     """Tell whether a version is one of those read, or lies between two of them."""
-    return wanted is not None and not (_window(wanted).older or _window(wanted).newer)
+    return release is not None and not (_window(release).older or _window(release).newer)
 
 
-def requirement(package: str, wanted: Version) -> str | None:
-    """Return what C(wanted) asks of a package (C(==2.11.0)); empty for any version, C(None) if it asks for nothing.
+def requirement(package: str, release: Version) -> str | None:
+    """Return what C(release) asks of a package (C(==2.11.0)); empty for any version, C(None) if it asks for nothing.
 
     C(python) is the range of Pythons. Raises C(KeyError) for a package that was not read.
     """
     item = items("requirements")[package]
-    return _at(item.defaults, _window(wanted).bits)
+    return _at(item.defaults, _window(release).bits)
 
 
 def _at(variants: tuple[tuple[str, Span], ...], bits: int) -> str | None:
     """Return the variant of the newest of these versions that has one."""
     having = [(value, span.bits & bits) for value, span in variants if span.bits & bits]
-    return max(having, key=lambda one: one[1])[0] if having else None
+    return max(having, key=lambda pair: pair[1])[0] if having else None
 
 
 # --- options ------------------------------------------------------------------------------------------------------
@@ -233,10 +233,10 @@ class Option:
     kind: flag (no value, cannot be negated), switch (no value, has a C(--no-) form), int, float, size (takes C(64k)
     and C(64K)), size-auto (size or C(auto)), json, text. values: C(+) several, C(?) none or one, C(*) may be repeated,
     nothing for one. span: the versions that have it. aliases: other spellings, long ones without dashes. choices:
-    what the parser takes and nothing else. suggested: what it shows; whether another value works turns out later.
+    all values that the parser accepts. suggested: values of its help text; other values may work.
     default: JSON. optional: C(None) or nothing as a value means none. lowered: C(Marlin-X) is read as C(marlin_x).
-    plain_text: a text that is no JSON is taken as well. level: a bare number is. read_into_class: JSON for one of
-    vLLM's configuration classes, so that keys it does not know are refused at once. deprecated: it will go.
+    plain_text: the parser also accepts text that is not JSON. level: it accepts a bare number. read_into_class: JSON for one of
+    vLLM's configuration classes, so that unknown keys are refused at once. deprecated: vLLM will remove it.
     """
 
     name: str
@@ -256,7 +256,7 @@ class Option:
 
     @property
     def takes_value(self) -> bool:
-        """Whether it is followed by a value at all."""
+        """Whether it takes a value."""
         return self.kind not in ("flag", "switch")
 
 
@@ -264,12 +264,12 @@ KINDS = ("flag", "switch", "int", "float", "size", "size-auto", "json", "text")
 
 
 @cache
-def options(wanted: Version | None = None) -> dict[str, Option]:
-    """Return the options by their long names without dashes: those C(wanted) may have, or every option ever read.
+def options(release: Version | None = None) -> dict[str, Option]:
+    """Return the options by their long names without dashes: those C(release) may have, or every option ever read.
 
-    What changed over the versions in question is that of the newest; spellings and choices are those of all of them.
+    Fields that differ between the possible versions have the value of the newest; spellings and choices include all versions.
     """
-    bits = _window(wanted).bits if wanted else (1 << len(versions())) - 1
+    bits = _window(release).bits if release else (1 << len(versions())) - 1
     return {
         name: _option(item, item.span.bits & bits) for name, item in items("options").items() if item.span.bits & bits
     }
@@ -301,18 +301,18 @@ def _option(item: Item, bits: int) -> Option:
 
 def _choices(tokens: list[str], sign: str, bits: int) -> tuple[str, ...]:
     """Return the words behind a sign; C(@table) stands for all names of that table."""
-    found: list[str] = []
+    words: list[str] = []
     for token in tokens:
         if token[0] != sign:
             continue
         if token[1] == "@":
-            found += [name for name, item in items(token[2:]).items() if item.span.bits & bits]
+            words += [name for name, item in items(token[2:]).items() if item.span.bits & bits]
         else:
-            found.append(token[1:])
-    return tuple(dict.fromkeys(found))
+            words.append(token[1:])
+    return tuple(dict.fromkeys(words))
 
 
-# Options whose values are the names of a table, and how vLLM spells a value that is given: as it is, in capitals, or with underscores.
+# Options whose values are the names of a table, and vLLM's spelling of a value: unchanged, in capitals, or with underscores.
 _VALUE_TABLES: dict[str, tuple[str, str]] = {
     "attention-backend": ("attention_backends", "upper"),
     "distributed-executor-backend": ("executor_backends", ""),
@@ -355,35 +355,39 @@ def spelled_value(option: str, value: Any) -> str:
 def minors_with_launch(architectures: Sequence[str], args: Mapping[str, Any]) -> frozenset[int]:
     """Return the minor releases, 19 for 0.19, that know the architecture and the options of a launch.
 
-    What no release knows is a fork's and does not count. Where no release knows all of it, the architecture alone decides.
+    Names that no release knows belong to a fork and are ignored. If no release knows the whole launch, the architecture alone decides.
 
-    :param architectures: of config.json, of which vLLM takes the first that it knows
+    :param architectures: of config.json; vLLM takes the first that it knows
     :param args: options by their long names
-    :returns: every minor release that was read where none knows even the architecture
+    :returns: all minor releases that were read if none knows the architecture
     """
-    everything = (1 << len(versions())) - 1
-    known = names("architectures")
+    spans_by_name = names("architectures")
     model = 0
     for name in architectures:
-        model |= known[name].bits if name in known else 0
-    model = model or everything
+        model |= spans_by_name[name].bits if name in spans_by_name else 0
+    model = model or (1 << len(versions())) - 1
     launch = model
     for option, value in args.items():
-        spans = [items("options")[option].span] if option in items("options") else []
-        spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
-        if option == "speculative-config" and isinstance(value, Mapping):
-            spans += [span for key, span in json_keys(option, None).items() if key in value]
-            spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
-        for span in spans:
+        for span in _spans_of_option(option, value):
             launch &= span.bits
     bits = launch or model
-    return frozenset(one.release[1] for number, one in enumerate(versions()) if bits >> number & 1)
+    return frozenset(read_version.release[1] for number, read_version in enumerate(versions()) if bits >> number & 1)
+
+
+def _spans_of_option(option: str, value: Any) -> list[Span]:
+    """Return the versions that have an option, and those that have its value and the keys of its JSON, as far as known."""
+    spans = [items("options")[option].span] if option in items("options") else []
+    spans += [span for word, span in option_values(option).items() if word == spelled_value(option, value)]
+    if option == "speculative-config" and isinstance(value, Mapping):
+        spans += [span for key, span in json_keys(option, None).items() if key in value]
+        spans += [span for word, span in names("spec_methods").items() if word == value.get("method")]
+    return spans
 
 
 @cache
-def json_keys(option: str, wanted: Version | None) -> dict[str, Span]:
-    """Return the keys that C(wanted) may know in the JSON of an option; empty where vLLM has no class for it."""
-    bits = _window(wanted).bits if wanted else (1 << len(versions())) - 1
+def json_keys(option: str, release: Version | None) -> dict[str, Span]:
+    """Return the keys that C(release) may know in the JSON of an option; empty where vLLM has no class for it."""
+    bits = _window(release).bits if release else (1 << len(versions())) - 1
     return {
         name.partition(".")[2]: item.span
         for name, item in items("json_keys").items()
@@ -402,8 +406,8 @@ def choice_span(option: str, choice: str) -> Span | None:
     return Span(bits) if bits else None
 
 
-def trait(name: str, wanted: Version | None) -> bool:
-    """Tell whether the parser of C(wanted) may have a trait of C(catalogue_data); without a version, of the newest."""
+def trait(name: str, release: Version | None) -> bool:
+    """Tell whether the parser of C(release) may have a trait of C(catalogue_data); without a version, of the newest."""
     item = items("traits").get(name)
-    bits = _window(wanted).bits if wanted else 1 << (len(versions()) - 1)
+    bits = _window(release).bits if release else 1 << (len(versions()) - 1)
     return item is not None and bool(item.span.bits & bits)

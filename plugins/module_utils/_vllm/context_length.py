@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The longest context that vLLM derives from config.json and C(--hf-overrides), and what it says to a longer one."""
+"""The longest context that vLLM derives from config.json and C(--hf-overrides), and its error for a longer one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEYS = (
     "max_seq_length",
     "seq_len",
 )
-# The first minor release that takes max_position_embeddings beside YaRN as scaled already (config/model.py, _get_and_verify_max_len).
+# The first minor release that treats max_position_embeddings of a YaRN config as already scaled (config/model.py, _get_and_verify_max_len).
 SCALED_YARN_MINOR = 30
 _UNSCALED = ("su", "longrope", "llama3")
 _YARN = ("yarn", "deepseek_yarn", "deepseek_llama_scaling")
@@ -32,14 +32,14 @@ _TEXT_PARTS = ("text_config", "llm_config", "language_config")
 
 @dataclass(frozen=True)
 class ContextLimit:
-    """The longest context that vLLM takes without C(ALLOW_VARIABLE), in tokens. key: of config.json. declared: model_max_length there."""
+    """The longest context that vLLM accepts without C(ALLOW_VARIABLE), in tokens. key: of config.json. declared: its model_max_length."""
 
     tokens: int
     key: str
     declared: int | None = None
 
     def refusal(self, length: int) -> str:
-        """What vLLM prints to a C(max-model-len) of C(length) tokens; empty within the limit."""
+        """Return vLLM's error for a C(max-model-len) of C(length) tokens; empty within the limit."""
         if length <= self.tokens or (self.declared is not None and length <= self.declared):
             return ""
         return (
@@ -70,18 +70,18 @@ def context_limit(config: Mapping[str, Any], overrides: Any, minor: int | None) 
 
 
 def _overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of the config that describes the language model, with what overrides say of it."""
+    """Return the part of the config that describes the language model, with its overrides."""
     part = next((name for name in _TEXT_PARTS if isinstance(config.get(name), Mapping)), "")
     if not part:
         return {**config, **overrides}
     inner = overrides.get(part)
-    # Of a composed config vLLM hands rotary settings at the top on to the text part.
+    # vLLM copies rotary settings at the top of a composed config to the text part.
     top = {key: overrides[key] for key in ("rope_parameters", "rope_scaling") if key in overrides}
     return {**config[part], **top, **(inner if isinstance(inner, Mapping) else {})}
 
 
 def rotary_settings(text: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield what a config says of rotary positions, for each kind of layer where it tells them apart."""
+    """Yield the settings of rotary positions in a config, one for each kind of layer that has separate settings."""
     rope = text.get("rope_parameters") or text.get("rope_scaling")
     if isinstance(rope, Mapping):
         kinds = [part for part in rope.values() if isinstance(part, Mapping)]

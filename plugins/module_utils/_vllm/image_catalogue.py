@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of container images with vLLM in them, and the lookup by reference."""
+"""The catalogue of container images with vLLM, and the look-up by reference."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .versions import parse_version, version
 FAMILIES = ("serve", "passthrough")
 """Entrypoint families: C(serve) runs C(vllm serve) itself, C(passthrough) runs the command that it is given."""
 
-# image: pattern of repository:tag as in a shell, or repository@digest. vllm_version: what is inside. cuda: toolkit release inside.
+# image: pattern of repository:tag as in a shell, or repository@digest. vllm_version, cuda: the versions of vLLM and of the CUDA toolkit.
 # native_driver: driver branch that this CUDA needs when there is no forward compatibility. ray: whether it ships Ray.
-# moving: the tag is pushed again and again. defects: what is wrong with it as shipped; `when` limits that to launches
+# moving: the tag is pushed again and again. defects: errors of the shipped image; `when` limits an error to launches
 # that offer tools (tools), load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe) or cache prefixes of a model with state-space or linear
-# attention (hybrid_prefixes), `package` is what causes it.
-# nccl: the library that torch loads there, its library and version as in C(nccl_data). caches: compile caches that the image brings
+# attention (hybrid_prefixes), `package` names the cause.
+# nccl: the library that torch loads, with library and version as in C(nccl_data). caches: compile caches that the image brings
 # along, variable to folder.
-# features: names that a development build has although its version number does not say so. options: all that its vllm
-# serve takes, where it was asked. Anything left out is not known.
+# features: names that a development build has in addition to its version number. options: all options of its vllm
+# serve, if it was asked. Missing keys are unknown.
 _NGC = "NVIDIA's release notes and start-up logs of these images"
 _HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
 _COMMUNITY = "recipes and documents that use the image"
@@ -230,8 +230,8 @@ EXTRA_KEYS = (
 @lru_cache(maxsize=1024)
 def split_image(image: str) -> tuple[str, str | None, str | None]:
     """Split an image reference into repository, tag and digest; Docker Hub's own name is taken off."""
-    rest, _at, digest = image.strip().partition("@")
-    head, slash, leaf = rest.rpartition("/")
+    name, _at, digest = image.strip().partition("@")
+    head, slash, leaf = name.rpartition("/")
     leaf, _colon, tag = leaf.partition(":")
     repository = re.sub(r"^(?:index\.)?docker\.io/", "", f"{head}{slash}{leaf}")
     return repository, tag or None, digest or None
@@ -251,45 +251,54 @@ def names_of_image(image: Mapping[str, Any]) -> set[str]:
 
 
 def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
-    """Return what is known of an image, or C(None) for a repository nobody has described.
+    """Return the catalogue entry of an image, or C(None) for an unknown repository.
 
-    extra: entries of the same form that go before the built-in ones; C(image) is a pattern.
+    extra: entries of the same form that take precedence over the built-in ones; C(image) is a pattern.
     The result always has C(repository), C(tag), C(digest), C(vllm_version), C(cuda), C(native_driver), C(arm64),
-    C(ray), C(moving), C(entrypoint), C(defects), C(features), C(source) and C(note); what is not known is C(None).
-    An image named by digest has what an entry says of that digest, else what its repository says (the entrypoint), nothing of a tag.
+    C(ray), C(moving), C(entrypoint), C(defects), C(features), C(source) and C(note); unknown values are C(None).
+    An image with a digest gets the entry of that digest, else only the fields of its repository (the entrypoint).
     """
     repository, tag, digest = split_image(image)
     if tag is None and digest is None:
         tag = "latest"
-    names = [f"{repository}@{digest}"] if digest else []
-    names.append(f"{repository}:{tag or ''}")
-    entries = (*extra, *IMAGES)
-    found = next(
-        (entry for name in names for entry in entries if _matches(str(entry.get("image", "")), name)),
-        None,
-    )
-    if found is None:
+    match = _find_entry(repository, tag, digest, (*extra, *IMAGES))
+    if match is None:
         return None
-    match = {key: value for key, value in found.items() if value is not None}
     if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
         match.update(_read_hub_tag(tag))
     entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
+    moving = entry["moving"]
+    if moving is None:
+        moving = tag is not None and tag_moves(tag)
     entry.update(
         repository=repository,
         tag=tag,
         digest=digest,
         defects=list(entry["defects"] or []),
         features=list(entry["features"] or []),
-        moving=bool(tag is not None and tag_moves(tag) if entry["moving"] is None else entry["moving"])
-        and digest is None,
+        moving=bool(moving) and digest is None,
     )
     if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
         entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
     return entry
 
 
+def _find_entry(
+    repository: str, tag: str | None, digest: str | None, entries: Iterable[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the known fields of the first entry that matches the digest, else the tag."""
+    names = [f"{repository}@{digest}"] if digest else []
+    names.append(f"{repository}:{tag or ''}")
+    entries = list(entries)
+    for name in names:
+        for entry in entries:
+            if _matches(str(entry.get("image", "")), name):
+                return {key: value for key, value in entry.items() if value is not None}
+    return None
+
+
 def wrong_entries(entries: Any, where: str) -> list[str]:
-    """Return what is wrong with entries that somebody wrote. where: what they are called, for messages."""
+    """Return the errors of a user's entries. where: their name in messages."""
     form = [
         {
             **dict.fromkeys(("vllm_version", "cuda", "native_driver", "entrypoint", "source", "note"), str),
@@ -329,14 +338,14 @@ def _read_hub_tag(tag: str) -> dict[str, Any]:
     """Read a release tag of C(vllm/vllm-openai): C(v0.19.0-aarch64-cu130-ubuntu2404)."""
     match = re.fullmatch(r"v(\d+\.\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+)?)((?:-[a-z0-9_]+)*)", tag)
     parts = (match.group(2) if match else f"-{tag}").split("-")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     cuda = next((part for part in parts if re.fullmatch(r"cu1\d\d", part)), None)
     if cuda:
-        found["cuda"] = f"{cuda[2:4]}.{cuda[4:]}"
+        fields["cuda"] = f"{cuda[2:4]}.{cuda[4:]}"
     if match:
-        found["vllm_version"] = match.group(1)
+        fields["vllm_version"] = match.group(1)
         if not cuda:  # the default build went from CUDA 12 to CUDA 13 with 0.20.0
-            found["cuda"] = "13.0" if version(match.group(1)) >= version("0.20.0") else "12"
+            fields["cuda"] = "13.0" if version(match.group(1)) >= version("0.20.0") else "12"
         if "x86_64" in parts:
-            found["arm64"] = False
-    return found
+            fields["arm64"] = False
+    return fields

@@ -5,8 +5,8 @@
 
 C(parse) takes what a person wrote, a mapping or an argv list, and returns one mapping of long names to native values
 together with everything that vLLM's parser would refuse. C(render) turns such a mapping into the exact argv.
-The parser's behaviour is that of C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; what
-differs between versions comes from M(catalogue). Two things are stricter here than there, as nobody means them:
+The parser behaves like C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; differences
+between versions come from M(catalogue). Two spellings are refused here although vLLM accepts them, as they are always mistakes:
 C(--option.key) of an option that takes a plain text, and a C(--) between words.
 """
 
@@ -36,7 +36,7 @@ SERVICE_KEYS = {
     "model": "model",
     "name": "name",
 }
-"""What belongs to a service itself rather than to its C(args), with the key of the service that sets it."""
+"""Options that a key of the service sets instead of its C(args), with that key."""
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -44,11 +44,11 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that vLLM's parser refuses or that does not belong here.
+    """An error in a launch: an option that vLLM's parser refuses, or a key of the service.
 
     kind: unknown, ambiguous, no_value, value_to_switch, bad_value, bad_choice, bad_key, doubled, model_option, extra_word,
-    service_key. option: as it was written. detail: what exactly is wrong. fix: what to write instead.
-    vllm_error: vLLM's own text. value: what was written as the value, where that is what is wrong.
+    service_key. option: the written spelling. detail: the error. fix: the correction.
+    vllm_error: vLLM's own text. value: the written value, if the value is wrong.
     """
 
     kind: str
@@ -61,12 +61,12 @@ class Problem:
 
 @dataclass
 class Parsed:
-    """A launch as vLLM would understand it.
+    """A launch as vLLM understands it.
 
     model: the positional argument, if one was given. args: long names without leading dashes, in native values
     (C(true) flag set, C(false) its C(--no-) form, numbers, text, lists, mappings for JSON). An option that is not
-    known stays in as it was written: a fork may have it, and what was asked for is not silently dropped.
-    problems: what is wrong.
+    known stays unchanged: a fork may have it, and no argument is silently dropped.
+    problems: the errors.
     """
 
     model: str | None = None
@@ -75,7 +75,7 @@ class Parsed:
 
 
 class _Refused(Exception):
-    """One option cannot be used as it stands."""
+    """An option that vLLM refuses."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -83,7 +83,7 @@ class _Refused(Exception):
 
 
 class _BadChoice(_Refused):
-    """A value is not on offer; it stays in the arguments, as whoever judges them may know more about it."""
+    """A value that the parser does not offer; it stays in the arguments, so that rules can judge it."""
 
     def __init__(self, problem: Problem, native: Any) -> None:
         super().__init__(problem)
@@ -93,18 +93,18 @@ class _BadChoice(_Refused):
 def long_name(name: str) -> str:
     """Return an option's long name without leading dashes: C(--gpu_memory_util) and C(gpu-memory-utilization) meet.
 
-    Short forms (C(tp), C(-tp)), aliases and unique prefixes become the long name; a name that is none of these comes
-    back with dashes only, so that whoever checks it later can complain about it.
+    Short forms (C(tp), C(-tp)), aliases and unique prefixes become the long name; other names only get
+    dashes, so that later checks can report them.
     """
-    dashed = _dashes(name)
-    known = catalogue.options()
-    if dashed in known:
+    dashed = _use_dashes(name)
+    options = catalogue.options()
+    if dashed in options:
         return dashed
     short = _aliases()
     for spelled in (dashed, f"-{dashed}"):
         if spelled in short:
             return short[spelled]
-    starting = [option for option in known if option.startswith(dashed)] if len(dashed) > 1 else []
+    starting = [option for option in options if option.startswith(dashed)] if len(dashed) > 1 else []
     return starting[0] if len(starting) == 1 else dashed
 
 
@@ -116,27 +116,27 @@ def parse(
     :param launch: a mapping of options (C(null) takes an option out) or the words that a person would type, with
         or without C(vllm serve) in front
     :param version: the vLLM that will read it; options that it does not have become problems
-    :param config: what the file of C(--config) holds; without it the option is left as it is
+    :param config: content of the file of C(--config); None keeps the option unchanged
     :returns: model, options and problems
     :raises TypeError: for anything else
-    :raises ValueError: for a version that is none
+    :raises ValueError: for an invalid version
     """
-    wanted = versions.version(version) if version else None
+    release = versions.version(version) if version else None
     if isinstance(launch, Mapping):
-        return _parse_mapping(launch, wanted)
+        return _parse_mapping(launch, release)
     if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
         raise TypeError("an argv is a list of texts")
-    return _parse_argv([_word(word) for word in launch], wanted, config)
+    return _parse_argv([_to_word(word) for word in launch], release, config)
 
 
 def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
-    """Return what stands behind the image's name: C(serve) images run C(vllm serve) themselves.
+    """Return the words after the image's name: C(serve) images run C(vllm serve) themselves.
 
     :param family: of the image's entrypoint
     :param model: repository or path
     :param args: normalised options
     :returns: words
-    :raises ValueError: for a family that is none
+    :raises ValueError: for an unknown family
     """
     heads = {"serve": [], "passthrough": ["vllm", "serve"]}
     if family not in heads:
@@ -151,10 +151,10 @@ def render(args: Mapping[str, Any]) -> list[str]:
     compact JSON with sorted keys.
     """
     argv: list[str] = []
-    known = catalogue.options()
+    options = catalogue.options()
     for name in sorted(args):
         value = args[name]
-        option = known.get(name)
+        option = options.get(name)
         if value is None:
             continue
         if value is True:
@@ -163,12 +163,12 @@ def render(args: Mapping[str, Any]) -> list[str]:
             argv.append(f"--no-{name}")
         elif isinstance(value, (list, tuple)) and option is not None and option.values == "*":
             for item in value:
-                argv.extend([f"--{name}", _text(item)])
+                argv.extend([f"--{name}", _to_text(item)])
         elif isinstance(value, (list, tuple)) and (option is None or option.kind != "json"):
-            argv.extend([f"--{name}", *map(_text, value)])
+            argv.extend([f"--{name}", *map(_to_text, value)])
         else:
             argv.append(f"--{name}")
-            argv.append(_text(value))
+            argv.append(_to_text(value))
     return argv
 
 
@@ -203,7 +203,7 @@ _DECIMAL_COMMA = re.compile(r"\d+,\d+")
 # --- names --------------------------------------------------------------------------------------------------------
 
 
-def _dashes(name: str) -> str:
+def _use_dashes(name: str) -> str:
     head, dot, tail = name.strip().lstrip("-").partition(".")
     return head.replace("_", "-") + dot + tail
 
@@ -213,7 +213,7 @@ def _aliases() -> dict[str, str]:
     return {alias: option.name for option in catalogue.options().values() for alias in option.aliases}
 
 
-# What a spelling means: the option, and what it sets a switch to. C(None) is --help.
+# The meaning of a spelling: the option, and the value that it sets a switch to. C(None) is --help.
 _Meaning = Optional[tuple[Option, bool]]
 
 
@@ -229,38 +229,38 @@ def _spellings(version: Version | None) -> dict[str, _Meaning]:
             if option.kind != "switch" or name.startswith("-"):
                 continue
             negative[f"--no-{name}"] = (option, False)
-            verb, _dash, rest = name.partition("-")
+            verb, _dash, noun = name.partition("-")
             if pairs and verb in ("enable", "disable"):
-                negative[f"--{'disable' if verb == 'enable' else 'enable'}-{rest}"] = (option, False)
+                negative[f"--{'disable' if verb == 'enable' else 'enable'}-{noun}"] = (option, False)
     return {**negative, **positive}
 
 
 def _candidates(word: str, version: Version | None) -> list[tuple[str, _Meaning, str | None]]:
-    """Return what an option word can mean, as C(argparse) finds it: spelling, meaning and the value inside the word."""
-    known = _spellings(version)
-    if word in known:
-        return [(word, known[word], None)]
+    """Return the possible meanings of an option word, as in C(argparse): spelling, meaning and the value inside the word."""
+    spellings = _spellings(version)
+    if word in spellings:
+        return [(word, spellings[word], None)]
     head, equals, inline = word.partition("=")
     value = inline if equals else None
-    if equals and head in known:
-        return [(head, known[head], value)]
+    if equals and head in spellings:
+        return [(head, spellings[head], value)]
     if head.startswith("--"):
-        return [(spelling, known[spelling], value) for spelling in known if spelling.startswith(head)]
-    found: list[tuple[str, _Meaning, str | None]] = []
-    for spelling in known:
+        return [(spelling, spellings[spelling], value) for spelling in spellings if spelling.startswith(head)]
+    candidates: list[tuple[str, _Meaning, str | None]] = []
+    for spelling in spellings:
         if spelling == word[:2]:
-            found.append((spelling, known[spelling], word[2:]))  # -n2
+            candidates.append((spelling, spellings[spelling], word[2:]))  # -n2
         elif spelling.startswith(word):
-            found.append((spelling, known[spelling], None))
-    return found
+            candidates.append((spelling, spellings[spelling], None))
+    return candidates
 
 
 def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | None]:
-    """Return option, what it sets a switch to, and the value inside the word; raises C(_Refused)."""
-    found = _candidates(word, version)
+    """Return the option, the value that it sets a switch to, and the value inside the word; raises C(_Refused)."""
+    candidates = _candidates(word, version)
     head = word.partition("=")[0]
-    if len(found) > 1:
-        could = ", ".join(sorted(spelling for spelling, _meaning, _value in found))
+    if len(candidates) > 1:
+        could = ", ".join(sorted(spelling for spelling, _meaning, _value in candidates))
         raise _Refused(
             Problem(
                 "ambiguous",
@@ -270,16 +270,16 @@ def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | No
                 f"ambiguous option: {head} could match {could}",
             )
         )
-    if not found:
-        raise _Refused(_unknown(head, version))
-    _spelling, meaning, value = found[0]
+    if not candidates:
+        raise _Refused(_describe_unknown(head, version))
+    _spelling, meaning, value = candidates[0]
     if meaning is None:
         raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Take it out."))
     return (*meaning, value)
 
 
-def _unknown(word: str, version: Version | None) -> Problem:
-    """Say what an unknown spelling may have been meant to be, or which versions have it."""
+def _describe_unknown(word: str, version: Version | None) -> Problem:
+    """Return the problem of an unknown spelling, with the nearest known one or the versions that have it."""
     error = f"unrecognized arguments: {word}"
     written = word.lstrip("-")
     other = long_name(written[3:] if written.startswith("no-") else written)
@@ -293,14 +293,14 @@ def _unknown(word: str, version: Version | None) -> Problem:
             error,
         )
     where = f"vLLM {version}" if version else "any vLLM known"
-    known = _spellings(version)
+    spellings = _spellings(version)
     if option is not None:
-        # The option is there, this way to spell it is not.
+        # The option exists, but not in this spelling.
         off = f"--no-{other}"
-        wanted = off if off in known and written.startswith(("no-", "disable-")) else f"--{other}"
-        return Problem("unknown", word, f"is no option of {where}", f"Write {wanted}.", error)
+        spelled = off if off in spellings and written.startswith(("no-", "disable-")) else f"--{other}"
+        return Problem("unknown", word, f"is no option of {where}", f"Write {spelled}.", error)
     off = f"--no-enable-{written[8:]}" if written.startswith("disable-") else ""
-    near = off if off in known else validation.nearest_word(word, known)
+    near = off if off in spellings else validation.nearest_word(word, spellings)
     return Problem(
         "unknown",
         word,
@@ -310,7 +310,7 @@ def _unknown(word: str, version: Version | None) -> Problem:
     )
 
 
-# What to write instead of options that are gone or never were.
+# Replacements of options that were removed or never existed.
 _REPLACED = {
     "swap-space": "Take it out: vLLM's V1 engine never swaps the KV cache.",
     "disable-log-requests": "Take it out: requests are only logged with --enable-log-requests.",
@@ -329,11 +329,11 @@ _REPLACED = {
 # --- values -------------------------------------------------------------------------------------------------------
 
 
-def _word(word: Any) -> str:
+def _to_word(word: Any) -> str:
     return word if isinstance(word, str) else str(word)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, (dict, list)):
         with contextlib.suppress(TypeError):  # keys of several types, as YAML allows, have no order
             return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -342,35 +342,35 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _bad(option: Option, value: Any, kind: str) -> _Refused:
+def _refuse_value(option: Option, value: Any, kind: str) -> _Refused:
     return _Refused(
         Problem(
             "bad_value",
             f"--{option.name}",
             f"is {value!r}, which is no {kind}",
             f"Give --{option.name} a {kind}{', with a point instead of the comma' if _DECIMAL_COMMA.fullmatch(str(value)) else ''}.",
-            f"argument --{option.name}: invalid value: {_text(value)!r}",
+            f"argument --{option.name}: invalid value: {_to_text(value)!r}",
             value,
         )
     )
 
 
-def _scalar(option: Option, value: Any, version: Version | None) -> Any:
-    """Turn one value into its native form, C(None) where it says that there is none; raises C(_Refused)."""
+def _read_scalar(option: Option, value: Any, version: Version | None) -> Any:
+    """Return one value in its native form, C(None) for an empty optional value; raises C(_Refused)."""
     if option.optional and isinstance(value, str) and value in ("", "None"):
         return None
     if option.kind == "json":
-        return _json(option, value, version)
+        return _read_json(option, value, version)
     if isinstance(value, (dict, list)):
-        raise _bad(option, value, {"text": "text"}.get(option.kind, "number"))
-    native = _native(option, value)
-    if option.choices and version in catalogue.versions() and _text(native) not in option.choices:
-        raise _BadChoice(_bad_choice(option, _text(value).strip(), _text(native), version), native)
+        raise _refuse_value(option, value, {"text": "text"}.get(option.kind, "number"))
+    native = _to_native(option, value)
+    if option.choices and version in catalogue.versions() and _to_text(native) not in option.choices:
+        raise _BadChoice(_bad_choice(option, _to_text(value).strip(), _to_text(native), version), native)
     return native
 
 
-def _native(option: Option, value: Any) -> Any:
-    text = _text(value).strip()
+def _to_native(option: Option, value: Any) -> Any:
+    text = _to_text(value).strip()
     try:
         if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
             return "auto"
@@ -382,7 +382,7 @@ def _native(option: Option, value: Any) -> Any:
             number = float(text)
             return int(number) if re.fullmatch(r"-?\d+", text) else number
     except (OverflowError, ValueError):  # digits without end are an infinite number
-        raise _bad(option, value, "whole number" if option.kind != "float" else "number") from None
+        raise _refuse_value(option, value, "whole number" if option.kind != "float" else "number") from None
     return text.lower().replace("-", "_") if option.lowered else text
 
 
@@ -400,14 +400,14 @@ def _bad_choice(option: Option, text: str, native: str, version: Version | None)
     )
 
 
-def _json(option: Option, value: Any, version: Version | None) -> Any:
+def _read_json(option: Option, value: Any, version: Version | None) -> Any:
     """Read a JSON option; some take a plain word as well, for example C(--hf-overrides module:function)."""
     if isinstance(value, str):
         if option.plain_text and not re.fullmatch(r"(?s)\s*\{.*\}\s*", value):
             return value
         sizes = option.read_into_class and catalogue.trait("json-size", version)
         try:
-            found = parse_json(_sizes_in_json(value) if sizes else value, "the value", finite=False, exact=True)
+            native = parse_json(_sizes_in_json(value) if sizes else value, "the value", finite=False, exact=True)
         except ValueError as error:
             raise _Refused(
                 Problem(
@@ -420,10 +420,10 @@ def _json(option: Option, value: Any, version: Version | None) -> Any:
                 )
             ) from None
     else:
-        found = copy.deepcopy(value)
-    if not isinstance(found, (dict, list)) and not option.level and not option.plain_text:
-        raise _bad(option, value, "JSON object")
-    return found
+        native = copy.deepcopy(value)
+    if not isinstance(native, (dict, list)) and not option.level and not option.plain_text:
+        raise _refuse_value(option, value, "JSON object")
+    return native
 
 
 def _sizes_in_json(text: str) -> str:
@@ -436,15 +436,15 @@ def _sizes_in_json(text: str) -> str:
     return "".join(parts)
 
 
-def _values(option: Option, value: Any, version: Version | None) -> Any:
+def _read_values(option: Option, value: Any, version: Version | None) -> Any:
     if option.values in ("+", "*"):
-        given = value if isinstance(value, (list, tuple)) else [value]
-        return [_scalar(option, item, version) for item in given]
-    return _scalar(option, value, version)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return [_read_scalar(option, item, version) for item in items]
+    return _read_scalar(option, value, version)
 
 
-def _store(args: dict[str, Any], option: Option, value: Any) -> None:
-    """Set an option; none is what leaving it out gives, unless its default is something else."""
+def _set_option(args: dict[str, Any], option: Option, value: Any) -> None:
+    """Set an option; a null value removes it, unless its default is another value."""
     args.pop(option.name, None)
     if value is not None:
         args[option.name] = value
@@ -455,10 +455,10 @@ def _store(args: dict[str, Any], option: Option, value: Any) -> None:
 # --- mappings -----------------------------------------------------------------------------------------------------
 
 
-def _parse_mapping(given: Mapping[str, Any], version: Version | None) -> Parsed:
+def _parse_mapping(launch: Mapping[str, Any], version: Version | None) -> Parsed:
     parsed = Parsed()
-    for name, value in given.items():
-        written = _dashes(str(name))
+    for name, value in launch.items():
+        written = _use_dashes(str(name))
         if written == "O" and isinstance(value, (int, str)):  # -O 3 means what it means on a command line
             old = catalogue.trait("short-level=compilation-config", version)
             written = "compilation-config.level" if old else "optimization-level"
@@ -472,18 +472,18 @@ def _parse_mapping(given: Mapping[str, Any], version: Version | None) -> Parsed:
             else:
                 native = _mapping_value(option, sets, value, version)
                 if option.takes_value:
-                    _store(parsed.args, option, native)
+                    _set_option(parsed.args, option, native)
                 else:
                     parsed.args.pop(option.name, None)
                     parsed.args.update({} if native is None else {option.name: native})
         except _Refused as refused:
             if value is not None:
-                _note(parsed, refused, written, value)
-    return _finish(parsed, version)
+                _keep_problem(parsed, refused, written, value)
+    return _finish_parsing(parsed, version)
 
 
-def _note(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
-    """Keep what is wrong, and what was asked for where that can still be judged."""
+def _keep_problem(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
+    """Store a problem, and the argument if rules can still judge it."""
     parsed.problems.append(refused.problem)
     if isinstance(refused, _BadChoice):
         parsed.args[refused.problem.option.lstrip("-")] = refused.native
@@ -508,13 +508,13 @@ def _mapping_value(option: Option, sets: bool, value: Any, version: Version | No
             return True
         if isinstance(value, bool):
             raise _Refused(_needs_value(option))
-        return _values(option, value, version)
+        return _read_values(option, value, version)
     if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
         value = value.strip().lower() in ("true", "yes")  # what a Jinja expression leaves of a boolean
     if not isinstance(value, bool):
         raise _Refused(_switch_value(option, value))
-    wanted = value if sets else not value
-    return None if option.kind == "flag" and not wanted else wanted  # a plain flag is off unless it is there
+    state = value if sets else not value
+    return None if option.kind == "flag" and not state else state  # an absent flag is off
 
 
 def _needs_value(option: Option) -> Problem:
@@ -533,11 +533,11 @@ def _switch_value(option: Option, value: Any, inline: bool = False) -> Problem:
     return Problem(
         "value_to_switch",
         f"--{option.name}",
-        f"takes no value, but was given {_text(value)!r}",
+        f"takes no value, but was given {_to_text(value)!r}",
         f"Write {instead} alone ({option.name}: {'false' if off else 'true'}).",
-        f"argument --{option.name}: ignored explicit argument {_text(value)!r}"
+        f"argument --{option.name}: ignored explicit argument {_to_text(value)!r}"
         if inline
-        else f"unrecognized arguments: {_text(value)}",
+        else f"unrecognized arguments: {_to_text(value)}",
         value,
     )
 
@@ -568,9 +568,9 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
     for key in path[:-1]:
         where = where.setdefault(key, {}) if isinstance(where, dict) else where
     if not isinstance(where, dict):
-        raise _bad(option, where, "JSON object that a key could be added to")
-    known = where.get(path[-1])
-    where[path[-1]] = known + value if isinstance(known, list) and isinstance(value, list) else value
+        raise _refuse_value(option, where, "JSON object that a key could be added to")
+    present = where.get(path[-1])
+    where[path[-1]] = present + value if isinstance(present, list) and isinstance(value, list) else value
 
 
 # --- argv ---------------------------------------------------------------------------------------------------------
@@ -599,13 +599,15 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
     dotted: dict[str, dict[str, Any]] = {}
     position = 0
     while position < len(words):
-        word = _normal(words[position])
+        word = _normalise(words[position])
         position += 1
         head, dot, path = word.partition("=")[0].partition(".")
         level = _optimization_level(words, position)
         if level and catalogue.trait("short-level=compilation-config", version):
             if not level[0].isdecimal():
-                parsed.problems.append(_bad(catalogue.options()["compilation-config"], level[0], "level").problem)
+                parsed.problems.append(
+                    _refuse_value(catalogue.options()["compilation-config"], level[0], "level").problem
+                )
             _add_key(parsed, dotted, "-O", "level", level[0], version)
             position = level[1]
         elif level:
@@ -618,11 +620,11 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
             parsed.model = words[position - 1]
         else:
             parsed.problems.append(_extra_word(words[position - 1]))
-    _put_dotted(parsed, dotted, version)
-    return _finish(parsed, version, words)
+    _set_dotted(parsed, dotted)
+    return _finish_parsing(parsed, version, words)
 
 
-def _normal(word: str) -> str:
+def _normalise(word: str) -> str:
     """Write an option's name with dashes, as the parser does before it looks at anything else."""
     if not word.startswith("--"):
         return word
@@ -649,8 +651,8 @@ def _extra_word(word: str) -> Problem:
 
 
 def _check_served_name(parsed: Parsed, words: list[str], version: Version | None) -> None:
-    """vLLM wants the model first when --served-model-name is there, as that takes every word behind it."""
-    plain = [_normal(word).partition("=")[0] for word in words]
+    """Report --served-model-name in a launch that does not start with the model: the option takes every word after it."""
+    plain = [_normalise(word).partition("=")[0] for word in words]
     if not plain or not plain[0].startswith("-") or "--config" in words or "--model" in plain:
         return
     if "--served-model-name" in plain and not catalogue.trait("served-name-anywhere", version):
@@ -666,23 +668,23 @@ def _check_served_name(parsed: Parsed, words: list[str], version: Version | None
 
 
 def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Version | None) -> list[str]:
-    """Put what the file of --config says behind the model, so that what was typed wins."""
+    """Insert the options of the --config file after the model, so that typed options override them."""
     if config is None or "--config" not in words:
         return words
     index = words.index("--config")
-    rest = [*words[:index], *words[index + 2 :]]
-    model = 1 if rest and not rest[0].startswith("-") else 0
-    return [*rest[:model], *config_words(config, version), *rest[model:]]
+    remaining = [*words[:index], *words[index + 2 :]]
+    model = 1 if remaining and not remaining[0].startswith("-") else 0
+    return [*remaining[:model], *config_words(config, version), *remaining[model:]]
 
 
 def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
-    """Return the words that vLLM makes of the content of a --config file."""
+    """Return the words that vLLM reads from the content of a --config file."""
     words: list[str] = []
     for key, value in config.items():
         if isinstance(value, bool):
             if value:
                 words.append(f"--{key}")
-            elif catalogue.trait("config-false", version) and _normal(f"--no-{key}") in _spellings(version):
+            elif catalogue.trait("config-false", version) and _normalise(f"--no-{key}") in _spellings(version):
                 words.append(f"--no-{key}")
         elif isinstance(value, list):
             words += [f"--{key}", *map(str, value)] if value else []
@@ -693,56 +695,63 @@ def config_words(config: Mapping[str, Any], version: Version | None = None) -> l
     return words
 
 
-def _following(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
+def _following_values(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
     """Return the values behind an option."""
     end = position
     while (
-        end < len(words) and (limit is None or end - position < limit) and not _is_option(_normal(words[end]), version)
+        end < len(words)
+        and (limit is None or end - position < limit)
+        and not _is_option(_normalise(words[end]), version)
     ):
         end += 1
     return words[position:end]
 
 
 def _take_option(parsed: Parsed, words: list[str], word: str, position: int, version: Version | None) -> int:
-    """Read the option C(word) and its values; returns where to go on."""
+    """Read the option C(word) and its values; return the position of the next word."""
     try:
         option, sets, inline = _resolve(word, version)
         if not option.takes_value:
             return _take_switch(parsed, words, position, version, (option, sets, inline))
-        given = [] if inline is None else [inline]
-        if not given:
-            given = _following(words, position, version, None if option.values == "+" else 1)
-            position += len(given)
-        if not given:
-            if option.values != "?":
-                raise _Refused(_needs_value(option))
-            parsed.args[option.name] = True
-        elif option.values == "*":
-            parsed.args.setdefault(option.name, []).append(_scalar(option, given[0], version))
-        elif option.values == "+":
-            parsed.args[option.name] = [_scalar(option, item, version) for item in given]
-        else:
-            _store(parsed.args, option, _scalar(option, given[0], version))
+        values = [] if inline is None else [inline]
+        if not values:
+            values = _following_values(words, position, version, None if option.values == "+" else 1)
+            position += len(values)
+        _store_values(parsed, option, values, version)
     except _Refused as refused:
         spelled, equals, value = word.partition("=")
-        given = [value]
+        values = [value]
         if refused.problem.kind in ("unknown", "ambiguous") and not equals:
-            given = _following(words, position, version, None if parsed.model is not None else 1)
-            position += len(given)
-        named = _dashes(spelled) if spelled.startswith("--") else spelled
-        _note(parsed, refused, named, given[0] if len(given) == 1 else given or True)
+            values = _following_values(words, position, version, None if parsed.model is not None else 1)
+            position += len(values)
+        named = _use_dashes(spelled) if spelled.startswith("--") else spelled
+        _keep_problem(parsed, refused, named, values[0] if len(values) == 1 else values or True)
     return position
 
 
+def _store_values(parsed: Parsed, option: Option, values: list[str], version: Version | None) -> None:
+    """Set an option to the values of an argv; raises C(_Refused)."""
+    if not values:
+        if option.values != "?":
+            raise _Refused(_needs_value(option))
+        parsed.args[option.name] = True
+    elif option.values == "*":
+        parsed.args.setdefault(option.name, []).append(_read_scalar(option, values[0], version))
+    elif option.values == "+":
+        parsed.args[option.name] = [_read_scalar(option, item, version) for item in values]
+    else:
+        _set_option(parsed.args, option, _read_scalar(option, values[0], version))
+
+
 def _take_switch(
-    parsed: Parsed, words: list[str], position: int, version: Version | None, found: tuple[Option, bool, str | None]
+    parsed: Parsed, words: list[str], position: int, version: Version | None, resolved: tuple[Option, bool, str | None]
 ) -> int:
-    option, sets, inline = found
+    option, sets, inline = resolved
     if inline is not None:
         raise _Refused(_switch_value(option, inline, inline=True))
     parsed.args[option.name] = sets
-    stray = _following(words, position, version, 1)
-    # What follows a switch is the model if none was given yet, unless it can only have been meant as a value.
+    stray = _following_values(words, position, version, 1)
+    # The word after a switch is the model if there is no model yet, unless it can only be a value.
     if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
         parsed.problems.append(_switch_value(option, stray[0]))
         return position + 1
@@ -750,7 +759,7 @@ def _take_switch(
 
 
 def _optimization_level(words: list[str], position: int) -> tuple[str, int] | None:
-    """Return the level in C(-O3), C(-O=3) and C(-O 3) and where to go on, C(None) if that is not what stands there."""
+    """Return the level in C(-O3), C(-O=3) and C(-O 3) and the next position, C(None) for other words."""
     word, following = words[position - 1], words[position : position + 1]
     if not word.startswith("-O") or word.startswith("-O."):
         return None
@@ -768,8 +777,8 @@ def _take_dotted(
     position: int,
     version: Version | None,
 ) -> int:
-    """Keep the value of C(--option.key) for later: vLLM puts what was said of one option together in the end."""
-    word = _normal(words[position - 1])
+    """Store the value of C(--option.key): vLLM merges all keys of one option at the end."""
+    word = _normalise(words[position - 1])
     value: str | None = word.partition("=")[2] if "=" in word else None
     if value is None and position < len(words):
         value, position = words[position], position + 1
@@ -793,18 +802,18 @@ def _add_key(
     except _Refused as refused:
         parsed.problems.append(refused.problem)
         if refused.problem.kind == "unknown" and head.startswith("--"):
-            parsed.args[_dashes(f"{head}.{path}")] = value
+            parsed.args[_use_dashes(f"{head}.{path}")] = value
 
 
 def _short_dotted(head: str, version: Version | None) -> str:
-    """C(-O.key) is the compilation configuration where it is anything."""
+    """Return the long option of C(-O.key), the compilation configuration in releases that know it."""
     return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
 
 
-def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Version | None) -> None:
-    """Set the options of which keys were given; vLLM forgets what else was said of them."""
-    for found in dotted.values():
-        for name, value in found.items():
+def _set_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]]) -> None:
+    """Set the options with dotted keys; vLLM ignores their other spellings."""
+    for options in dotted.values():
+        for name, value in options.items():
             if name in parsed.args:
                 parsed.problems.append(
                     Problem(
@@ -821,12 +830,12 @@ def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Vers
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
-    """Take the model out of the options, and check the keys of what vLLM reads into a class when it parses."""
+def _finish_parsing(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
+    """Move the model out of the options, and check the keys of options that vLLM parses into a class."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")
-        taken = catalogue.trait("model-option", version) or "--model" not in words
-        refused = "" if taken else "With `vllm serve`, you should provide the model as a positional argument"
+        accepted = catalogue.trait("model-option", version) or "--model" not in words
+        refused = "" if accepted else "With `vllm serve`, you should provide the model as a positional argument"
         if parsed.model is not None and words:
             parsed.problems.append(_extra_word(parsed.model))
         parsed.problems.append(
@@ -849,20 +858,20 @@ def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) 
 
 
 def _bad_keys(option: Option, value: Mapping[str, Any], version: Version | None) -> list[Problem]:
-    known = catalogue.json_keys(option.name, version)
-    found = []
+    allowed = catalogue.json_keys(option.name, version)
+    problems = []
     for key in value:
-        if key in known or "*" in known or not known:
+        if key in allowed or "*" in allowed or not allowed:
             continue
-        near = validation.nearest_word(key, known)
-        found.append(
+        near = validation.nearest_word(key, allowed)
+        problems.append(
             Problem(
                 "bad_key",
                 f"--{option.name}",
                 f"has the key {key!r}, which vLLM {version} does not know",
-                f"Did you mean {near}?" if near else f"Use one of {', '.join(sorted(known))}.",
+                f"Did you mean {near}?" if near else f"Use one of {', '.join(sorted(allowed))}.",
                 f"argument --{option.name}: Unexpected keyword argument {key!r}",
                 key,
             )
         )
-    return found
+    return problems

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Builds of NCCL and what is reported of them between Sparks. Data, and the look-up of a build."""
+"""Builds of NCCL with reports of their use between Sparks: data, and the look-up of a build."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def against(library: str, release: str) -> list[Mapping[str, Any]]:
     :param release: its version
     :returns: lines of C(ROWS)
     """
-    found = parse_version(release)
+    parsed = parse_version(release)
     return [
         row
         for row in ROWS
         if row["verdict"] != "good"
         and row["library"] == library
-        and found is not None
-        and ("below" not in row or found < version(row["below"]))
+        and parsed is not None
+        and ("below" not in row or parsed < version(row["below"]))
         and row.get("version") in (None, release)
     ]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What vLLM takes on a DGX Spark beyond what a config tells: fitted figures, each with its source."""
+"""Memory of vLLM on a DGX Spark that does not follow from a config: fitted figures, each with its source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "inside_drafter_gib": (0.0, 0.05, 0.6),  # H: the drafter's own activations
     "graphs_share": (0.5, 1.0, 2.0),  # H: of what profile_run.py works out for CUDA graphs
     "load_gib": (0.0, 1.35, 2.5),  # H: repacking while quantised weights load, 0.9 to 2.4 GiB over what stays
-    # H: of all experts of one layer, of which the reordered ones stand beside those that were loaded: 2.4 FP8, 2.1 MXFP4 (Marlin)
+    # H: of all experts of one layer, whose reordered copies exist together with the loaded ones: 2.4 FP8, 2.1 MXFP4 (Marlin)
     "load_share": (0.0, 2.1, 2.4),
     "kept_share": (0.0, 0.5, 1.0),  # A against C: the part of all this that stays allocated after the start
     "outside_gib": (1.2, 1.7, 2.4),  # A: CUDA context and host memory outside the requested memory
@@ -35,7 +35,7 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "process_gib": (0.4, 0.6, 1.0),
     "ray_gib": (0.26, 0.46, 1.76),
     "snapshot_gib": (0.0, 2.65, 2.7),  # E: gone between the host's MemAvailable and vLLM's first look at it
-    # How long a start takes to come to a check. Anchors:
+    # Seconds from a start to each check. Anchors:
     #   F  vLLM 0.32 in a container, little load: a wrong tool parser is refused after 13 s, a model of a few MB serves after 17 s
     #   G  published Spark starts: Gemma-4-31B NVFP4 (30.6 GiB) loaded in 84 s and up after 90; models of 120B (73 GiB) 10 to 15
     #      minutes; 57.9 GiB a node of Qwen3-235B about 15 minutes; a 27B with a drafter (20 GiB and more) up after 5 to 7

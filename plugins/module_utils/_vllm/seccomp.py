@@ -49,7 +49,7 @@ _OF_ARCHITECTURE = {
     "arm64": ("arm_fadvise64_64", "arm_sync_file_range", "breakpoint", "cacheflush", "set_tls", "sync_file_range2"),
     "amd64": ("arch_prctl", "modify_ldt"),
 }
-# Calls that a container with a capability has; engines of the collection have none of their own.
+# Calls that a container with a capability may use; engines of the collection run without capabilities.
 _WITH_CAPABILITY = {
     "CAP_SYS_NICE": ("get_mempolicy", "mbind", "set_mempolicy", "set_mempolicy_home_node"),
     "CAP_SYS_PTRACE": ("kcmp", "pidfd_getfd", "process_madvise"),
@@ -70,24 +70,24 @@ def profile() -> str:
         _rule(sorted({*_ALLOWED.split(), *IO_URING})),
         _rule(["socket"], args=[_argument(_BELOW_FAMILY, "LT")]),
         *(_rule(["socket"], args=[_argument(family)]) for family in _FAMILIES),
-        *(_rule(["personality"], args=[_argument(each)]) for each in _PERSONALITIES),
-        *(_rule(list(names), includes={"arches": [each]}) for each, names in _OF_ARCHITECTURE.items()),
-        *(_rule(list(names), includes={"caps": [each]}) for each, names in _WITH_CAPABILITY.items()),
+        *(_rule(["personality"], args=[_argument(value)]) for value in _PERSONALITIES),
+        *(_rule(list(names), includes={"arches": [value]}) for value, names in _OF_ARCHITECTURE.items()),
+        *(_rule(list(names), includes={"caps": [value]}) for value, names in _WITH_CAPABILITY.items()),
         _rule(["clone"], args=[_argument(_NEW_NAMESPACES, "MASKED_EQ")]),
         # "There is no such call", so that the C library takes clone(2), whose flags are seen.
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
     ]
-    whole = {
+    document = {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": 1,
         "archMap": [{"architecture": name, "subArchitectures": below} for name, below in _ARCHITECTURES.items()],
         "syscalls": rules,
     }
-    return json.dumps(whole, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
-    """Name what of an engine reads through io_uring; empty for nothing.
+    """Return the setting of an engine that reads through io_uring; empty without such a setting.
 
     :param args: options of C(vllm serve), by their long names
     :param env: its environment
@@ -102,7 +102,7 @@ def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
 
 
 def table_on_disk(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
-    """Name what has an engine leave the model's tables of n-grams on disk, which forks of vLLM can; empty where nothing does.
+    """Return the setting that leaves the model's tables of n-grams on disk, as forks of vLLM allow; empty without such a setting.
 
     :param args: options of C(vllm serve), by their long names
     :param env: its environment
@@ -115,7 +115,7 @@ def table_on_disk(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
 
 
 def chosen(run: DockerRun) -> bool:
-    """Whether options of C(docker run) say themselves which profile a container has."""
+    """Tell whether options of C(docker run) set the seccomp profile of a container."""
     return run.has("--privileged") or any(
         value.startswith(("seccomp=", "seccomp:")) for value in run.values("--security-opt")
     )

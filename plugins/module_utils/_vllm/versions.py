@@ -31,7 +31,7 @@ AUTOTUNE_CACHE_HANGS = ("0.31.0", "0.32.0")
 def parse_version(text: str) -> Version | None:
     """Read C(0.19.0), C(v0.20.2rc1.dev49+g9b4e839) or C(0.19.0+ab12.nv26.04); C(None) if it is no version.
 
-    What stands behind C(+) says who built it, not what it can do, and is ignored.
+    The text after C(+) names the builder and is ignored.
     """
     match = re.fullmatch(r"v?(\d+(?:\.\d+)+)((?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d*)?)(?:\+.*)?", text.strip())
     if not match:
@@ -41,19 +41,19 @@ def parse_version(text: str) -> Version | None:
 
 
 def version(text: str) -> Version:
-    """Like C(parse_version) for a text that is known to be a version; raises C(ValueError) otherwise."""
-    found = parse_version(text)
-    if found is None:
+    """Return the version of a text; raises C(ValueError) for other texts than C(parse_version) knows."""
+    parsed = parse_version(text)
+    if parsed is None:
         raise ValueError(f"{text!r} is not a version of vLLM")
-    return found
+    return parsed
 
 
-def compare(left: str, right: str) -> int:
-    """Return -1, 0 or 1 as C(left) is older than, the same as or newer than C(right)."""
-    one, two = version(left), version(right)
-    return (one > two) - (one < two)
+def compare(first_text: str, second_text: str) -> int:
+    """Return -1, 0 or 1 as the first version is older than, the same as or newer than the second."""
+    first, second = version(first_text), version(second_text)
+    return (first > second) - (first < second)
 
 
-def at_most(of: Version) -> Version:
-    """Return the newest release whose features C(of) can have: itself, or the next minor for a development build."""
-    return of if of.final else Version((of.release[0], of.release[1] + 1, 0), True)
+def at_most(release: Version) -> Version:
+    """Return the newest release whose features C(release) can have: itself, or the next minor for a development build."""
+    return release if release.final else Version((release.release[0], release.release[1] + 1, 0), True)

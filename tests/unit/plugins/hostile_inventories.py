@@ -33,7 +33,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, schema
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_memory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_input
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight, service_keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
@@ -805,7 +805,7 @@ BASES: dict[str, Callable[[], dict[str, Any]]] = {"single": _single, "small": _s
 # --- where which key is documented --------------------------------------------------------------------------------------
 
 _ARGS = sorted(
-    {option for table in (service_memory._MEMORY_ARGS,) for option in table} | {"revision", "port", "model", "api-key"}
+    {option for table in (service_input._MEMORY_ARGS,) for option in table} | {"revision", "port", "model", "api-key"}
 )
 
 
@@ -1165,8 +1165,8 @@ def _of_recipe(path: Path) -> list[str]:
 
 def _of_memory(path: Path) -> list[str]:
     if path and path[0] == "services" and len(path) == 2:
-        return list(service_memory._SERVICE_KEYS)
-    return documented(path) if path else list(service_memory._TOP_KEYS)
+        return list(service_input._SERVICE_KEYS)
+    return documented(path) if path else list(service_input._TOP_KEYS)
 
 
 RECIPE_KEYS: dict[str, Callable[[Path], list[str]]] = {"recipe": _of_recipe, "memory": _of_memory, "launch": documented}

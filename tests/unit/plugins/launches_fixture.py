@@ -19,7 +19,7 @@ import oracle_fixture
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import parse_version
 
 FIXTURES = Path(__file__).parent / "fixtures"

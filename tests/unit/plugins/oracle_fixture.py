@@ -9,20 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import (
-    Attention,
-    Geometry,
-    Recurrent,
-    Refusal,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    KVSettings,
-    PlanFailure,
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Attention, Recurrent, Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vllm_errors import (
     error_auto_fit,
     error_no_memory,
     error_too_long,
-    parse_release,
-    plan_kv_cache,
 )
 
 ROWS = Path(__file__).parent / "fixtures" / "oracle_rows.json"

@@ -1,4 +1,4 @@
-"""Room for LoRA adapters: bytes of vLLM's own classes, launches on a GPU, what is a range, and what is not known."""
+"""Room for LoRA adapters: bytes of vLLM's own classes, launches on a GPU, ranges, and unknown families."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import adapters
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import Quantization
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
 
@@ -28,8 +30,8 @@ BLOCK = 36 * 2 * 16 * 8 * 128 * 2
 
 
 def config(recipe: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / f"playbooks/recipes/{recipe}.yml").read_text(encoding="utf-8"))
-    return dict(found["config"])
+    result: dict[str, Any] = yaml.safe_load((ROOT / f"playbooks/recipes/{recipe}.yml").read_text(encoding="utf-8"))
+    return dict(result["config"])
 
 
 def room(
@@ -42,25 +44,25 @@ def room(
         bool(args.get("enable-expert-parallel")),
     )
     padded = Quantization(given, quant, "", minor).padded_experts
-    return adapters.room(given, read_geometry(given), args, split, minor=minor, padded=padded)
+    return adapters.compute_room(given, read_geometry(given), args, split, minor=minor, padded=padded)
 
 
 def plan(args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **service: Any) -> dict[str, Any]:
-    given = {"name": "x", "vllm_version": "0.26.0", "config": config(recipe), "args": args, **service}
-    return memory_budget({"services": [given], "total_gib": 79.18})
+    fields = {"name": "x", "vllm_version": "0.26.0", "config": config(recipe), "args": args, **service}
+    return memory_budget({"services": [fields], "total_gib": 79.18})
 
 
 @pytest.mark.parametrize("row", RECORDED["rows"], ids=lambda row: f"{row[1]}-{row[0]}-{len(row[2])}")
 def test_the_room_is_what_vllms_own_classes_set_aside(row: list[Any]) -> None:
     version, model, args, size = row
-    found = room(RECORDED["configs"][model], args, version, RECORDED["quant"].get(model))
-    assert found.exact
-    assert found.low == found.typical == found.high == size
+    result = room(RECORDED["configs"][model], args, version, RECORDED["quant"].get(model))
+    assert result.exact
+    assert result.low == result.typical == result.high == size
 
 
 def test_rows_are_of_many_versions_and_kinds_of_layers() -> None:
     assert len({row[0] for row in RECORDED["rows"]}) >= 4
-    families = {read_geometry(each).model_type for each in RECORDED["configs"].values()}
+    families = {read_geometry(item).model_type for item in RECORDED["configs"].values()}
     assert families <= adapters.COMPARED
     assert {"qwen3", "qwen3_next", "nemotron_h", "deepseek_v3", "gpt_oss", "gemma4_text", "llama4_text"} <= families
 
@@ -71,34 +73,34 @@ def test_rows_are_of_many_versions_and_kinds_of_layers() -> None:
     ids=["four-of-rank-64", "one-of-rank-16"],
 )
 def test_a_gpu_lost_as_much_of_its_cache(slots: int, rank: int, blocks: int, said: float) -> None:
-    """vLLM 0.26.0 on an H100, Qwen3-4B: 14,150 blocks without adapters. Torch rounds up what it gives: 1.5 % there."""
+    """vLLM 0.26.0 on an H100, Qwen3-4B: 14,150 blocks without adapters. Torch rounds allocations up: 1.5 % in this launch."""
     args = {"enable-lora": True, "max-loras": slots, "max-lora-rank": rank}
-    found = room(config("qwen3-4b-instruct-2507"), args, "0.26.0")
+    result = room(config("qwen3-4b-instruct-2507"), args, "0.26.0")
     lost = (14_150 - blocks) * BLOCK
-    assert found.exact
-    assert found.typical == pytest.approx(lost, rel=0.02, abs=BLOCK)
-    assert found.typical / GIB == pytest.approx(said, rel=0.02, abs=0.006)
+    assert result.exact
+    assert result.typical == pytest.approx(lost, rel=0.02, abs=BLOCK)
+    assert result.typical / GIB == pytest.approx(said, rel=0.02, abs=0.006)
 
 
 def test_a_tied_head_had_room_of_its_own_before_0_28() -> None:
-    given = config("qwen3-4b-instruct-2507")
-    one = 4 * 64 * 2 * (151_936 + 2560)
-    assert room(given, FOUR, "0.27.1").typical - room(given, FOUR, "0.28.0").typical == one
-    assert room(given, FOUR, "0.15.1").typical == room(given, FOUR, "0.28.0").typical - 2 * one
+    fields = config("qwen3-4b-instruct-2507")
+    pair_bytes = 4 * 64 * 2 * (151_936 + 2560)
+    assert room(fields, FOUR, "0.27.1").typical - room(fields, FOUR, "0.28.0").typical == pair_bytes
+    assert room(fields, FOUR, "0.15.1").typical == room(fields, FOUR, "0.28.0").typical - 2 * pair_bytes
 
 
 def test_what_nobody_compared_is_a_range_and_never_nothing() -> None:
-    given = {**config("qwen3-8b"), "model_type": "qwen2"}
-    for found in (
-        room(given, FOUR),
+    fields = {**config("qwen3-8b"), "model_type": "qwen2"}
+    for result in (
+        room(fields, FOUR),
         room(config("qwen3-8b"), FOUR, ""),
         room(config("qwen3-8b"), {**FOUR, "lora-target-modules": ["q_proj"]}),
     ):
-        assert not found.exact
-        assert 0 <= found.low < found.typical < found.high
+        assert not result.exact
+        assert 0 <= result.low < result.typical < result.high
     exact = room(config("qwen3-8b"), FOUR)
-    known = room(given, FOUR)
-    assert known.low < exact.typical < known.high
+    estimate = room(fields, FOUR)
+    assert estimate.low < exact.typical < estimate.high
 
 
 @pytest.mark.parametrize(
@@ -121,21 +123,21 @@ def test_no_adapters_take_nothing() -> None:
 
 def test_the_plan_counts_them_as_weights_and_names_them() -> None:
     args = {"gpu-memory-utilization": 0.5, "max-model-len": 16384, "max-num-seqs": 16, "enforce-eager": True}
-    plain, found = plan(args), plan({**args, **FOUR})
+    plain, result = plan(args), plan({**args, **FOUR})
     size = room(config("qwen3-4b-instruct-2507"), FOUR, "0.26.0").typical
-    before, after = plain["services"]["x"], found["services"]["x"]
+    before, after = plain["services"]["x"], result["services"]["x"]
     assert before["adapters_bytes"] == 0
     assert after["adapters_bytes"] == after["weights_bytes"] - before["weights_bytes"] == size
     for level in ("low", "typical", "high"):
         assert before["available_kv_bytes"][level] - after["available_kv_bytes"][level] == size
     assert after["sources"] == before["sources"]
-    parts = {part["label"]: part["gib"] for part in found["memory_map"]}
+    parts = {part["label"]: part["gib"] for part in result["memory_map"]}
     assert parts["x adapters"] == pytest.approx(size / GIB, abs=0.01)
     assert sum(parts.values()) == pytest.approx(79.18, abs=0.05)
     assert "x adapters" not in {part["label"] for part in plain["memory_map"]}
-    # Copies in memory of the host: beside the request, and none at the least.
+    # Copies in host memory: outside of the request, and 0 at the low level.
     assert after["beside_gib"] == before["beside_gib"]
-    (copies,) = [each["gib"] for each in after["host_memory"] if each["name"] == "adapter copies"]
+    (copies,) = [item["gib"] for item in after["host_memory"] if item["name"] == "adapter copies"]
     assert copies["low"] == 0
     assert copies["typical"] == pytest.approx(4 * 0.246, abs=0.01)
     assert copies["high"] == pytest.approx(2 * copies["typical"], abs=0.02)
@@ -144,19 +146,19 @@ def test_the_plan_counts_them_as_weights_and_names_them() -> None:
 def test_a_range_widens_what_is_inside() -> None:
     args = {"gpu-memory-utilization": 0.5, "max-model-len": 16384, **FOUR}
     some = {**args, "lora-target-modules": ["q_proj"]}
-    exact, wide = (plan(each, vllm_version="0.33.0")["services"]["x"]["overhead_gib"] for each in (args, some))
-    found = room(config("qwen3-4b-instruct-2507"), some)
+    exact, wide = (plan(item, vllm_version="0.33.0")["services"]["x"]["overhead_gib"] for item in (args, some))
+    result = room(config("qwen3-4b-instruct-2507"), some)
     assert wide["typical"] == exact["typical"]
-    assert wide["high"] - exact["high"] == pytest.approx((found.high - found.typical) / GIB, abs=0.011)
-    assert exact["low"] - wide["low"] == pytest.approx((found.typical - found.low) / GIB, abs=0.011)
+    assert wide["high"] - exact["high"] == pytest.approx((result.high - result.typical) / GIB, abs=0.011)
+    assert exact["low"] - wide["low"] == pytest.approx((result.typical - result.low) / GIB, abs=0.011)
 
 
 def test_an_unknown_family_is_refused_by_name() -> None:
     launches = json.loads((FIXTURES / "compared_launches.json").read_text(encoding="utf-8"))
-    given = {"config": launches["configs"]["GLM-5.2"], "vllm_version": "0.33.0"}
-    (message,) = [each["message"] for each in plan(FOUR, **given)["findings"] if each["rule"] == "memory.refused"]
+    fields = {"config": launches["configs"]["GLM-5.2"], "vllm_version": "0.33.0"}
+    (message,) = [item["message"] for item in plan(FOUR, **fields)["findings"] if item["rule"] == "memory.refused"]
     assert "what adapters of the family 'glm_moe_dsa' take is not known" in message
-    assert "memory.refused" not in {each["rule"] for each in plan({}, **given)["findings"]}
+    assert "memory.refused" not in {item["rule"] for item in plan({}, **fields)["findings"]}
 
 
 def said(adapter: dict[str, Any] | None) -> dict[str, Any]:
@@ -168,14 +170,14 @@ def said(adapter: dict[str, Any] | None) -> dict[str, Any]:
 
 def test_what_the_image_says_stands_in_for_a_range_and_for_what_is_not_known() -> None:
     args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, **FOUR}
-    asked = {**args, "lora-target-modules": ["q_proj"]}
-    told = {"bytes": 123_456_789, "modules": {"model.layers.*.self_attn.qkv_proj": 123_456_789}}
-    found = plan(asked, vllm_version="0.33.0", image_plan=said(told))["services"]["x"]
-    assert found["adapters_bytes"] == 123_456_789
+    arguments = {**args, "lora-target-modules": ["q_proj"]}
+    messages = {"bytes": 123_456_789, "modules": {"model.layers.*.self_attn.qkv_proj": 123_456_789}}
+    result = plan(arguments, vllm_version="0.33.0", image_plan=said(messages))["services"]["x"]
+    assert result["adapters_bytes"] == 123_456_789
     # A model that the arithmetic does not know at all.
-    new = plan(args, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(told))["services"][
-        "x"
-    ]
+    new = plan(args, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(messages))[
+        "services"
+    ]["x"]
     assert new["adapters_bytes"] == 123_456_789
     assert new["weights_bytes"] == PLANS["dense"]["answer"]["ranks"][0]["weights"]["target"]["bytes"] + 123_456_789
 
@@ -184,15 +186,15 @@ def test_what_the_image_says_stands_in_for_a_range_and_for_what_is_not_known() -
     "adapter", [None, {"failure": {"stage": "adapters", "kind": "unknown", "type": "KeyError", "text": "no"}}]
 )
 def test_an_image_that_does_not_say_leaves_it_unknown(adapter: dict[str, Any] | None) -> None:
-    found = plan(FOUR, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(adapter))
-    assert found["services"]["x"] == {"verdict": "fails"}
-    assert "what adapters take is not known" in " ".join(each["message"] for each in found["findings"])
+    result = plan(FOUR, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(adapter))
+    assert result["services"]["x"] == {"verdict": "fails"}
+    assert "what adapters take is not known" in " ".join(item["message"] for item in result["findings"])
 
 
 def test_an_image_that_says_otherwise_is_named() -> None:
     args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, **FOUR}
-    found = plan(args, vllm_version="0.33.0", image_plan=said({"bytes": 5, "modules": {}}))
-    (message,) = [each["message"] for each in found["findings"] if each["rule"] == "memory.differs"]
+    result = plan(args, vllm_version="0.33.0", image_plan=said({"bytes": 5, "modules": {}}))
+    (message,) = [item["message"] for item in result["findings"] if item["rule"] == "memory.differs"]
     size = room(config("qwen3-4b-instruct-2507"), FOUR).typical
     assert f"bytes of the adapters {size} and 5" in message
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The budget of a node: the published co-residency report, what vLLM would say, solving, and bad input."""
+"""The budget of a node: the published co-residency report, vLLM's errors, solving, and bad input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from memory_fixture import GIB, config, fast, heavy, load, service
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import (
-    InputError,
-    error_free_memory,
-    memory_budget,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import STAGES, start_seconds
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.causes import STAGES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import start_seconds
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vllm_errors import error_free_memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS, OVERHEADS
 
 TOTAL = 119.67
@@ -37,11 +36,11 @@ def rules(found: dict[str, Any], severity: str = "error") -> list[tuple[str, str
 
 
 def apply_fix(services: list[dict[str, Any]], finding: dict[str, Any]) -> list[dict[str, Any]]:
-    """Do what a finding says."""
+    """Apply the fix of a finding."""
     changed = copy.deepcopy(services)
     assert finding["changes"], finding
     for change in finding["changes"]:
-        item = next(each for each in changed if each["name"] == change["service"])
+        item = next(entry for entry in changed if entry["name"] == change["service"])
         item["args"] = {k: v for k, v in {**item["args"], **change["args"]}.items() if v is not None}
     return changed
 
@@ -51,9 +50,9 @@ def apply_fix(services: list[dict[str, Any]], finding: dict[str, Any]) -> list[d
 
 def test_the_80b_at_085_beside_the_4b_is_refused_with_vllms_own_sentence() -> None:
     services = [heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12)]
-    found = budget(*services, measured=RESIDENT_4B)
-    assert found["verdict"] == "fails"
-    finding = next(item for item in errors(found) if item["service"] == "heavy")
+    result = budget(*services, measured=RESIDENT_4B)
+    assert result["verdict"] == "fails"
+    finding = next(item for item in errors(result) if item["service"] == "heavy")
     assert finding["vllm_error"] == (
         "ValueError: Free memory on device cuda:0 (98.51/119.67 GiB) on startup is less than desired GPU memory utilization "
         "(0.85, 101.72 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
@@ -61,59 +60,59 @@ def test_the_80b_at_085_beside_the_4b_is_refused_with_vllms_own_sentence() -> No
     assert finding["basis"] == "measured"
     # With 0.80 vLLM starts, but less than the safety margin stays free.
     assert finding["fix"] == "Set gpu-memory-utilization of heavy to 0.79."
-    again = budget(*apply_fix(services, finding), measured=RESIDENT_4B)
-    assert errors(again) == []
+    repeated = budget(*apply_fix(services, finding), measured=RESIDENT_4B)
+    assert errors(repeated) == []
 
 
 def test_the_same_pair_is_refused_from_the_inventory_alone() -> None:
     services = [heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12)]
-    found = budget(*services)
-    assert rules(found) == [("heavy", "free_at_restart"), ("", "utilization_sum")]
-    finding = errors(found)[0]
+    result = budget(*services)
+    assert rules(result) == [("heavy", "free_at_restart"), ("", "utilization_sum")]
+    finding = errors(result)[0]
     assert "101.36 GiB are free when it is restarted" in finding["message"]
     assert "(101.36/119.67 GiB)" in finding["vllm_error"]
     assert finding["basis"] == "inventory"
-    for each in errors(found):
-        assert errors(budget(*apply_fix(services, each))) == []
+    for item in errors(result):
+        assert errors(budget(*apply_fix(services, item))) == []
 
 
 def test_the_pair_that_really_ran_is_not_called_failing() -> None:
-    found = budget(heavy(gpu_memory_utilization=0.80), fast(gpu_memory_utilization=0.10))
-    assert found["verdict"] == "tight"
-    assert errors(found) == []
-    assert found["start_order"] == ["heavy", "fast"]
-    assert found["utilization_sum"] == 0.9
-    assert found["utilization_bound"] == pytest.approx(0.926, abs=0.0005)
+    result = budget(heavy(gpu_memory_utilization=0.80), fast(gpu_memory_utilization=0.10))
+    assert result["verdict"] == "tight"
+    assert errors(result) == []
+    assert result["start_order"] == ["heavy", "fast"]
+    assert result["utilization_sum"] == 0.9
+    assert result["utilization_bound"] == pytest.approx(0.926, abs=0.0005)
 
 
 def test_an_unchanged_live_pair_replans_green() -> None:
     resident = [{"name": "heavy", "gib": 93.5}, {"name": "fast", "gib": 13.8}]
     for available in (TOTAL - 5.2 - 93.5 - 13.8, TOTAL - 4.0 - 93.5 - 13.8):
-        found = budget(
+        result = budget(
             heavy(gpu_memory_utilization=0.80),
             fast(gpu_memory_utilization=0.10),
             measured={"mem_available_gib": available, "resident": resident},
         )
-        assert errors(found) == []
-        assert not any(rule.startswith(("free", "node")) for _name, rule in rules(found, "warning"))
+        assert errors(result) == []
+        assert not any(rule.startswith(("free", "node")) for _name, rule in rules(result, "warning"))
 
 
 def test_a_resident_service_that_grows_is_counted() -> None:
     resident = [{"name": "heavy", "gib": 60.0}, {"name": "fast", "gib": 13.8}]
     measured = {"mem_available_gib": TOTAL - 5.2 - 60.0 - 13.8, "resident": resident}
-    found = budget(heavy(gpu_memory_utilization=0.88), fast(gpu_memory_utilization=0.10), measured=measured)
-    assert ("heavy", "free_at_start") in rules(found)
+    result = budget(heavy(gpu_memory_utilization=0.88), fast(gpu_memory_utilization=0.10), measured=measured)
+    assert ("heavy", "free_at_start") in rules(result)
 
 
 @pytest.mark.parametrize(("held", "advised"), [(28.0, True), (16.0, False)])
 def test_what_runs_with_more_than_it_is_to_have_is_to_be_stopped_first(held: float, advised: bool) -> None:
-    """It gives the difference back only by a restart, which comes after the start of what is new."""
+    """Only a restart frees the difference, and it comes after the start of the new service."""
     measured = {"mem_available_gib": TOTAL - 5.2 - held, "resident": [{"name": "fast", "gib": held}]}
-    found = budget(heavy(gpu_memory_utilization=0.80), fast(gpu_memory_utilization=0.10), measured=measured)
-    starts = [item for item in errors(found) if item["rule"] == "memory.free_at_start"]
+    result = budget(heavy(gpu_memory_utilization=0.80), fast(gpu_memory_utilization=0.10), measured=measured)
+    starts = [item for item in errors(result) if item["rule"] == "memory.free_at_start"]
     assert bool(starts) is advised
-    for each in starts:
-        assert each["fix"].startswith("Stop fast first (stop.yml -e services=fast), which holds "), each
+    for entry in starts:
+        assert entry["fix"].startswith("Stop fast first (stop.yml -e services=fast), which holds "), entry
 
 
 @pytest.mark.parametrize(
@@ -121,25 +120,25 @@ def test_what_runs_with_more_than_it_is_to_have_is_to_be_stopped_first(held: flo
     [(heavy, 0.80, 93.5), (heavy, 0.85, 101.5), (fast, 0.10, 13.8), (fast, 0.12, 16.0)],
 )
 def test_published_residencies(who: Any, utilization: float, published: float) -> None:
-    found = budget(who(gpu_memory_utilization=utilization))
-    held = next(iter(found["services"].values()))["residency_gib"]
+    result = budget(who(gpu_memory_utilization=utilization))
+    held = next(iter(result["services"].values()))["residency_gib"]
     assert held["low"] <= published <= held["high"]
     assert held["typical"] == pytest.approx(published, rel=0.05)
 
 
 def test_nineteen_restarts_of_the_4b() -> None:
-    """Beside the 80B at 0.85 the 4B at 0.12 finds less than it asks for, and dies at every start."""
-    found = budget(heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12))
+    """With the 80B at 0.85 running, the 4B at 0.12 finds less memory than it requests, and dies at every start."""
+    result = budget(heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12))
     finding = next(
-        item for item in found["findings"] if (item["service"], item["rule"]) == ("fast", "memory.free_at_start")
+        item for item in result["findings"] if (item["service"], item["rule"]) == ("fast", "memory.free_at_start")
     )
     assert "14.36 GiB)" in finding["vllm_error"]
 
 
 def test_the_4b_at_010_holds_16k_but_not_32k() -> None:
-    given = {**fast(gpu_memory_utilization=0.10, max_model_len=32768), "available_kv_bytes": int(3.5 * GIB)}
-    found = budget(given)
-    assert errors(found)[0]["vllm_error"] == (
+    fields = {**fast(gpu_memory_utilization=0.10, max_model_len=32768), "available_kv_bytes": int(3.5 * GIB)}
+    result = budget(fields)
+    assert errors(result)[0]["vllm_error"] == (
         "ValueError: To serve at least one request with the models's max seq len (32768), (4.5 GiB KV cache is needed, which is "
         "larger than the available KV cache memory (3.5 GiB). Based on the available memory, the estimated maximum model length "
         "is 25472. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine. See "
@@ -152,24 +151,24 @@ def test_the_4b_at_010_holds_16k_but_not_32k() -> None:
 
 def test_the_cache_that_remains_at_080() -> None:
     """About 20.8 GiB by the report: requested less weights, before overheads."""
-    found = budget(heavy(gpu_memory_utilization=0.80))["services"]["heavy"]
-    assert (found["requested_bytes"] - found["weights_bytes"]) / GIB == pytest.approx(20.88, abs=0.01)
+    result = budget(heavy(gpu_memory_utilization=0.80))["services"]["heavy"]
+    assert (result["requested_bytes"] - result["weights_bytes"]) / GIB == pytest.approx(20.88, abs=0.01)
     assert (
-        found["available_kv_bytes"]["low"]
-        < found["available_kv_bytes"]["typical"]
-        < found["available_kv_bytes"]["high"]
+        result["available_kv_bytes"]["low"]
+        < result["available_kv_bytes"]["typical"]
+        < result["available_kv_bytes"]["high"]
     )
 
 
 def test_a_single_80b_at_075_has_room_for_64k() -> None:
     """The report blamed pages for "No available memory"; alone on the node the same settings fit."""
-    found = budget(heavy(gpu_memory_utilization=0.75))
-    assert found["verdict"] == "fits"
-    assert found["services"]["heavy"]["max_concurrency"] > 8
+    result = budget(heavy(gpu_memory_utilization=0.75))
+    assert result["verdict"] == "fits"
+    assert result["services"]["heavy"]["max_concurrency"] > 8
 
 
 def test_a_pool_as_a_log_reports_it() -> None:
-    given = service(
+    fields = service(
         "guide",
         "Qwen3.6-35B-A3B",
         "NVFP4",
@@ -182,26 +181,26 @@ def test_a_pool_as_a_log_reports_it() -> None:
         enable_prefix_caching=True,
         speculative_config={"method": "mtp", "num_speculative_tokens": 3},
     )
-    found = budget({**given, "available_kv_bytes": 82130512117})["services"]["guide"]
-    assert (found["block_size"], found["bytes_per_block"], found["num_blocks"]) == (2144, 24150016, 3400)
-    assert found["gpu_kv_cache_size_tokens"] == 4843965
-    estimated = budget(given)["services"]["guide"]["available_kv_bytes"]
+    result = budget({**fields, "available_kv_bytes": 82130512117})["services"]["guide"]
+    assert (result["block_size"], result["bytes_per_block"], result["num_blocks"]) == (2144, 24150016, 3400)
+    assert result["gpu_kv_cache_size_tokens"] == 4843965
+    estimated = budget(fields)["services"]["guide"]["available_kv_bytes"]
     assert estimated["low"] < 82130512117 < estimated["high"]
     assert estimated["typical"] == pytest.approx(82130512117, rel=0.02)
 
 
-# What vLLM would say --------------------------------------------------------------------------------------------------
+# vLLM's errors --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("row", load()["request_memory"], ids=lambda row: f"{row['version']} {row['util']}")
 def test_every_row_of_vllms_request_memory(row: dict[str, Any]) -> None:
-    given = service("one", "Qwen3-8B", None, row["version"], gpu_memory_utilization=row["util"], max_model_len=4096)
-    found = budget(given, measured={"mem_available_gib": row["free"]})
+    fields = service("one", "Qwen3-8B", None, row["version"], gpu_memory_utilization=row["util"], max_model_len=4096)
+    result = budget(fields, measured={"mem_available_gib": row["free"]})
     if row["error"]:
-        assert row["error"] in [item.get("vllm_error") for item in errors(found)]
+        assert row["error"] in [item.get("vllm_error") for item in errors(result)]
     else:
-        assert found["services"]["one"]["requested_bytes"] == row["requested_bytes"]
-        assert ("one", "free_at_start") not in rules(found)
+        assert result["services"]["one"]["requested_bytes"] == row["requested_bytes"]
+        assert ("one", "free_at_start") not in rules(result)
 
 
 def test_free_memory_text_prints_the_utilisation_as_given() -> None:
@@ -210,18 +209,18 @@ def test_free_memory_text_prints_the_utilisation_as_given() -> None:
 
 @pytest.mark.parametrize(("version", "wording"), [("0.19.0", "the engine. See"), ("0.22.0", "despite its name). See")])
 def test_nothing_left_for_the_cache(version: str, wording: str) -> None:
-    found = budget(
+    result = budget(
         service("big", "Qwen3-Next-80B-A3B", "FP8", version, gpu_memory_utilization=0.55, max_model_len=65536)
     )
-    assert rules(found) == [("big", "no_cache_memory")]
-    finding = errors(found)[0]
+    assert rules(result) == [("big", "no_cache_memory")]
+    finding = errors(result)[0]
     assert finding["vllm_error"].startswith("ValueError: No available memory for the cache blocks.")
     assert wording in finding["vllm_error"]
-    again = apply_fix(
+    repeated = apply_fix(
         [service("big", "Qwen3-Next-80B-A3B", "FP8", version, gpu_memory_utilization=0.55, max_model_len=65536)],
         finding,
     )
-    assert errors(budget(*again)) == []
+    assert errors(budget(*repeated)) == []
 
 
 def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
@@ -233,12 +232,12 @@ def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
         "speculative_config": {"method": "mtp", "num_speculative_tokens": 2},
         "max_num_seqs": 4,
     }
-    found = budget(service("qwen", "Qwen3.6-35B-A3B", "NVFP4", "0.23.0", **args))
-    assert errors(found)[0]["vllm_error"] == (
+    result = budget(service("qwen", "Qwen3.6-35B-A3B", "NVFP4", "0.23.0", **args))
+    assert errors(result)[0]["vllm_error"] == (
         "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
     )
-    assert "a block of qwen holds 2128 tokens" in errors(found)[0]["message"]
-    assert errors(found)[0]["fix"] == (
+    assert "a block of qwen holds 2128 tokens" in errors(result)[0]["message"]
+    assert errors(result)[0]["fix"] == (
         "Set max-num-batched-tokens of qwen to 8192, or set enable-prefix-caching of qwen to false."
     )
     assert (
@@ -249,9 +248,9 @@ def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
 
 def test_state_blocks_for_every_sequence_from_0_20() -> None:
     args: dict[str, Any] = {"gpu_memory_utilization": 0.69, "max_model_len": 4096}
-    found = budget(service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", max_num_seqs=800, **args))
-    assert rules(found) == [("h", "state_blocks")]
-    assert errors(found)[0]["vllm_error"].startswith(
+    result = budget(service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", max_num_seqs=800, **args))
+    assert rules(result) == [("h", "state_blocks")]
+    assert errors(result)[0]["vllm_error"].startswith(
         "ValueError: max_num_seqs (800) exceeds available Mamba cache blocks ("
     )
     assert (
@@ -259,7 +258,7 @@ def test_state_blocks_for_every_sequence_from_0_20() -> None:
             budget(
                 *apply_fix(
                     [service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", max_num_seqs=800, **args)],
-                    errors(found)[0],
+                    errors(result)[0],
                 )
             )
         )
@@ -351,18 +350,18 @@ def test_every_check_is_said_in_its_stage_and_its_fix_plans(
     model: str, version: str, args: dict[str, Any], rule: str, stage: str, said: str
 ) -> None:
     services = [service("x", *[*model.split(" "), None][:2], version, **args)]  # type: ignore[arg-type]
-    found = budget(*services)
+    result = budget(*services)
     finding = next(
-        item for item in found["findings"] if item["rule"] == f"memory.{rule}" and item.get("stage") == stage
+        item for item in result["findings"] if item["rule"] == f"memory.{rule}" and item.get("stage") == stage
     )
     assert finding["vllm_error"].startswith(said)
     assert finding["seconds"]["low"] <= finding["seconds"]["typical"] <= finding["seconds"]["high"]
     if rule == "load":
         assert "more ranks" in finding["fix"], "no setting of the service makes its weights smaller"
         return
-    again = budget(*apply_fix(services, finding))
-    assert f"memory.{rule}" not in [item["rule"] for item in again["findings"] if item["severity"] != "info"]
-    assert errors(again) == []
+    repeated = budget(*apply_fix(services, finding))
+    assert f"memory.{rule}" not in [item["rule"] for item in repeated["findings"] if item["severity"] != "info"]
+    assert errors(repeated) == []
 
 
 def test_stages_come_one_after_the_other_and_weights_take_their_time() -> None:
@@ -375,66 +374,68 @@ def test_stages_come_one_after_the_other_and_weights_take_their_time() -> None:
 
 
 def test_the_pace_of_a_start_can_be_overridden() -> None:
-    given = {**fast(gpu_memory_utilization=0.08), "overheads": {"load_gib_per_second": 1, "profile_seconds": 0}}
-    finding = errors(budget(given, overheads={"arguments_seconds": 1, "device_seconds": 1}))[0]
+    fields = {**fast(gpu_memory_utilization=0.08), "overheads": {"load_gib_per_second": 1, "profile_seconds": 0}}
+    finding = errors(budget(fields, overheads={"arguments_seconds": 1, "device_seconds": 1}))[0]
     assert finding["seconds"] == {"low": 9, "typical": 9, "high": 9}
     with pytest.raises(InputError, match="load_gib_per_second: must be above 0"):
-        budget(given, overheads={"load_gib_per_second": 0})
+        budget(fields, overheads={"load_gib_per_second": 0})
 
 
 def test_auto_length_that_cannot_be() -> None:
-    found = budget(fast(gpu_memory_utilization=0.06, max_model_len="auto"))
-    assert errors(found)[0]["vllm_error"].startswith("ValueError: Cannot auto-fit max_model_len: not enough GPU memory")
+    result = budget(fast(gpu_memory_utilization=0.06, max_model_len="auto"))
+    assert errors(result)[0]["vllm_error"].startswith(
+        "ValueError: Cannot auto-fit max_model_len: not enough GPU memory"
+    )
 
 
 def test_auto_length() -> None:
-    given = {
+    fields = {
         **fast(gpu_memory_utilization=0.10, max_model_len="auto", max_num_seqs=1),
         "available_kv_bytes": int(3.5 * GIB),
     }
-    found = budget(given)["services"]["fast"]
-    assert (found["max_model_len"], found["max_concurrency"], found["solved"]) == (25472, 1.0, ["max-model-len"])
+    result = budget(fields)["services"]["fast"]
+    assert (result["max_model_len"], result["max_concurrency"], result["solved"]) == (25472, 1.0, ["max-model-len"])
 
 
 def test_quantisation_at_run_time_needs_its_peak_free() -> None:
-    given = service(
+    fields = service(
         "gemma", "Gemma-4-26B-A4B", None, "0.23.0", max_model_len=8192, max_num_seqs=2, gpu_memory_utilization=0.5
     )
-    given["args"]["quantization"] = "fp8"
-    given["args"]["gpu-memory-utilization"] = 0.3
-    assert rules(budget(given)) == []
+    fields["args"]["quantization"] = "fp8"
+    fields["args"]["gpu-memory-utilization"] = 0.3
+    assert rules(budget(fields)) == []
     asr = {"name": "asr", "memory_gib": 70}
     # Each layer is quantised as it comes, but that this holds for every part of the model is not promised.
-    found = budget(given, asr)
-    assert (found["verdict"], rules(found, "warning")) == ("tight", [("gemma", "load")])
-    assert "48.09 GiB while they load" in found["findings"][0]["message"]
-    assert "as it comes (" in found["findings"][0]["message"]
-    assert found["services"]["gemma"]["load_peak_bytes"] / GIB == pytest.approx(48.1, abs=0.05)
-    before = budget({**given, "vllm_version": "0.15.1"}, asr)
+    result = budget(fields, asr)
+    assert (result["verdict"], rules(result, "warning")) == ("tight", [("gemma", "load")])
+    assert "48.09 GiB while they load" in result["findings"][0]["message"]
+    assert "as it comes (" in result["findings"][0]["message"]
+    assert result["services"]["gemma"]["load_peak_bytes"] / GIB == pytest.approx(48.1, abs=0.05)
+    before = budget({**fields, "vllm_version": "0.15.1"}, asr)
     assert (before["verdict"], rules(before)) == ("fails", [("gemma", "load")])
 
 
 @pytest.mark.parametrize("stated", [48.09, 24.77])
 def test_a_stated_size_is_that_of_the_files_or_of_what_was_loaded(stated: float) -> None:
-    given = service("gemma", "Gemma-4-26B-A4B", None, "0.23.0", max_model_len=8192, max_num_seqs=2)
-    given["args"]["quantization"] = "fp8"
-    computed = budget(given)["services"]["gemma"]
-    found = budget({**given, "weights_gib": stated})["services"]["gemma"]
+    fields = service("gemma", "Gemma-4-26B-A4B", None, "0.23.0", max_model_len=8192, max_num_seqs=2)
+    fields["args"]["quantization"] = "fp8"
+    computed = budget(fields)["services"]["gemma"]
+    result = budget({**fields, "weights_gib": stated})["services"]["gemma"]
     for key in ("weights_bytes", "load_peak_bytes"):
-        assert found[key] == pytest.approx(computed[key], rel=0.001)
-    del given["args"]["quantization"]
-    plain = budget({**given, "weights_gib": stated})["services"]["gemma"]
+        assert result[key] == pytest.approx(computed[key], rel=0.001)
+    del fields["args"]["quantization"]
+    plain = budget({**fields, "weights_gib": stated})["services"]["gemma"]
     assert plain["weights_bytes"] == plain["load_peak_bytes"] == int(stated * GIB)
 
 
 def test_page_cache_is_pointed_out() -> None:
-    found = budget(fast(gpu_memory_utilization=0.3), measured={"mem_available_gib": 110, "mem_free_gib": 5})
-    assert ("fast", "page_cache") in rules(found, "info")
+    result = budget(fast(gpu_memory_utilization=0.3), measured={"mem_available_gib": 110, "mem_free_gib": 5})
+    assert ("fast", "page_cache") in rules(result, "info")
 
 
 def test_weights_that_no_node_holds() -> None:
-    found = budget(service("big", "Qwen3-235B-A22B", "GPTQ", max_model_len=4096))
-    assert found["verdict"] == "fails"
+    result = budget(service("big", "Qwen3-235B-A22B", "GPTQ", max_model_len=4096))
+    assert result["verdict"] == "fails"
     fits = budget(service("big", "Qwen3-235B-A22B", "GPTQ", max_model_len=4096, tensor_parallel_size=2))
     assert fits["verdict"] == "fits"
 
@@ -442,25 +443,25 @@ def test_weights_that_no_node_holds() -> None:
 def test_refused_by_name_and_the_others_are_planned() -> None:
     odd = service("odd", "Qwen3-8B")
     odd["config"]["model_type"] = "rwkv7"
-    found = budget(odd, fast(gpu_memory_utilization=0.3))
-    assert rules(found) == [("odd", "refused")]
-    assert "config.model_type: the model family 'rwkv7' is not known" in errors(found)[0]["message"]
-    assert found["services"]["odd"] == {"verdict": "fails"}
-    assert found["services"]["fast"]["verdict"] == "fits"
+    result = budget(odd, fast(gpu_memory_utilization=0.3))
+    assert rules(result) == [("odd", "refused")]
+    assert "config.model_type: the model family 'rwkv7' is not known" in errors(result)[0]["message"]
+    assert result["services"]["odd"] == {"verdict": "fails"}
+    assert result["services"]["fast"]["verdict"] == "fits"
 
 
 @pytest.mark.parametrize(("version", "wanted"), [("0.14.0", "0.15 or later"), ("v2-fast", "vllm --version")])
 def test_versions_that_are_not_planned(version: str, wanted: str) -> None:
-    found = budget(service("old", "Qwen3-8B", None, version))
-    assert rules(found) == [("old", "refused")]
-    assert wanted in errors(found)[0]["fix"]
+    result = budget(service("old", "Qwen3-8B", None, version))
+    assert rules(result) == [("old", "refused")]
+    assert wanted in errors(result)[0]["fix"]
 
 
 def test_an_unknown_version_is_planned_for_the_worst() -> None:
-    given = service("gemma", "Gemma-4-31B", "NVFP4", max_model_len=65536, gpu_memory_utilization=0.6)
-    unknown = budget({**given, "vllm_version": None})
-    assert budget({**given, "vllm_version": "nightly"}) == unknown
-    newest = budget({**given, "vllm_version": "0.33.0"})
+    fields = service("gemma", "Gemma-4-31B", "NVFP4", max_model_len=65536, gpu_memory_utilization=0.6)
+    unknown = budget({**fields, "vllm_version": None})
+    assert budget({**fields, "vllm_version": "nightly"}) == unknown
+    newest = budget({**fields, "vllm_version": "0.33.0"})
     assert rules(unknown, "warning")[0] == ("gemma", "version")
     needed = "needed_bytes_one_request"
     assert unknown["services"]["gemma"][needed] == newest["services"]["gemma"][needed]
@@ -470,15 +471,15 @@ def test_an_unknown_version_is_planned_for_the_worst() -> None:
     ("version", "exact"), [("0.19.0", True), ("0.21.0rc1", False), ("0.23.1", True), ("0.25.0.dev2", False)]
 )
 def test_the_answer_says_whether_it_is_exact(version: str, exact: bool) -> None:
-    found = budget(service("one", "Qwen3-8B", None, version, max_model_len=4096))
-    assert found["services"]["one"]["exact"] is exact
-    assert (("one", "version") in rules(found, "info")) is not exact
+    result = budget(service("one", "Qwen3-8B", None, version, max_model_len=4096))
+    assert result["services"]["one"]["exact"] is exact
+    assert (("one", "version") in rules(result, "info")) is not exact
 
 
 def test_a_version_from_the_future_is_planned_as_the_newest_with_a_warning() -> None:
-    found = budget(service("one", "Qwen3-8B", None, "0.40.0", max_model_len=4096))
-    assert (found["services"]["one"]["exact"], rules(found, "warning")) == (False, [("one", "version")])
-    assert "planned as vLLM 0.33" in found["findings"][0]["message"]
+    result = budget(service("one", "Qwen3-8B", None, "0.40.0", max_model_len=4096))
+    assert (result["services"]["one"]["exact"], rules(result, "warning")) == (False, [("one", "version")])
+    assert "planned as vLLM 0.33" in result["findings"][0]["message"]
 
 
 # Speculative decoding -------------------------------------------------------------------------------------------------
@@ -488,9 +489,9 @@ def test_an_assistant_that_reads_the_cache_of_its_model_needs_only_its_weights()
     args: dict[str, Any] = {"max_model_len": 8192, "gpu_memory_utilization": 0.6, "max_num_batched_tokens": 8192}
     spec = {"method": "mtp", "model": "google/gemma-4-26B-A4B-it-assistant", "num_speculative_tokens": 4}
     plain = budget(service("g", "Gemma-4-26B-A4B", None, "0.23.0", **args))["services"]["g"]
-    given = service("g", "Gemma-4-26B-A4B", None, "0.23.0", speculative_config=spec, **args)
-    assert rules(budget(given)) == [("g", "refused")]
-    drafted = budget({**given, "draft_weights_gib": 0.81})["services"]["g"]
+    fields = service("g", "Gemma-4-26B-A4B", None, "0.23.0", speculative_config=spec, **args)
+    assert rules(budget(fields)) == [("g", "refused")]
+    drafted = budget({**fields, "draft_weights_gib": 0.81})["services"]["g"]
     assert drafted["bytes_per_block"] == plain["bytes_per_block"]
     assert drafted["draft_bytes"] == int(0.81 * GIB)
 
@@ -506,37 +507,37 @@ def test_an_assistant_that_reads_the_cache_of_its_model_needs_only_its_weights()
     ],
 )
 def test_speculation_that_cannot_be_planned(spec: dict[str, Any], message: str) -> None:
-    found = budget(service("one", "Qwen3-8B", max_model_len=4096, speculative_config=spec))
-    assert message in errors(found)[0]["message"]
+    result = budget(service("one", "Qwen3-8B", max_model_len=4096, speculative_config=spec))
+    assert message in errors(result)[0]["message"]
 
 
 def test_a_draft_model_brings_its_own_cache() -> None:
-    given = service(
+    fields = service(
         "big",
         "Qwen3-30B-A3B",
         max_model_len=4096,
         max_num_seqs=1,
         speculative_config={"method": "draft_model", "num_speculative_tokens": 3},
     )
-    found = budget({**given, "draft_config": config("Qwen3-4B-Instruct-2507")})["services"]["big"]
-    assert found["bytes_per_block"] == 1572864 + 2359296
-    assert found["draft_bytes"] == 8044936192
+    result = budget({**fields, "draft_config": config("Qwen3-4B-Instruct-2507")})["services"]["big"]
+    assert result["bytes_per_block"] == 1572864 + 2359296
+    assert result["draft_bytes"] == 8044936192
 
 
 # Solving --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_example_solves() -> None:
-    found = budget(heavy(), fast())
-    assert found["verdict"] == "fits"
-    assert errors(found) == []
-    assert {name: each["gpu_memory_utilization"] for name, each in found["services"].items()} == {
+    result = budget(heavy(), fast())
+    assert result["verdict"] == "fits"
+    assert errors(result) == []
+    assert {name: item["gpu_memory_utilization"] for name, item in result["services"].items()} == {
         "heavy": 0.69,
         "fast": 0.19,
     }
-    assert found["services"]["heavy"]["max_concurrency"] >= 4
-    assert rules(found, "warning") == [("fast", "concurrency")]
-    assert [part["label"] for part in found["memory_map"]] == [
+    assert result["services"]["heavy"]["max_concurrency"] >= 4
+    assert rules(result, "warning") == [("fast", "concurrency")]
+    assert [part["label"] for part in result["memory_map"]] == [
         "system",
         *[f"{name} {part}" for name in ("heavy", "fast") for part in ("weights", "KV cache", "overhead")],
         "free",
@@ -544,8 +545,8 @@ def test_the_first_example_solves() -> None:
 
 
 def test_the_memory_map_is_the_whole_node_in_order() -> None:
-    found = budget(heavy(), fast(), {"name": "asr", "memory_gib": 3})
-    parts = [(part["kind"], part["service"]) for part in found["memory_map"]]
+    result = budget(heavy(), fast(), {"name": "asr", "memory_gib": 3})
+    parts = [(part["kind"], part["service"]) for part in result["memory_map"]]
     of_engine = ("weights", "kv_cache", "overhead")
     assert parts == [
         ("system", None),
@@ -554,104 +555,104 @@ def test_the_memory_map_is_the_whole_node_in_order() -> None:
         ("plain", "asr"),
         ("free", None),
     ]
-    assert sum(part["gib"] for part in found["memory_map"]) == pytest.approx(TOTAL, abs=0.001)
+    assert sum(part["gib"] for part in result["memory_map"]) == pytest.approx(TOTAL, abs=0.001)
     for name in ("heavy", "fast"):
-        held = sum(part["gib"] for part in found["memory_map"] if part["service"] == name)
-        assert held == pytest.approx(found["services"][name]["residency_gib"]["typical"], abs=0.02)
+        held = sum(part["gib"] for part in result["memory_map"] if part["service"] == name)
+        assert held == pytest.approx(result["services"][name]["residency_gib"]["typical"], abs=0.02)
 
 
 def test_a_node_that_is_too_full_has_nothing_free() -> None:
-    found = budget(heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.5))
-    sizes = [part["gib"] for part in found["memory_map"]]
+    result = budget(heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.5))
+    sizes = [part["gib"] for part in result["memory_map"]]
     assert (min(sizes), sizes[-1]) == (0, 0)
     assert sum(sizes) > TOTAL
 
 
 def test_what_was_solved_holds_when_it_is_given() -> None:
-    found = budget(heavy(), fast())
+    result = budget(heavy(), fast())
     pinned = [heavy(gpu_memory_utilization=0.69), fast(gpu_memory_utilization=0.19)]
-    again = budget(*pinned)
-    for name, each in found["services"].items():
-        assert {**each, "solved": []} == again["services"][name]
+    repeated = budget(*pinned)
+    for name, item in result["services"].items():
+        assert {**item, "solved": []} == repeated["services"][name]
 
 
 def test_one_step_less_does_not_serve_one_request() -> None:
-    found = budget(fast(max_num_seqs=1))
-    share = found["services"]["fast"]["gpu_memory_utilization"]
+    result = budget(fast(max_num_seqs=1))
+    share = result["services"]["fast"]["gpu_memory_utilization"]
     assert budget(fast(max_num_seqs=1, gpu_memory_utilization=share))["verdict"] == "fits"
     assert budget(fast(max_num_seqs=1, gpu_memory_utilization=round(share - 0.01, 2)))["verdict"] != "fits"
 
 
 def test_length_and_utilisation_are_both_worked_out() -> None:
-    found = budget(
+    result = budget(
         service("one", "Qwen3-4B-Instruct-2507"), service("two", "Qwen3-8B"), {"name": "asr", "memory_gib": 3}
     )
-    assert found["verdict"] == "fits"
-    assert found["services"]["one"]["solved"] == ["gpu-memory-utilization", "max-model-len"]
-    assert found["services"]["one"]["max_model_len"] <= found["services"]["one"]["largest_safe_max_model_len"]
-    assert found["services"]["two"]["max_model_len"] == 40960
-    assert found["services"]["asr"]["residency_gib"]["typical"] == 3
+    assert result["verdict"] == "fits"
+    assert result["services"]["one"]["solved"] == ["gpu-memory-utilization", "max-model-len"]
+    assert result["services"]["one"]["max_model_len"] <= result["services"]["one"]["largest_safe_max_model_len"]
+    assert result["services"]["two"]["max_model_len"] == 40960
+    assert result["services"]["asr"]["residency_gib"]["typical"] == 3
 
 
 def test_an_open_length_reaches_the_limit_of_the_model_with_one_request_too() -> None:
     for count in (1, 2):
-        found = budget(service("one", "Qwen3.6-35B-A3B", version="0.23.0", max_model_len="auto", max_num_seqs=count))
-        assert found["services"]["one"]["max_model_len"] == 262144
-        assert found["verdict"] == "fits"
+        result = budget(service("one", "Qwen3.6-35B-A3B", version="0.23.0", max_model_len="auto", max_num_seqs=count))
+        assert result["services"]["one"]["max_model_len"] == 262144
+        assert result["verdict"] == "fits"
 
 
 def test_what_is_worked_out_stays_below_where_hosts_have_frozen() -> None:
     alone = budget(service("one", "Qwen3-8B"))
     assert alone["services"]["one"]["gpu_memory_utilization"] == 0.90
-    # What vLLM's own checks need is given all the same.
+    # The service still gets the memory that vLLM's own checks need.
     needed = budget(service("one", "Qwen3-8B", max_model_len=40960, max_num_seqs=1), total_gib=23, os_reserve_gib=0.1)
     assert needed["services"]["one"]["gpu_memory_utilization"] > 0.90
 
 
 def test_a_fixed_pool_needs_a_utilisation_that_covers_it() -> None:
-    found = budget(fast(kv_cache_memory_bytes=4 * GIB))["services"]["fast"]
-    assert found["available_kv_bytes"] == {"low": 4 * GIB, "typical": 4 * GIB, "high": 4 * GIB}
-    assert found["requested_bytes"] > found["weights_bytes"] + 4 * GIB
+    result = budget(fast(kv_cache_memory_bytes=4 * GIB))["services"]["fast"]
+    assert result["available_kv_bytes"] == {"low": 4 * GIB, "typical": 4 * GIB, "high": 4 * GIB}
+    assert result["requested_bytes"] > result["weights_bytes"] + 4 * GIB
 
 
 def test_blocks_that_were_overridden() -> None:
-    found = budget(fast(num_gpu_blocks_override=2048, gpu_memory_utilization=0.3))["services"]["fast"]
-    assert (found["num_blocks"], found["gpu_kv_cache_size_tokens"]) == (2048, 32768)
+    result = budget(fast(num_gpu_blocks_override=2048, gpu_memory_utilization=0.3))["services"]["fast"]
+    assert (result["num_blocks"], result["gpu_kv_cache_size_tokens"]) == (2048, 32768)
 
 
 def test_overheads_can_be_overridden() -> None:
-    found = budget(
+    result = budget(
         {**fast(gpu_memory_utilization=0.10), "overheads": {"inside_gib": 1.0, "outside_gib": {"typical": 2.0}}},
         overheads={"kept_share": 0},
     )
-    each = found["services"]["fast"]
-    assert each["overhead_gib"] == {"low": 1.0, "typical": 1.0, "high": 1.0}
-    assert each["residency_gib"]["typical"] == pytest.approx(
-        11.97 - 1.0 + 2.0 + each["beside_gib"]["typical"], abs=0.015
+    item = result["services"]["fast"]
+    assert item["overhead_gib"] == {"low": 1.0, "typical": 1.0, "high": 1.0}
+    assert item["residency_gib"]["typical"] == pytest.approx(
+        11.97 - 1.0 + 2.0 + item["beside_gib"]["typical"], abs=0.015
     )
 
 
 def test_shares_weigh_what_is_left() -> None:
     """Nothing is left to share below the floor, and nobody gets more than its target."""
-    one = service("one", "Qwen3-4B-Instruct-2507", max_model_len=32768, max_num_seqs=64)
+    one_service = service("one", "Qwen3-4B-Instruct-2507", max_model_len=32768, max_num_seqs=64)
     two = service("two", "Qwen3-4B-Instruct-2507", max_model_len=32768, max_num_seqs=64)
 
     def shares(first: float, second: float) -> list[float]:
-        found = budget({**one, "share": first}, {**two, "share": second})["services"]
-        return [found[name]["gpu_memory_utilization"] for name in ("one", "two")]
+        result = budget({**one_service, "share": first}, {**two, "share": second})["services"]
+        return [result[name]["gpu_memory_utilization"] for name in ("one", "two")]
 
     even, uneven, alone = shares(1, 1), shares(3, 1), shares(1, 0)
     assert abs(even[0] - even[1]) <= 0.0101
     assert sum(even) == pytest.approx(sum(uneven)) == pytest.approx(sum(alone))
     least = alone[1]
     assert uneven[0] - least == pytest.approx(3 * (uneven[1] - least), abs=0.03)
-    small = {**one, "args": {"max-model-len": 16384, "max-num-seqs": 1}, "share": 50}
+    small = {**one_service, "args": {"max-model-len": 16384, "max-num-seqs": 1}, "share": 50}
     assert budget(small, two)["services"]["one"]["max_concurrency"] < 3
 
 
 def test_the_number_of_requests_is_worked_out_when_asked() -> None:
-    found = budget(fast(gpu_memory_utilization=0.3, max_num_seqs="auto"))["services"]["fast"]
-    assert (found["max_num_seqs"], found["solved"]) == (int(found["max_concurrency"]), ["max-num-seqs"])
+    result = budget(fast(gpu_memory_utilization=0.3, max_num_seqs="auto"))["services"]["fast"]
+    assert (result["max_num_seqs"], result["solved"]) == (int(result["max_concurrency"]), ["max-num-seqs"])
     default = fast(gpu_memory_utilization=0.3)
     del default["args"]["max-num-seqs"]
     assert (budget(default)["services"]["fast"]["max_num_seqs"], budget(default)["services"]["fast"]["solved"]) == (
@@ -661,40 +662,40 @@ def test_the_number_of_requests_is_worked_out_when_asked() -> None:
 
 
 def test_a_default_that_vllm_would_refuse_is_replaced() -> None:
-    given = service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", gpu_memory_utilization=0.67, max_model_len=4096)
-    found = budget(given)
-    assert found["services"]["h"]["solved"] == ["max-num-seqs"]
-    assert 0 < found["services"]["h"]["max_num_seqs"] < 256
-    assert errors(found) == []
-    stated = {**given, "args": {**given["args"], "max-num-seqs": 256}}
+    fields = service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", gpu_memory_utilization=0.67, max_model_len=4096)
+    result = budget(fields)
+    assert result["services"]["h"]["solved"] == ["max-num-seqs"]
+    assert 0 < result["services"]["h"]["max_num_seqs"] < 256
+    assert errors(result) == []
+    stated = {**fields, "args": {**fields["args"], "max-num-seqs": 256}}
     assert ("h", "state_blocks") in rules(budget(stated), "info")
 
 
 def test_a_length_that_was_left_out_and_that_nothing_serves() -> None:
-    """vLLM takes the longest of the model then, and says what is missing for it."""
-    given = service("one", "Qwen3-8B", None, "0.23.0", gpu_memory_utilization=0.5)
-    found = budget({**given, "available_kv_bytes": 1000})
-    assert "max seq len (40960)" in errors(found)[0]["vllm_error"]
-    assert found["services"]["one"]["solved"] == []
+    """vLLM then takes the longest context of the model, and its error names the missing memory."""
+    fields = service("one", "Qwen3-8B", None, "0.23.0", gpu_memory_utilization=0.5)
+    result = budget({**fields, "available_kv_bytes": 1000})
+    assert "max seq len (40960)" in errors(result)[0]["vllm_error"]
+    assert result["services"]["one"]["solved"] == []
 
 
 def test_a_small_machine() -> None:
-    found = budget(
+    result = budget(
         service("one", "Qwen3-30B-A3B", "FP8", max_model_len=32768, max_num_seqs=4), total_gib=60.0, os_reserve_gib=4.0
     )
-    assert found["verdict"] == "fits"
+    assert result["verdict"] == "fits"
     assert budget(heavy(), total_gib=60.0)["verdict"] == "fails"
 
 
 @pytest.mark.parametrize("total", [59.8, 119.56, 119.67, 121.69])
 def test_machines_of_64_and_of_128_gb(total: float) -> None:
-    """The reserve and the margin are kept on every size; what is asked for is a share of what is there."""
-    found = budget(fast(), total_gib=total)
-    assert found["verdict"] == "fits"
-    each = found["services"]["fast"]
-    assert each["requested_bytes"] == math.ceil(int(total * GIB) * each["gpu_memory_utilization"])
-    assert found["memory_map"][-1]["gib"] >= 2.0
-    assert found["memory_map"][0]["gib"] == 5.2
+    """Every size of memory keeps the reserve and the margin; the request is a share of all memory."""
+    result = budget(fast(), total_gib=total)
+    assert result["verdict"] == "fits"
+    item = result["services"]["fast"]
+    assert item["requested_bytes"] == math.ceil(int(total * GIB) * item["gpu_memory_utilization"])
+    assert result["memory_map"][-1]["gib"] >= 2.0
+    assert result["memory_map"][0]["gib"] == 5.2
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------
@@ -765,8 +766,8 @@ def test_arguments_are_read_as_the_command_line_reads_them() -> None:
         "kv-cache-memory-bytes": "4G",
         "speculative-config": '{"method": "ngram", "num_speculative_tokens": 3}',
     }
-    given = service("one", "Qwen3-8B")
-    assert budget({**given, "args": typed}) == budget({**given, "args": native})
+    fields = service("one", "Qwen3-8B")
+    assert budget({**fields, "args": typed}) == budget({**fields, "args": native})
 
 
 @pytest.mark.parametrize(
@@ -782,37 +783,37 @@ def test_arguments_are_read_as_the_command_line_reads_them() -> None:
     ],
 )
 def test_the_vision_tower_is_loaded_unless_nothing_is_to_be_seen(args: dict[str, Any], loaded: bool) -> None:
-    given = service("one", "Qwen3.6-35B-A3B", None, "0.23.0", max_model_len=8192, max_num_seqs=1)
-    given["args"].update(args)
-    assert (budget(given)["services"]["one"]["vision_bytes"] > 0) is loaded
+    fields = service("one", "Qwen3.6-35B-A3B", None, "0.23.0", max_model_len=8192, max_num_seqs=1)
+    fields["args"].update(args)
+    assert (budget(fields)["services"]["one"]["vision_bytes"] > 0) is loaded
 
 
 @pytest.mark.parametrize("auto", ["auto", -1, "-1"])
 def test_every_spelling_of_auto(auto: Any) -> None:
-    given = fast(gpu_memory_utilization=0.2)
-    found = budget({**given, "args": {**given["args"], "max-model-len": auto}})
-    assert found["services"]["fast"]["solved"] == ["max-model-len"]
+    fields = fast(gpu_memory_utilization=0.2)
+    result = budget({**fields, "args": {**fields["args"], "max-model-len": auto}})
+    assert result["services"]["fast"]["solved"] == ["max-model-len"]
 
 
 def test_an_argument_that_is_misspelt_is_not_passed_over_in_silence() -> None:
-    given = fast()
-    given["args"]["max-modell-len"] = given["args"].pop("max-model-len")
-    found = budget(given)
-    assert rules(found, "warning")[0] == ("fast", "argument")
-    assert found["findings"][0]["fix"] == "Write max-model-len, if that is what was meant."
-    given["args"].update({"tool-call-parser": "hermes", "of-a-fork": 1, "max-model-len": 4096})
-    del given["args"]["max-modell-len"]
-    assert rules(budget(given), "warning") == []
+    fields = fast()
+    fields["args"]["max-modell-len"] = fields["args"].pop("max-model-len")
+    result = budget(fields)
+    assert rules(result, "warning")[0] == ("fast", "argument")
+    assert result["findings"][0]["fix"] == "Write max-model-len, if that is what was meant."
+    fields["args"].update({"tool-call-parser": "hermes", "of-a-fork": 1, "max-model-len": 4096})
+    del fields["args"]["max-modell-len"]
+    assert rules(budget(fields), "warning") == []
 
 
 def test_the_whole_memory_is_printed_as_python_prints_it() -> None:
-    found = budget(fast(gpu_memory_utilization=1))
-    assert "desired GPU memory utilization (1.0, 119.67 GiB)" in errors(found)[0]["vllm_error"]
+    result = budget(fast(gpu_memory_utilization=1))
+    assert "desired GPU memory utilization (1.0, 119.67 GiB)" in errors(result)[0]["vllm_error"]
 
 
 def test_a_margin_that_is_not_kept_is_no_matter_of_overheads() -> None:
-    found = budget(fast(gpu_memory_utilization=0.2), safety_margin_gib=100)
-    assert [item["message"] for item in found["findings"] if item["rule"] == "memory.node"] == [
+    result = budget(fast(gpu_memory_utilization=0.2), safety_margin_gib=100)
+    assert [item["message"] for item in result["findings"] if item["rule"] == "memory.node"] == [
         "With everything running, 89.24 GiB are left of 119.67 GiB; 100.0 GiB should stay free."
     ]
 
@@ -824,8 +825,8 @@ def test_services_must_be_a_list(services: Any) -> None:
 
 
 def test_a_host_without_services_has_all_of_its_memory_free() -> None:
-    found = memory_budget({"services": [], "total_gib": 119.67, "os_reserve_gib": 5.2})
-    assert found["services"] == {} and not found["findings"]
+    result = memory_budget({"services": [], "total_gib": 119.67, "os_reserve_gib": 5.2})
+    assert result["services"] == {} and not result["findings"]
 
 
 def test_a_service_without_config_or_memory() -> None:

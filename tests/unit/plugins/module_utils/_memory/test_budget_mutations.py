@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from memory_fixture import config, load
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 
 ROUNDS = 2000
 PARTS, EACH_CHANGE = 8, 4  # the others at night
@@ -147,10 +148,10 @@ def test_broken_services_are_refused_or_planned(part: int) -> None:
     chance = random.Random(f"memory {part}")
     seen: Counter[str] = Counter()
     for _round in range(ROUNDS // PARTS):
-        given = broken(chance)
-        before = repr(given)
+        fields = broken(chance)
+        before = repr(fields)
         try:
-            found = memory_budget({"services": [given]})
+            result = memory_budget({"services": [fields]})
         except InputError as error:
             assert error.messages
             assert all(message.startswith(("service one: ", "services")) for message in error.messages), error.messages
@@ -158,10 +159,10 @@ def test_broken_services_are_refused_or_planned(part: int) -> None:
             continue
         except Exception as error:
             raise AssertionError(f"{type(error).__name__}: {error} for {before}") from error
-        assert repr(given) == before, "the input was changed"
-        json.dumps(found, allow_nan=False)
-        seen[found["verdict"]] += 1
-        for finding in found["findings"]:
+        assert repr(fields) == before, "the input was changed"
+        json.dumps(result, allow_nan=False)
+        seen[result["verdict"]] += 1
+        for finding in result["findings"]:
             if finding["rule"] == "memory.refused":
                 # It names the field that is wrong, by its place in the input.
                 assert (
@@ -191,13 +192,13 @@ def test_broken_services_are_refused_or_planned(part: int) -> None:
     ],
 )
 def test_what_once_broke_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
-    given = {"name": "one", "config": config("Qwen3-8B"), "vllm_version": "0.23.0", **changes}
+    fields = {"name": "one", "config": config("Qwen3-8B"), "vllm_version": "0.23.0", **changes}
     try:
-        found = memory_budget({"services": [given]})
+        result = memory_budget({"services": [fields]})
     except InputError as error:
         assert [message for message in error.messages if said in message]
     else:
-        assert [item for item in found["findings"] if item["rule"] == "memory.refused" and said in item["message"]]
+        assert [item for item in result["findings"] if item["rule"] == "memory.refused" and said in item["message"]]
 
 
 def test_broken_hosts_are_refused_or_planned() -> None:
@@ -224,11 +225,11 @@ def test_broken_hosts_are_refused_or_planned() -> None:
             chance.choice([node, node["measured"], node["measured"]["resident"][0], node["overheads"], service]), chance
         )
         try:
-            found = memory_budget(node)
+            result = memory_budget(node)
         except InputError as error:
             assert error.messages
             seen["input"] += 1
         else:
-            json.dumps(found, allow_nan=False)
-            seen[found["verdict"]] += 1
+            json.dumps(result, allow_nan=False)
+            seen[result["verdict"]] += 1
     assert set(seen) >= {"input", "fits", "fails"}, seen

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What holds for every node, whatever serves there. The same examples at every run."""
+"""Properties of every node with any services. The same examples at every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memory_fixture import service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.node_memory import STEPS, Node
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import Host
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_input import Host
 
 # As many more where HOSTILE_CASES is 10,000 or more, at night.
 QUICK = settings(
@@ -41,7 +41,7 @@ LENGTH = st.sampled_from([1024, 4096, 32768, 40960])  # all within the shortest 
 
 @st.composite
 def engines(draw: st.DrawFn, /, name: str = "one", **pinned: Any) -> dict[str, Any]:
-    """One service; what is not pinned is a number, C(auto) or left out."""
+    """One service; each open setting is a number, C(auto) or absent."""
     model, quantization = draw(st.sampled_from(MODELS))
     args: dict[str, Any] = {
         "gpu_memory_utilization": draw(st.one_of(st.none(), st.just("auto"), UTILIZATION)),
@@ -62,14 +62,14 @@ def nodes(draw: st.DrawFn, /, **pinned: Any) -> dict[str, Any]:
     """A node with one to three engines, at times a sidecar."""
     count = draw(st.integers(1, 3))
     services = [draw(engines(f"s{index}", **pinned)) for index in range(count)]
-    for each in services:
-        each["share"] = draw(st.sampled_from([0, 0.5, 1, 3]))
+    for item in services:
+        item["share"] = draw(st.sampled_from([0, 0.5, 1, 3]))
     if draw(st.booleans()):
         services.append({"name": "asr", "memory_gib": draw(st.sampled_from([0.5, 4.0, 30.0]))})
     node: dict[str, Any] = {"services": services, "total_gib": draw(st.sampled_from([59.8, 119.67, 121.69]))}
     if draw(st.integers(0, 3)) == 0:  # the host has been asked, and some of it runs
         running = [
-            {"name": each["name"], "gib": draw(st.floats(0, 60))} for each in services[: draw(st.integers(0, 2))]
+            {"name": item["name"], "gib": draw(st.floats(0, 60))} for item in services[: draw(st.integers(0, 2))]
         ]
         node["measured"] = {"mem_available_gib": draw(st.floats(0, 115)), "resident": running}
     return node
@@ -77,12 +77,12 @@ def nodes(draw: st.DrawFn, /, **pinned: Any) -> dict[str, Any]:
 
 def pinned(node: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """The node with every number that was worked out written down."""
-    again = copy.deepcopy(node)
-    for each in again["services"]:
-        figures = found["services"][each["name"]]
+    repeated = copy.deepcopy(node)
+    for item in repeated["services"]:
+        figures = found["services"][item["name"]]
         for key in figures.get("solved", ()):  # a refused service has no figures
-            each["args"][key] = figures[key.replace("-", "_")]
-    return again
+            item["args"][key] = figures[key.replace("-", "_")]
+    return repeated
 
 
 def worst(found: dict[str, Any]) -> dict[tuple[str, str], int]:
@@ -103,11 +103,11 @@ def test_the_order_of_services_is_no_matter(node: dict[str, Any]) -> None:
 @QUICK
 @given(nodes())
 def test_what_was_worked_out_is_the_same_when_it_is_given(node: dict[str, Any]) -> None:
-    found = memory_budget(node)
-    again = memory_budget(pinned(node, found))
-    assert (again["verdict"], again["memory_map"]) == (found["verdict"], found["memory_map"])
-    for name, figures in found["services"].items():
-        assert again["services"][name] == {**figures, "solved": []}
+    result = memory_budget(node)
+    repeated = memory_budget(pinned(node, result))
+    assert (repeated["verdict"], repeated["memory_map"]) == (result["verdict"], result["memory_map"])
+    for name, figures in result["services"].items():
+        assert repeated["services"][name] == {**figures, "solved": []}
 
 
 @QUICK
@@ -146,21 +146,21 @@ def test_more_memory_never_gives_fewer_blocks(
 @QUICK
 @given(engines(), st.integers(5, 94))
 def test_a_higher_utilisation_never_gives_fewer_blocks(engine: dict[str, Any], percent: int) -> None:
-    found = []
+    result = []
     for share in (percent / 100, (percent + 1) / 100):
         engine["args"]["gpu-memory-utilization"] = share
-        found.append(memory_budget({"services": [engine]})["services"]["one"])
-    assert found[0]["num_blocks"] <= found[1]["num_blocks"]
-    assert found[0]["residency_gib"]["typical"] <= found[1]["residency_gib"]["typical"]
+        result.append(memory_budget({"services": [engine]})["services"]["one"])
+    assert result[0]["num_blocks"] <= result[1]["num_blocks"]
+    assert result[0]["residency_gib"]["typical"] <= result[1]["residency_gib"]["typical"]
 
 
 @QUICK
 @given(engines(gpu_memory_utilization="auto", max_model_len=8192, max_num_seqs=1))
 def test_one_step_less_than_the_floor_fails(engine: dict[str, Any]) -> None:
     """The floor is one request of full length at high overheads; with one request at a time nothing asks for more."""
-    found = memory_budget({"services": [engine]})
-    assume(found["verdict"] == "fits")
-    share = found["services"]["one"]["gpu_memory_utilization"]
+    result = memory_budget({"services": [engine]})
+    assume(result["verdict"] == "fits")
+    share = result["services"]["one"]["gpu_memory_utilization"]
     for step, fits in ((0.0, True), (0.01, False)):
         given_share = {**engine, "args": {**engine["args"], "gpu-memory-utilization": round(share - step, 2)}}
         assert (memory_budget({"services": [given_share]})["verdict"] == "fits") is fits
@@ -169,65 +169,65 @@ def test_one_step_less_than_the_floor_fails(engine: dict[str, Any]) -> None:
 @QUICK
 @given(engines(max_model_len="auto", max_num_seqs=None), UTILIZATION)
 def test_one_token_more_than_the_longest_fails(engine: dict[str, Any], utilization: float) -> None:
-    """The longest request is one that passes at high overheads; or, where none does, at the highest at which one does."""
+    """The longest request passes at high overheads; or, if no request does, at the highest level at which a request passes."""
     engine["args"]["gpu-memory-utilization"] = utilization
-    found = memory_budget({"services": [engine]})["services"]["one"]
-    length = found["max_model_len"]
-    assume(length and length == found["largest_safe_max_model_len"])
+    result = memory_budget({"services": [engine]})["services"]["one"]
+    length = result["max_model_len"]
+    assume(length and length == result["largest_safe_max_model_len"])
     config = engine["config"]
     if length >= config.get("text_config", config)["max_position_embeddings"]:
         return  # the model itself holds no longer one
     longer = {**engine, "args": {**engine["args"], "max-model-len": length + 1}}
-    again = memory_budget({"services": [longer]})["services"]["one"]
+    repeated = memory_budget({"services": [longer]})["services"]["one"]
     at_limit = memory_budget({"services": [{**engine, "available_kv_bytes": 2**50}]})["services"]["one"]
-    assert again["largest_safe_max_model_len"] == length
-    assert length == at_limit["max_model_len"] or again["verdict"] != "fits"
+    assert repeated["largest_safe_max_model_len"] == length
+    assert length == at_limit["max_model_len"] or repeated["verdict"] != "fits"
 
 
 @QUICK
 @given(engines(max_num_seqs="auto"))
 def test_one_request_more_than_auto_is_not_held(engine: dict[str, Any]) -> None:
-    """What is held is judged with vLLM's default batch, which shrinks with very few and short requests."""
-    found = memory_budget({"services": [engine]})["services"]["one"]
-    assume(found["max_model_len"])
-    count = found["max_num_seqs"]
-    assert count <= max(1, min(int(found["max_concurrency"]), 256))
-    share = found["gpu_memory_utilization"]
+    """Held memory is judged with vLLM's default batch, which shrinks with very few and short requests."""
+    result = memory_budget({"services": [engine]})["services"]["one"]
+    assume(result["max_model_len"])
+    count = result["max_num_seqs"]
+    assert count <= max(1, min(int(result["max_concurrency"]), 256))
+    share = result["gpu_memory_utilization"]
     more = {
         **engine["args"],
         "max-num-seqs": count + 1,
-        "max-model-len": found["max_model_len"],
+        "max-model-len": result["max_model_len"],
         "gpu-memory-utilization": share,
     }
-    again = memory_budget({"services": [{**engine, "args": more}]})["services"]["one"]
-    assert count == 256 or int(again["max_concurrency"]) <= count or found["max_num_batched_tokens"] < 2048
+    repeated = memory_budget({"services": [{**engine, "args": more}]})["services"]["one"]
+    assert count == 256 or int(repeated["max_concurrency"]) <= count or result["max_num_batched_tokens"] < 2048
 
 
 @QUICK
 @given(engines(), st.sampled_from([1, 2, 4]))
 def test_more_ranks_never_take_more_each(engine: dict[str, Any], ranks: int) -> None:
-    found = []
+    result = []
     for count in (ranks, 2 * ranks):
         engine["args"].update({"tensor-parallel-size": count, "gpu-memory-utilization": 0.5, "max-model-len": 4096})
-        found.append(memory_budget({"services": [engine]})["services"]["one"])
-    assume(all("weights_bytes" in each for each in found))  # heads that do not divide are refused
+        result.append(memory_budget({"services": [engine]})["services"]["one"])
+    assume(all("weights_bytes" in item for item in result))  # heads that do not divide are refused
     for key in ("weights_bytes", "load_peak_bytes", "bytes_per_block", "page_size_bytes"):
-        assert found[1][key] <= found[0][key], key
+        assert result[1][key] <= result[0][key], key
 
 
 @QUICK
 @given(nodes(), st.integers(5, 94))
 def test_more_for_one_never_makes_another_restart_pass(node: dict[str, Any], percent: int) -> None:
-    for each in node["services"]:
-        if "args" in each:
-            each["args"].setdefault("gpu-memory-utilization", 0.2)
-            if each["args"]["gpu-memory-utilization"] == "auto":
-                each["args"]["gpu-memory-utilization"] = 0.2
+    for item in node["services"]:
+        if "args" in item:
+            item["args"].setdefault("gpu-memory-utilization", 0.2)
+            if item["args"]["gpu-memory-utilization"] == "auto":
+                item["args"]["gpu-memory-utilization"] = 0.2
     room = []
     for share in (percent / 100, (percent + 1) / 100):
         node["services"][0]["args"]["gpu-memory-utilization"] = share
-        found = memory_budget(node)["services"]
-        room.append({name: each["headroom_gib"] for name, each in found.items() if name != "s0"})
+        result = memory_budget(node)["services"]
+        room.append({name: item["headroom_gib"] for name, item in result.items() if name != "s0"})
     for name, levels in room[0].items():
         assert all(room[1][name][level] <= size for level, size in levels.items())
 
@@ -235,19 +235,19 @@ def test_more_for_one_never_makes_another_restart_pass(node: dict[str, Any], per
 @QUICK
 @given(nodes())
 def test_a_fix_does_what_it_promises(node: dict[str, Any]) -> None:
-    """Whatever a finding says to change is changed: the finding is gone, at most less grave, and no new error comes."""
-    found = memory_budget(node)
-    before = worst(found)
-    for finding in found["findings"]:
+    """After the changes of a fix the finding is gone or less severe, and there is no new error."""
+    result = memory_budget(node)
+    before = worst(result)
+    for finding in result["findings"]:
         if not finding.get("changes"):
             continue
-        again = copy.deepcopy(node)
+        repeated = copy.deepcopy(node)
         for change in finding["changes"]:
-            each = next(item for item in again["services"] if item["name"] == change["service"])
-            each["args"] = {k: v for k, v in {**each["args"], **change["args"]}.items() if v is not None}
-        after = worst(memory_budget(again))
-        own = (finding["service"], finding["rule"])
-        assert after.get(own, -1) < before[own], finding
+            entry = next(item for item in repeated["services"] if item["name"] == change["service"])
+            entry["args"] = {k: v for k, v in {**entry["args"], **change["args"]}.items() if v is not None}
+        after = worst(memory_budget(repeated))
+        computed = (finding["service"], finding["rule"])
+        assert after.get(computed, -1) < before[computed], finding
         assert {key for key, level in after.items() if level == 2} <= {
             key for key, level in before.items() if level == 2
         }

@@ -24,8 +24,8 @@ WHOLE = re.compile(r"Kimi|MiMo|Inkling|Mistral|torchao")
 
 
 def _config(case: Case) -> dict[str, Any]:
-    found: dict[str, Any] = DATA["configs"][case[0]]
-    return found
+    result: dict[str, Any] = DATA["configs"][case[0]]
+    return result
 
 
 def _id(row: tuple[str, Case, Answer]) -> str:

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 from memory_fixture import config
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import (
-    Attention,
-    Recurrent,
-    Refusal,
-    checkpoint_kv_dtype,
-    read_geometry,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Attention, Recurrent, Refusal
 
 LLAMA = {
     "model_type": "llama",
@@ -48,8 +43,8 @@ def test_kinds_of_layers(model: str, expected: dict[str | None, int]) -> None:
 
 
 def test_gemma_4_has_other_heads_in_its_global_layers() -> None:
-    found = set(read_geometry(config("Gemma-4-31B")).attention)
-    assert found == {Attention("sliding", 16, 256, 256, 1024), Attention("full", 4, 512, 512)}
+    geometry = set(read_geometry(config("Gemma-4-31B")).attention)
+    assert geometry == {Attention("sliding", 16, 256, 256, 1024), Attention("full", 4, 512, 512)}
 
 
 def test_state_of_a_gated_delta_net() -> None:
@@ -64,13 +59,15 @@ def test_latent_attention_keeps_one_vector() -> None:
 
 def test_mtp_layers() -> None:
     assert read_geometry(config("Qwen3.6-35B-A3B")).mtp_layers == 1
-    assert read_geometry(config("Qwen3-Next-80B-A3B")).mtp_layers == 1  # the class adds the field, the file has none
+    assert (
+        read_geometry(config("Qwen3-Next-80B-A3B")).mtp_layers == 1
+    )  # the class adds the field, which is absent in the file
     assert read_geometry(config("Qwen3-8B")).mtp_layer is None
 
 
 def test_layers_that_share_the_cache_of_others_keep_none() -> None:
-    found = read_geometry({**LLAMA, "num_kv_shared_layers": 3})
-    assert [layer is None for layer in found.layers] == [False, True, True, True]
+    geometry = read_geometry({**LLAMA, "num_kv_shared_layers": 3})
+    assert [layer is None for layer in geometry.layers] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +118,10 @@ def test_what_is_not_known_is_refused_by_name(fields: dict[str, Any], key: str, 
 
 
 def test_unknown_letter_of_a_nemotron_pattern() -> None:
-    found = config("Nemotron-3-Nano-30B-A3B-BF16")
-    found["hybrid_override_pattern"] = "X" + found["hybrid_override_pattern"][1:]
+    geometry = config("Nemotron-3-Nano-30B-A3B-BF16")
+    geometry["hybrid_override_pattern"] = "X" + geometry["hybrid_override_pattern"][1:]
     with pytest.raises(Refusal, match=r"hybrid_override_pattern\[0\]: layer kind 'X'"):
-        read_geometry(found)
+        read_geometry(geometry)
 
 
 def test_sparse_attention_is_refused() -> None:
@@ -147,8 +144,8 @@ def test_sparse_attention_is_refused() -> None:
     ],
 )
 def test_what_auto_means_for_the_cache(quantization: Any, separate: Any, expected: str) -> None:
-    found = {**LLAMA, "quantization_config": quantization} if quantization else LLAMA
-    assert checkpoint_kv_dtype(found, separate) == expected
+    geometry = {**LLAMA, "quantization_config": quantization} if quantization else LLAMA
+    assert checkpoint_kv_dtype(geometry, separate) == expected
 
 
 def test_unknown_cache_quantisation_is_refused() -> None:
@@ -162,8 +159,8 @@ def test_unknown_cache_quantisation_is_refused() -> None:
 
 def test_the_mtp_layers_of_nemotron_h_follow_their_own_pattern() -> None:
     model = config("Nemotron-3-Nano-30B-A3B-BF16")
-    found = read_geometry({**model, "num_nextn_predict_layers": 2, "mtp_hybrid_override_pattern": "*E*E"})
-    assert (found.mtp_layers, len(found.draft_caches(1)), found.mtp_modules) == (2, 4, 2)
+    geometry = read_geometry({**model, "num_nextn_predict_layers": 2, "mtp_hybrid_override_pattern": "*E*E"})
+    assert (geometry.mtp_layers, len(geometry.draft_caches(1)), geometry.mtp_modules) == (2, 4, 2)
     with pytest.raises(Refusal, match="mtp_hybrid_override_pattern"):
         read_geometry({**model, "num_nextn_predict_layers": 1})
 
@@ -171,8 +168,8 @@ def test_the_mtp_layers_of_nemotron_h_follow_their_own_pattern() -> None:
 def test_gpt_oss_takes_turns_whatever_its_config_lists() -> None:
     model = config("gpt-oss-20b")
     count = model["num_hidden_layers"]
-    found = read_geometry({**model, "layer_types": ["full_attention"] * count})
-    assert [layer.kind for layer in found.attention] == ["sliding", "full"] * (count // 2)
+    geometry = read_geometry({**model, "layer_types": ["full_attention"] * count})
+    assert [layer.kind for layer in geometry.attention] == ["sliding", "full"] * (count // 2)
     with pytest.raises(Refusal, match="layer kind 'hyena' is not known"):
         read_geometry({**model, "layer_types": ["hyena"] * count})
 

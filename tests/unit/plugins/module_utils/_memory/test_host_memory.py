@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import host_memory
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 
 ROOT = Path(__file__).parents[5]
 GIB = 2**30
@@ -203,10 +204,10 @@ def test_adapters_on_the_host_are_pinned_one_by_one() -> None:
 
 def test_processes_beyond_an_api_server_and_an_engine_core_count() -> None:
     def count(args: dict[str, Any], **service: Any) -> float:
-        return round(float(part("further processes", args, **service)["gib"]["typical"]) / one)
+        return round(float(part("further processes", args, **service)["gib"]["typical"]) / process_gib)
 
-    one = part("further processes", TWO)["gib"]["typical"]
-    assert one > 0.3
+    process_gib = part("further processes", TWO)["gib"]["typical"]
+    assert process_gib > 0.3
     assert count({}) == 0
     assert count({"api-server-count": 4}) == 4  # four for one, which was the parent itself
     assert count({**TWO}) == 1  # a worker process

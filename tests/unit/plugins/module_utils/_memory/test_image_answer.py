@@ -48,9 +48,9 @@ def test_recorded_answers_are_what_vllms_planner_gives(name: str) -> None:
 def test_sizes_that_were_not_asked_follow_from_those_that_were_or_are_not_known(name: str) -> None:
     answer = image_answer.read(RECORDED[name]["answer"])
     for size, cut in answer.cuts.items():
-        others = {other: each for other, each in answer.cuts.items() if other != size}
-        found = dataclasses.replace(answer, cuts=others).at(size)
-        assert found == cut if len(others) > 1 else found is None
+        other_sizes = {other: item for other, item in answer.cuts.items() if other != size}
+        result = dataclasses.replace(answer, cuts=other_sizes).at(size)
+        assert result == cut if len(other_sizes) > 1 else result is None
         assert answer.at(size) is cut
     # Not enough for one request: vLLM's own words for that are not known.
     assert answer.at(1) is None
@@ -64,24 +64,24 @@ def test_a_refusal_has_vllms_own_words() -> None:
 
 def test_a_context_that_does_not_fit_is_refused_for_that_size_alone() -> None:
     answer = image_answer.read(RECORDED["long"]["answer"])
-    found = answer.at(2**30)
-    assert isinstance(found, image_answer.Failure) and (found.kind, found.stage) == (image_answer.REFUSED, "plan")
-    assert "the estimated maximum model length is 7264." in found.text
+    result = answer.at(2**30)
+    assert isinstance(result, image_answer.Failure) and (result.kind, result.stage) == (image_answer.REFUSED, "plan")
+    assert "the estimated maximum model length is 7264." in result.text
     cut = answer.at(40 * 2**30)
     assert isinstance(cut, image_answer.Cut) and (cut.blocks, cut.max_model_len) == (18204, 262144)
 
 
 def test_stages_of_a_pipeline_have_their_own_weights_and_one_plan() -> None:
     answer = image_answer.read(RECORDED["pipeline"]["answer"])
-    whole = image_answer.read(DENSE)
+    single_stage = image_answer.read(DENSE)
     assert len(answer.ranks) == 2 and answer.resolved["executor"] == "mp"
     layers = [sum(spec["layers"] for spec in rank.specs) for rank in answer.ranks]
     assert layers == [18, 18]
     # Embedding and output layer are one matrix in this model: a pipeline has it at both ends.
-    tied = whole.ranks[0].target.modules["model.embed_tokens"]
-    assert sum(rank.target.bytes for rank in answer.ranks) == whole.ranks[0].target.bytes + tied
+    tied = single_stage.ranks[0].target.modules["model.embed_tokens"]
+    assert sum(rank.target.bytes for rank in answer.ranks) == single_stage.ranks[0].target.bytes + tied
     size = 40 * 2**30
-    assert answer.cuts[size].blocks == 2 * whole.cuts[size].blocks
+    assert answer.cuts[size].blocks == 2 * single_stage.cuts[size].blocks
 
 
 def test_a_size_that_vllm_refuses() -> None:
@@ -93,22 +93,22 @@ def test_a_size_that_vllm_refuses() -> None:
         "where": "x.py:1",
     }
     answer = image_answer.read(changed(sizes=[*DENSE["sizes"], {"available": 2**20, "refused": refused}]))
-    found = answer.at(2**20)
-    assert isinstance(found, image_answer.Failure) and found.text.startswith("To serve")
+    result = answer.at(2**20)
+    assert isinstance(result, image_answer.Failure) and result.text.startswith("To serve")
 
 
 def test_nothing_is_worked_out_where_sizes_differ_in_more_than_blocks() -> None:
     size = 3 * 2**30
     sizes = [{**DENSE["sizes"][0], "available": n * size} for n in (1, 2)]
     base = DENSE["sizes"][0]
-    for each in sizes:
-        each["blocks"] = each["available"] // base["bytes_per_block"]
-        each["concurrency"] = base["concurrency"] * each["blocks"] / base["blocks"]
-        each["tokens"] = int(each["concurrency"] * each["max_model_len"])
+    for item in sizes:
+        item["blocks"] = item["available"] // base["bytes_per_block"]
+        item["concurrency"] = base["concurrency"] * item["blocks"] / base["blocks"]
+        item["tokens"] = int(item["concurrency"] * item["max_model_len"])
     good = image_answer.read(changed(sizes=sizes)).at(5 * size)
     assert isinstance(good, image_answer.Cut) and good.blocks == 5 * size // base["bytes_per_block"]
     for change in ({"max_model_len": 1}, {"needed": 1}, {"bytes_per_block": 1}, {"tokens": None}, {"needed": None}):
-        other = [{**each, **(change if place else {})} for place, each in enumerate(sizes)]
+        other = [{**item, **(change if place else {})} for place, item in enumerate(sizes)]
         assert image_answer.read(changed(sizes=other)).at(5 * size) is None
     override = {**DENSE["resolved"], "blocks_override": 5}
     assert image_answer.read(changed(sizes=sizes, resolved=override)).at(5 * size) is None

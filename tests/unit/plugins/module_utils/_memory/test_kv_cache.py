@@ -10,16 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_fixture import GIB, config, load
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import kv_cache
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Attention, Refusal, read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    KVPlan,
-    KVSettings,
-    PlanFailure,
-    parse_release,
-    plan_kv_cache,
-    token_bytes,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import vllm_errors
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_specs import token_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Attention, Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 
 SPEC_KINDS = {"full": "FullAttentionSpec", "sliding": "SlidingWindowSpec", "gdn": "MambaSpec", "mamba": "MambaSpec"}
 
@@ -47,31 +44,31 @@ def plan_row(row: dict[str, Any]) -> KVPlan:
 
 @pytest.mark.parametrize("row", load()["rows"], ids=lambda row: f"{row['version']} {row['id']}")
 def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
-    found, length, available = plan_row(row), row["max_model_len"], row["available_bytes"]
+    kv_plan, length, available = plan_row(row), row["max_model_len"], row["available_bytes"]
     if row["error"]:
         if available <= 0:
-            text = kv_cache.error_no_memory(found.settings.release)
+            text = vllm_errors.error_no_memory(kv_plan.settings.release)
         else:
-            text = kv_cache.error_align(found) or kv_cache.error_too_long(found, length, available)
+            text = vllm_errors.error_align(kv_plan) or vllm_errors.error_too_long(kv_plan, length, available)
         assert text.split(": ", 1)[1] == row["error"]
         return
     if row["id"].startswith("auto-fit"):
-        length = found.largest_length(available, length)
-    blocks = 1000 if row["id"] == "override 1000 blocks" else found.num_blocks(available)
-    groups = [[SPEC_KINDS[group.kind], group.layers, group.block_size or length] for group in found.groups]
+        length = kv_plan.largest_length(available, length)
+    blocks = 1000 if row["id"] == "override 1000 blocks" else kv_plan.num_blocks(available)
+    groups = [[SPEC_KINDS[group.kind], group.layers, group.block_size or length] for group in kv_plan.groups]
     assert {
-        "mamba_cache_mode": found.mamba_cache_mode,
-        "block_size": found.block_size,
-        "page_size_bytes": found.page_size_bytes,
-        "group_size_layers": found.group_size,
-        "bytes_per_block": found.bytes_per_block,
-        "marginal_bytes_per_token": found.marginal_bytes_per_token,
-        "state_bytes_per_layer_unpadded": found.state_bytes or None,
+        "mamba_cache_mode": kv_plan.mamba_cache_mode,
+        "block_size": kv_plan.block_size,
+        "page_size_bytes": kv_plan.page_size_bytes,
+        "group_size_layers": kv_plan.group_size,
+        "bytes_per_block": kv_plan.bytes_per_block,
+        "marginal_bytes_per_token": kv_plan.marginal_bytes_per_token,
+        "state_bytes_per_layer_unpadded": kv_plan.state_bytes or None,
         "kv_groups": sorted(groups),
         "num_blocks": blocks,
-        "gpu_kv_cache_size_tokens": found.printed_tokens(blocks, length),
-        "max_concurrency": found.max_concurrency(blocks, length),
-        "needed_bytes_one_request": found.needed_bytes(length),
+        "gpu_kv_cache_size_tokens": kv_plan.printed_tokens(blocks, length),
+        "max_concurrency": kv_plan.max_concurrency(blocks, length),
+        "needed_bytes_one_request": kv_plan.needed_bytes(length),
     } == {
         **{
             key: row[key]
@@ -116,10 +113,10 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
 def test_real_logs(
     model: str, version: str, fields: dict[str, Any], length: int, gib: float, tokens: int, concurrency: str
 ) -> None:
-    found = plan(model, version, kv_cache_dtype="fp8", **fields)
-    blocks = found.num_blocks(int(gib * GIB))
-    assert found.printed_tokens(blocks, length) == tokens
-    assert f"{found.max_concurrency(blocks, length):.2f}" == concurrency
+    kv_plan = plan(model, version, kv_cache_dtype="fp8", **fields)
+    blocks = kv_plan.num_blocks(int(gib * GIB))
+    assert kv_plan.printed_tokens(blocks, length) == tokens
+    assert f"{kv_plan.max_concurrency(blocks, length):.2f}" == concurrency
 
 
 # Figures of the published reports -------------------------------------------------------------------------------------
@@ -127,25 +124,25 @@ def test_real_logs(
 
 def test_context_costs_11_kib_a_token_and_a_fixed_part() -> None:
     """76.49 GiB / 4,843,965 tokens is no price per token: most of it is the state of each request."""
-    found = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
-    assert found.marginal_bytes_per_token == 11264
-    fixed = found.needed_bytes(65536) - 31 * found.bytes_per_block
+    kv_plan = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
+    assert kv_plan.marginal_bytes_per_token == 11264
+    fixed = kv_plan.needed_bytes(65536) - 31 * kv_plan.bytes_per_block
     assert fixed / (1 << 20) == pytest.approx(345.5, abs=0.1)
 
 
 def test_one_request_of_256k_takes_3_gib() -> None:
-    found = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
-    assert found.blocks_per_request(262144) == 138
-    assert found.needed_bytes(262144) / GIB == pytest.approx(3.10, abs=0.005)
+    kv_plan = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
+    assert kv_plan.blocks_per_request(262144) == 138
+    assert kv_plan.needed_bytes(262144) / GIB == pytest.approx(3.10, abs=0.005)
 
 
 @pytest.mark.parametrize(("gib", "tokens", "concurrency"), [(34.61, 2191181, 33.43), (22.64, 1433243, 21.87)])
 def test_lower_utilisations_of_the_guide(gib: float, tokens: int, concurrency: float) -> None:
-    found = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
+    kv_plan = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
     # 76.49 GiB less 0.35 and 0.45 of 119.67 GiB
-    blocks = found.num_blocks({34.61: 37157372690, 22.64: 24307904282}[gib])
-    assert found.printed_tokens(blocks, 65536) == tokens
-    assert found.max_concurrency(blocks, 65536) == pytest.approx(concurrency, abs=0.005)
+    blocks = kv_plan.num_blocks({34.61: 37157372690, 22.64: 24307904282}[gib])
+    assert kv_plan.printed_tokens(blocks, 65536) == tokens
+    assert kv_plan.max_concurrency(blocks, 65536) == pytest.approx(concurrency, abs=0.005)
 
 
 @pytest.mark.parametrize(("drafts", "block"), [(0, 2096), (1, 2112), (2, 2128), (3, 2144)])
@@ -156,8 +153,8 @@ def test_the_block_of_2128_belongs_to_fp8_and_two_draft_tokens(drafts: int, bloc
 
 @pytest.mark.parametrize("version", ["0.19.0", "0.23.0"])
 def test_the_block_of_2128_against_the_default_batch(version: str) -> None:
-    found = plan("Qwen3.6-35B-A3B", version, drafts=2, batch=2048, kv_cache_dtype="fp8")
-    assert kv_cache.error_align(found) == (
+    kv_plan = plan("Qwen3.6-35B-A3B", version, drafts=2, batch=2048, kv_cache_dtype="fp8")
+    assert vllm_errors.error_align(kv_plan) == (
         "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
     )
 
@@ -174,7 +171,7 @@ def test_the_block_of_2128_against_the_default_batch(version: str) -> None:
 )
 def test_the_block_is_no_matter_otherwise(version: str, fields: dict[str, Any]) -> None:
     assert (
-        kv_cache.error_align(
+        vllm_errors.error_align(
             plan("Qwen3.6-35B-A3B", version, kv_cache_dtype="fp8", **{"drafts": 2, "batch": 2048, **fields})
         )
         == ""
@@ -204,33 +201,33 @@ def test_stages_are_checked_together_up_to_0_16() -> None:
 
 
 def test_the_4b_costs_144_kib_a_token() -> None:
-    found = plan("Qwen3-4B-Instruct-2507")
-    assert found.marginal_bytes_per_token == 144 * 1024
-    assert found.needed_bytes(16384) == 2.25 * GIB
-    assert found.needed_bytes(32768) == 4.5 * GIB
+    kv_plan = plan("Qwen3-4B-Instruct-2507")
+    assert kv_plan.marginal_bytes_per_token == 144 * 1024
+    assert kv_plan.needed_bytes(16384) == 2.25 * GIB
+    assert kv_plan.needed_bytes(32768) == 4.5 * GIB
 
 
 @pytest.mark.parametrize(
     ("version", "estimate"), [("0.19.0", 25472), ("0.28.0", 25472), ("0.29.0", 25456), ("0.33.0", 25456)]
 )
 def test_the_null_block_is_reserved_from_0_29(version: str, estimate: int) -> None:
-    found = plan("Qwen3-4B-Instruct-2507", version)
-    assert found.largest_length(int(3.5 * GIB), 32768) == estimate
-    assert found.needed_bytes(estimate) <= found.checked_bytes(int(3.5 * GIB)) < found.needed_bytes(estimate + 1)
+    kv_plan = plan("Qwen3-4B-Instruct-2507", version)
+    assert kv_plan.largest_length(int(3.5 * GIB), 32768) == estimate
+    assert kv_plan.needed_bytes(estimate) <= kv_plan.checked_bytes(int(3.5 * GIB)) < kv_plan.needed_bytes(estimate + 1)
 
 
 def test_64k_of_the_80b_was_never_short_of_14_gib() -> None:
-    found = plan("Qwen3-Next-80B-A3B", "0.19.0", prefix_caching=False)
-    assert found.needed_bytes(65536) / GIB == pytest.approx(1.544, abs=0.001)
-    assert found.max_concurrency(found.num_blocks(14 * GIB), 65536) == pytest.approx(9.06, abs=0.005)
+    kv_plan = plan("Qwen3-Next-80B-A3B", "0.19.0", prefix_caching=False)
+    assert kv_plan.needed_bytes(65536) / GIB == pytest.approx(1.544, abs=0.001)
+    assert kv_plan.max_concurrency(kv_plan.num_blocks(14 * GIB), 65536) == pytest.approx(9.06, abs=0.005)
 
 
 # Settings -------------------------------------------------------------------------------------------------------------
 
 
 def test_pipeline_parallel_keeps_the_blocks_of_half_the_layers() -> None:
-    found = plan("Qwen3-235B-A22B", pipeline_parallel=2)
-    assert (found.group_size, found.num_blocks(20 * GIB)) == (47, 13943)
+    kv_plan = plan("Qwen3-235B-A22B", pipeline_parallel=2)
+    assert (kv_plan.group_size, kv_plan.num_blocks(20 * GIB)) == (47, 13943)
 
 
 def test_more_ranks_than_heads_copy_a_head() -> None:
@@ -239,8 +236,8 @@ def test_more_ranks_than_heads_copy_a_head() -> None:
 
 
 def test_without_the_hybrid_manager_windows_cost_as_much_as_full_attention() -> None:
-    found = plan("Gemma-4-31B", hybrid_manager=False)
-    assert found.needed_bytes(65536) / GIB == pytest.approx(55.0, abs=0.05)
+    kv_plan = plan("Gemma-4-31B", hybrid_manager=False)
+    assert kv_plan.needed_bytes(65536) / GIB == pytest.approx(55.0, abs=0.05)
 
 
 def test_a_smaller_state_halves_the_block() -> None:
@@ -272,9 +269,9 @@ def test_windows_reserve_two_batches_from_0_26() -> None:
 
 
 def test_latent_attention_of_deepseek() -> None:
-    found = plan("DeepSeek-V3")
-    assert found.marginal_bytes_per_token == 70272
-    assert (found.block_size, found.notes) == (16, ())  # Triton's kernel is the only one that sm_121 has
+    kv_plan = plan("DeepSeek-V3")
+    assert kv_plan.marginal_bytes_per_token == 70272
+    assert (kv_plan.block_size, kv_plan.notes) == (16, ())  # sm_121 has only Triton's kernel
     assert plan("DeepSeek-V3", kv_cache_dtype="fp8_ds_mla").marginal_bytes_per_token == 61 * 656
 
 
@@ -347,8 +344,8 @@ def test_a_state_that_cannot_be_divided_is_refused() -> None:
     ],
 )
 def test_versions(text: str, minor: int, exact: bool) -> None:
-    found = parse_release(text)
-    assert (found.minor, found.exact) == (minor, exact)
+    kv_plan = parse_release(text)
+    assert (kv_plan.minor, kv_plan.exact) == (minor, exact)
 
 
 @pytest.mark.parametrize("text", ["0.14.1", "0.6.3", "1.0.0", "26.04-py3", "latest", ""])
@@ -367,25 +364,25 @@ MODELS = ("Qwen3-8B", "gpt-oss-20b", "Gemma-4-31B", "Qwen3.6-35B-A3B", "Nemotron
     st.sampled_from(MODELS), st.integers(15, 33), st.integers(1, 60 * GIB), st.integers(0, GIB), st.integers(1, 262144)
 )
 def test_more_memory_never_holds_less(model: str, minor: int, available: int, more: int, length: int) -> None:
-    found = plan(model, f"0.{minor}.0")
-    assert found.num_blocks(available) <= found.num_blocks(available + more)
-    assert found.largest_length(available, length) <= found.largest_length(available + more, length)
-    assert found.needed_bytes(length) <= found.needed_bytes(length + 1)
+    kv_plan = plan(model, f"0.{minor}.0")
+    assert kv_plan.num_blocks(available) <= kv_plan.num_blocks(available + more)
+    assert kv_plan.largest_length(available, length) <= kv_plan.largest_length(available + more, length)
+    assert kv_plan.needed_bytes(length) <= kv_plan.needed_bytes(length + 1)
 
 
 @settings(max_examples=60)
 @given(st.sampled_from(MODELS), st.integers(15, 33), st.integers(1, 60 * GIB))
 def test_the_largest_length_passes_and_one_more_fails(model: str, minor: int, available: int) -> None:
-    found = plan(model, f"0.{minor}.0")
-    largest = found.largest_length(available, 262144)
-    budget = found.checked_bytes(available)
-    assert largest == 0 or found.needed_bytes(largest) <= budget
-    assert largest == 262144 or found.needed_bytes(largest + 1) > budget
+    kv_plan = plan(model, f"0.{minor}.0")
+    largest = kv_plan.largest_length(available, 262144)
+    budget = kv_plan.checked_bytes(available)
+    assert largest == 0 or kv_plan.needed_bytes(largest) <= budget
+    assert largest == 262144 or kv_plan.needed_bytes(largest + 1) > budget
 
 
 @settings(max_examples=40)
 @given(st.sampled_from(MODELS), st.integers(15, 33), st.sampled_from([2, 4, 8]), st.integers(1, 262144))
 def test_more_ranks_never_need_more_each(model: str, minor: int, ranks: int, length: int) -> None:
-    one, many = plan(model, f"0.{minor}.0"), plan(model, f"0.{minor}.0", tensor_parallel=ranks)
-    assert many.bytes_per_block <= one.bytes_per_block or many.block_size > one.block_size
-    assert many.marginal_bytes_per_token <= one.marginal_bytes_per_token
+    single, many = plan(model, f"0.{minor}.0"), plan(model, f"0.{minor}.0", tensor_parallel=ranks)
+    assert many.bytes_per_block <= single.bytes_per_block or many.block_size > single.block_size
+    assert many.marginal_bytes_per_token <= single.marginal_bytes_per_token

@@ -14,20 +14,20 @@ DATA = load()
 
 
 def named(row: list[Any] | str | None) -> dict[str, Any] | str | None:
-    """A row with the names of its columns; a refusal, or what is not known, as it is."""
+    """Return a row with the names of its columns; refusals and unknown rows stay unchanged."""
     return dict(zip(COLUMNS, row, strict=True)) if isinstance(row, list) else row
 
 
 @pytest.mark.parametrize("version", DATA["answers"])
 def test_every_row_of_the_oracle(version: str) -> None:
     rows = zip(DATA["cases"], DATA["answers"][version], strict=True)
-    found = [(number, named(answer(case, version)), named(truth)) for number, (case, truth) in enumerate(rows)]
-    assert [row for row in found if row[1] != row[2]] == [], "case, arithmetic, vLLM"
+    plan = [(number, named(answer(case, version)), named(truth)) for number, (case, truth) in enumerate(rows)]
+    assert [row for row in plan if row[1] != row[2]] == [], "case, arithmetic, vLLM"
 
 
 def test_the_rows_are_of_many_kinds() -> None:
     """Rows that all fail, or that are all refused, would prove nothing."""
-    answers = [truth for each in DATA["answers"].values() for truth in each]
+    answers = [truth for item in DATA["answers"].values() for truth in item]
     planned = [truth for truth in answers if isinstance(truth, list)]
     assert len(planned) > 200
     assert {kind for row in planned for kind, _layers, _block in row[2]} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from launches_fixture import COLUMNS, counted, judge, load, planned, results, save
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import COMPARED_MINORS, parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import COMPARED_MINORS, parse_release
 
 DATA = load()
 
@@ -34,18 +34,18 @@ def test_the_launches_are_of_many_kinds() -> None:
     models = {case[0] for case in DATA["cases"]}
     args = [case[1] for case in DATA["cases"]]
     assert len(models) >= 20
-    assert {each.get("kv-cache-dtype", "auto") for each in args} == {"auto", "fp8"}
-    assert {each["enable-prefix-caching"] for each in args} == {True, False}
-    assert any("speculative-config" in each for each in args)
-    assert {each.get("tensor-parallel-size", 1) for each in args} >= {1, 2, 4}
+    assert {item.get("kv-cache-dtype", "auto") for item in args} == {"auto", "fp8"}
+    assert {item["enable-prefix-caching"] for item in args} == {True, False}
+    assert any("speculative-config" in item for item in args)
+    assert {item.get("tensor-parallel-size", 1) for item in args} >= {1, 2, 4}
 
 
 def _planned_case() -> tuple[int, str]:
     """Return a case that a version planned, and the version."""
     return next(
         (number, version)
-        for version, each in DATA["versions"].items()
-        for number, answer in enumerate(each["answers"])
+        for version, item in DATA["versions"].items()
+        for number, answer in enumerate(item["answers"])
         if isinstance(answer, list) and results()[version][number][0] == "equal"
     )
 
@@ -72,8 +72,8 @@ def test_other_ways_to_end() -> None:
     )
     # Too little for one request: the budget has vLLM's sentence.
     small = (case[0], case[1], 1 << 20)
-    said = next(text for text in planned(config, quant, small, version)["messages"] if "ValueError: " in text)
-    assert judge(config, quant, small, version, said.split("ValueError: ")[1])[0] == "refused alike"
+    message = next(text for text in planned(config, quant, small, version)["messages"] if "ValueError: " in text)
+    assert judge(config, quant, small, version, message.split("ValueError: ")[1])[0] == "refused alike"
     # Refused here and planned by vLLM is a difference, too.
     right = list(DATA["versions"][version]["answers"][number])
     assert judge(config, quant, small, version, right)[0] == "different"

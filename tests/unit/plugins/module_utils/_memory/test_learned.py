@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import learned
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import MEASURED, NARROWED
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import MEASURED, NARROWED
 
 LAUNCHES: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")
@@ -83,24 +83,24 @@ def test_a_launch_that_was_measured_is_planned_as_it_was(row: dict[str, Any]) ->
 
 
 def test_a_measured_start_leaves_the_caches_that_requests_fill() -> None:
-    """Its caches were empty, so they come on top; a buffer that was there is part of what was measured."""
-    row = next(each for each in ROWS if each["used"])
+    """Its caches were empty, so they are added; an allocated buffer is part of the measured memory."""
+    row = next(item for item in ROWS if item["used"])
     host = {"kv-offloading-size": 8, "enable-lora": True, "max-lora-rank": 64, "max-cpu-loras": 16}
 
     def held(starts: list[dict[str, Any]]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         made = planned(row, starts, args=host)
-        return made["residency_gib"], {each["name"]: each["gib"] for each in made["host_memory"]}
+        return made["residency_gib"], {item["name"]: item["gib"] for item in made["host_memory"]}
 
     _assumed, parts = held([])
     measured = row["used"] / GIB + parts["KV offload buffer"]["typical"]
-    given = start(row)
+    fields = start(row)
     outside = measured - row["requested"] / GIB
-    residency, again = held([{**given, "outside_gib": [outside, outside]}])
-    copies = again["adapter copies"]
+    residency, repeated = held([{**fields, "outside_gib": [outside, outside]}])
+    copies = repeated["adapter copies"]
     assert copies == parts["adapter copies"] and copies["typical"] > 3
     assert residency["typical"] == pytest.approx(measured + copies["typical"], abs=0.02)
     assert measured - 1 < residency["low"] < measured
-    assert again["KV offload buffer"]["low"] == again["KV offload buffer"]["high"]
+    assert repeated["KV offload buffer"]["low"] == repeated["KV offload buffer"]["high"]
 
 
 def near() -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -109,7 +109,7 @@ def near() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     def rest(row: dict[str, Any]) -> Any:
         return row["model"], {key: value for key, value in row["arguments"].items() if key not in SIZES}
 
-    return [(one, other) for one, other in itertools.permutations(ROWS, 2) if rest(one) == rest(other)]
+    return [(row, other) for row, other in itertools.permutations(ROWS, 2) if rest(row) == rest(other)]
 
 
 @pytest.mark.parametrize(("known", "row"), near(), ids=lambda row: row["launch"])
@@ -127,13 +127,13 @@ def test_a_near_one_narrows_the_range_and_it_still_holds_what_was_measured(
 
 def test_another_driver_or_spark_narrows_and_does_not_replace() -> None:
     row = ROWS[0]
-    assumed, own, other = planned(row, []), planned(row, [start(row)]), planned(row, [start(row, exact=False)])
-    assert width(own) < width(other) < width(assumed)
+    assumed, computed, other = planned(row, []), planned(row, [start(row)]), planned(row, [start(row, exact=False)])
+    assert width(computed) < width(other) < width(assumed)
     assert other["sources"] == {**assumed["sources"], "overheads": NARROWED}
     assert other["weights_bytes"] == assumed["weights_bytes"]
     # The nearest counts, and of those that are as near the host's own.
     far = start(row, inside_gib=[9, 9], max_num_batched_tokens=2048)
-    assert planned(row, [far, start(row, exact=False, inside_gib=[3, 3]), start(row)]) == own
+    assert planned(row, [far, start(row, exact=False, inside_gib=[3, 3]), start(row)]) == computed
 
 
 def test_a_measured_term_outside_of_what_was_assumed_is_believed() -> None:
@@ -154,12 +154,12 @@ def test_what_the_inventory_states_stays() -> None:
     row = ROWS[0]
     stated = {"weights_gib": 9.0, "overheads": {"inside_gib": 2.0, "outside_gib": 1.0}}
     assert planned(row, [start(row)], **stated) == planned(row, [], **stated)
-    # With stated weights alone, the sum of what is taken is the measured one.
+    # With stated weights alone, the sum of memory equals the measured sum.
     made = planned(row, [start(row)], weights_gib=8.0)
     assert made["available_kv_bytes"]["typical"] == pytest.approx(row["kv_cache"], abs=0.02 * GIB)
     assert made["sources"]["weights"] == "stated"
-    one = planned(row, [start(row)], overheads={"graphs_share": 1.5})
-    assert "overheads" not in one["sources"]
+    with_overheads = planned(row, [start(row)], overheads={"graphs_share": 1.5})
+    assert "overheads" not in with_overheads["sources"]
 
 
 def test_a_proof_changes_nothing_that_was_worked_out() -> None:
@@ -179,9 +179,9 @@ def test_no_check_of_vllm_is_passed_that_the_measured_cache_fails(inside: float)
     row = {**ROWS[0], "arguments": {**ROWS[0]["arguments"], "gpu-memory-utilization": 0.2, "max-model-len": 65536}}
     made = budget(row, [start(row, inside_gib=[inside, inside])])
     figures = made["services"]["a"]
-    left = row["total"] * 0.2 - figures["weights_bytes"] - inside * GIB
-    assert figures["available_kv_bytes"]["low"] <= left
-    assert left < figures["needed_bytes_one_request"] and made["verdict"] != "fits"
+    remaining = row["total"] * 0.2 - figures["weights_bytes"] - inside * GIB
+    assert figures["available_kv_bytes"]["low"] <= remaining
+    assert remaining < figures["needed_bytes_one_request"] and made["verdict"] != "fits"
     assert any(finding.get("vllm_error") for finding in made["findings"])
 
 
@@ -195,7 +195,7 @@ def test_a_start_that_makes_no_sense_is_said_with_all_that_is_wrong() -> None:
     wrong = {"exact": True, "max_model_len": 0, "inside_gib": [2, 1], "outside_gib": "x", "weigths_gib": 1}
     with pytest.raises(InputError) as caught:
         budget(ROWS[0], [wrong, 7])  # type: ignore[list-item]
-    told = "\n".join(caught.value.messages)
+    messages = "\n".join(caught.value.messages)
     for word in (
         "max_model_len",
         "the least must not be above",
@@ -204,4 +204,4 @@ def test_a_start_that_makes_no_sense_is_said_with_all_that_is_wrong() -> None:
         "is missing",
         "starts[1]",
     ):
-        assert word in told
+        assert word in messages

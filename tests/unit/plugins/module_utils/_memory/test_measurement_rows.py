@@ -56,22 +56,22 @@ START: dict[str, Any] = {
 
 
 def configs() -> list[tuple[str, dict[str, Any]]]:
-    found = []
+    result = []
     for name, recipe in RECIPES.items():
-        found.append((name, {key: recipe[key] for key in ("config", "quant_config") if recipe.get(key)}))
+        result.append((name, {key: recipe[key] for key in ("config", "quant_config") if recipe.get(key)}))
     more = json.loads((FIXTURES / "memory_rows_2026_11.json").read_text(encoding="utf-8"))
-    return found + [(name, {"config": config}) for name, config in more["configs"].items()]
+    return result + [(name, {"config": config}) for name, config in more["configs"].items()]
 
 
 @pytest.mark.parametrize(("name", "config"), configs(), ids=lambda value: value if isinstance(value, str) else "")
 def test_the_fields_that_stay_are_all_that_the_plan_needs(name: str, config: dict[str, Any]) -> None:
-    def planned(given: dict[str, Any]) -> Any:
+    def planned(fields: dict[str, Any]) -> Any:
         service = {
             "name": "a",
             "vllm_version": "0.33.0",
             "args": {"gpu-memory-utilization": 0.9, "max-model-len": 4096},
         }
-        return memory_budget({"services": [{**service, **given}]})["services"]
+        return memory_budget({"services": [{**service, **fields}]})["services"]
 
     assert planned(rows.public_fields(config)) == planned(config)
 
@@ -115,8 +115,8 @@ def test_a_file_names_nothing_that_is_the_owners() -> None:
     assert left_out == [] and len(content["rows"]) == 1
     words = [
         word
-        for each in HOSTILE
-        for word in (each, *each.replace("/", "-").replace("_", "-").split("-"))
+        for item in HOSTILE
+        for word in (item, *item.replace("/", "-").replace("_", "-").split("-"))
         if len(word) > 3 and word != "models"
     ]
     assert [
@@ -137,7 +137,7 @@ def test_a_file_names_nothing_that_is_the_owners() -> None:
 def test_a_published_model_is_named_and_its_row_holds() -> None:
     launch = {**hostile_launch(), "repo": "Qwen/Qwen3-4B-Instruct-2507", "args": {}, "starts": [START]}
     launch["config"] = LAUNCHES["models"]["Qwen3-4B-Instruct-2507"]
-    content, _left = rows.export([launch, launch], ["Qwen/Qwen3-4B-Instruct-2507"])
+    content, _remaining = rows.export([launch, launch], ["Qwen/Qwen3-4B-Instruct-2507"])
     (row,) = content["rows"]
     assert row["model"] == "Qwen3-4B-Instruct-2507" and row["gpu"] == "NVIDIA GB10" and row["driver"] == "580.159.04"
     assert row["total"] == pytest.approx(119.67 * GIB, rel=1e-6) and row["used"] == row["requested"] + int(1.7 * GIB)
@@ -172,7 +172,7 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once() -> None:
     fourth["requested"] = fourth["total"] + 1
     wrong["rows"][5] = dict(wrong["rows"][6])
     wrong["rows"][7] = 7
-    told = "\n".join(rows.problems(wrong))
+    messages = "\n".join(rows.problems(wrong))
     for text in (
         "schema: expected 1",
         "no plain name",
@@ -180,17 +180,17 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once() -> None:
         "rows[0].weights",
         "rows[0].kv_cache",
     ):
-        assert text in told
+        assert text in messages
     for text in ("rows[0].runner", "rows[0].host: unknown key", "rows[0].gpu", "rows[0].vllm", "rows[0].model: 'none'"):
-        assert text in told
+        assert text in messages
     for text in (
         "rows[1].arguments.served-model-name",
         "rows[1].arguments.max-num-seqs: is missing",
         "rows[2]: weights and kv_cache",
     ):
-        assert text in told
-    assert "rows[3]: more is requested than total" in told and "rows[6]: stands twice" in told
-    assert "rows[7]: expected an object" in told
+        assert text in messages
+    assert "rows[3]: more is requested than total" in messages and "rows[6]: stands twice" in messages
+    assert "rows[7]: expected an object" in messages
     assert rows.problems([]) and rows.problems({"schema": 1, "models": [], "rows": []})
 
 
@@ -200,15 +200,16 @@ def test_rows_are_added_once_and_models_of_one_name_are_told_apart() -> None:
         "models": dict(LAUNCHES["models"]),
         "rows": [dict(LAUNCHES["rows"][0]), {**LAUNCHES["rows"][1], "used": 1}],
     }
-    found = rows.joined(LAUNCHES, new)
-    assert len(found["rows"]) == len(LAUNCHES["rows"]) + 1 and rows.joined(found, new) == found
-    assert found["rows"][-1]["launch"] == f"{LAUNCHES['rows'][1]['launch']} 2"
+    result = rows.joined(LAUNCHES, new)
+    assert len(result["rows"]) == len(LAUNCHES["rows"]) + 1 and rows.joined(result, new) == result
+    assert result["rows"][-1]["launch"] == f"{LAUNCHES['rows'][1]['launch']} 2"
     other = {**LAUNCHES["models"]["Qwen3-4B-Instruct-2507"], "num_hidden_layers": 12}
-    again = rows.joined(found, {**new, "models": {"Qwen3-4B-Instruct-2507": other}})
+    repeated = rows.joined(result, {**new, "models": {"Qwen3-4B-Instruct-2507": other}})
     assert (
-        again["rows"][-1]["model"] == "Qwen3-4B-Instruct-2507-2"
-        and again["models"]["Qwen3-4B-Instruct-2507-2"] == other
+        repeated["rows"][-1]["model"] == "Qwen3-4B-Instruct-2507-2"
+        and repeated["models"]["Qwen3-4B-Instruct-2507-2"] == other
     )
     assert (
-        rows.problems(again) == [] and rows.joined(again, {**new, "models": {"Qwen3-4B-Instruct-2507": other}}) == again
+        rows.problems(repeated) == []
+        and rows.joined(repeated, {**new, "models": {"Qwen3-4B-Instruct-2507": other}}) == repeated
     )

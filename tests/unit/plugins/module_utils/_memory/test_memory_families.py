@@ -12,21 +12,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, vllm_errors
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import (
-    Refusal,
-    checkpoint_kv_dtype,
-    read_geometry,
-)
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
-    KVPlan,
-    KVSettings,
-    PlanFailure,
-    parse_release,
-    plan_kv_cache,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import checkpoint_kv_dtype, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import plan_kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, KVSettings, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
 
 DATA: dict[str, Any] = json.loads(
@@ -40,8 +33,8 @@ ROWS = [dict(zip(DATA["columns"], row, strict=True)) for row in DATA["rows"]]
 
 def config(model: str) -> dict[str, Any]:
     """Return the fields of a config.json that matter."""
-    found: dict[str, Any] = copy.deepcopy(DATA["configs"][model])
-    return found
+    result: dict[str, Any] = copy.deepcopy(DATA["configs"][model])
+    return result
 
 
 def plan_row(row: dict[str, Any]) -> KVPlan:
@@ -78,21 +71,21 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
     length, available = row["max_model_len"], row["available_bytes"]
     if row["error"]:
         try:
-            text = kv_cache.error_too_long(plan_row(row), length, available)
+            text = vllm_errors.error_too_long(plan_row(row), length, available)
         except PlanFailure as failure:
             text = str(failure)
         assert text.split(": ", 1)[1] == row["error"]
         return
-    found = plan_row(row)
-    blocks = found.num_blocks(available)
+    result = plan_row(row)
+    blocks = result.num_blocks(available)
     assert {
-        "mamba_cache_mode": found.mamba_cache_mode,
-        "bytes_per_block": found.bytes_per_block,
+        "mamba_cache_mode": result.mamba_cache_mode,
+        "bytes_per_block": result.bytes_per_block,
         "num_blocks": blocks,
-        "gpu_kv_cache_size_tokens": found.printed_tokens(blocks, length),
-        "max_concurrency": found.max_concurrency(blocks, length),
-        "needed_bytes_one_request": found.needed_bytes(length),
-        "kv_groups": sorted([group.layers, group.block_size or length] for group in found.groups),
+        "gpu_kv_cache_size_tokens": result.printed_tokens(blocks, length),
+        "max_concurrency": result.max_concurrency(blocks, length),
+        "needed_bytes_one_request": result.needed_bytes(length),
+        "kv_groups": sorted([group.layers, group.block_size or length] for group in result.groups),
     } == {
         **{key: row[key] for key in ("mamba_cache_mode", "bytes_per_block", "num_blocks", "gpu_kv_cache_size_tokens")},
         "max_concurrency": pytest.approx(row["max_concurrency"], abs=1e-9),
@@ -100,7 +93,7 @@ def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
         "kv_groups": row["kv_groups"],
     }
     states = row["state_bytes_per_layer_unpadded"]
-    assert found.state_bytes == (max(states) if isinstance(states, list) else states or 0)
+    assert result.state_bytes == (max(states) if isinstance(states, list) else states or 0)
 
 
 def test_rows_that_are_left_out_say_why() -> None:
@@ -121,9 +114,9 @@ def test_logs_of_two_sparks_with_flash_next(blocks: int, tokens: int) -> None:
     settings = KVSettings(
         parse_release("0.31.0"), 2048, num_speculative_tokens=2, draft_layers=geometry.draft_caches(2), block_size=64
     )
-    found = plan_kv_cache(geometry, settings)
-    assert (found.block_size, found.blocks_per_request(262144)) == (1600, 181)
-    assert found.printed_tokens(blocks, 262144) == tokens
+    result = plan_kv_cache(geometry, settings)
+    assert (result.block_size, result.blocks_per_request(262144)) == (1600, 181)
+    assert result.printed_tokens(blocks, 262144) == tokens
 
 
 def test_log_of_flash_next_with_the_checkpoint_block() -> None:
@@ -135,7 +128,7 @@ def test_log_of_flash_next_with_the_checkpoint_block() -> None:
 
 
 def test_a_budget_solves_for_the_batch_where_that_is_the_price() -> None:
-    given = {
+    fields = {
         "name": "flash",
         "config": config("DeepSeek-V4-Flash"),
         "weights_gib": 40,
@@ -148,20 +141,20 @@ def test_a_budget_solves_for_the_batch_where_that_is_the_price() -> None:
             "kv-cache-dtype": "fp8",
         },
     }
-    made = memory_budget({"total_gib": 119.67, "services": [given]})
-    found = next(each for each in made["findings"] if each["rule"] == "memory.one_request")
-    assert "Most of that is for max-num-batched-tokens, 16384" in found["message"]
-    assert "max-num-batched-tokens" in found["fix"]
+    made = memory_budget({"total_gib": 119.67, "services": [fields]})
+    result = next(item for item in made["findings"] if item["rule"] == "memory.one_request")
+    assert "Most of that is for max-num-batched-tokens, 16384" in result["message"]
+    assert "max-num-batched-tokens" in result["fix"]
 
 
 def test_the_table_of_flash_next_is_named() -> None:
-    given = {
+    fields = {
         "name": "next",
         "config": config("Qwen3.8-Flash-Next-NVFP4"),
         "vllm_version": "0.33.0",
         "args": {"max-model-len": 32768, "tensor-parallel-size": 4, "gpu-memory-utilization": 0.8},
     }
-    made = memory_budget({"total_gib": 119.67, "services": [given]})["services"]["next"]
+    made = memory_budget({"total_gib": 119.67, "services": [fields]})["services"]["next"]
     assert made["host_bytes"] == 25600122880
     assert made["weights_bytes"] > made["host_bytes"]
 
@@ -175,33 +168,33 @@ def test_the_table_of_flash_next_is_named() -> None:
 )
 def test_a_table_that_stays_on_disk_is_no_memory_and_is_warned_of(model: str, more: dict[str, Any], what: str) -> None:
     args = {"max-model-len": 32768, "max-num-seqs": 1, "tensor-parallel-size": 4, "gpu-memory-utilization": 0.8}
-    given = {"name": "x", "config": config(model), "vllm_version": "0.33.0", "args": args}
-    whole = memory_budget({"total_gib": 119.67, "services": [given]})
+    fields = {"name": "x", "config": config(model), "vllm_version": "0.33.0", "args": args}
+    in_memory = memory_budget({"total_gib": 119.67, "services": [fields]})
     less = memory_budget(
-        {"services": [{**given, **more, "args": {**args, **more.get("args", {})}}], "total_gib": 119.67}
+        {"services": [{**fields, **more, "args": {**args, **more.get("args", {})}}], "total_gib": 119.67}
     )
-    before, after = whole["services"]["x"], less["services"]["x"]
+    before, after = in_memory["services"]["x"], less["services"]["x"]
     assert before["host_bytes"] > 10 << 30 and after["host_bytes"] == 0
     assert before["weights_bytes"] - after["weights_bytes"] == before["host_bytes"]
     assert before["load_peak_bytes"] - after["load_peak_bytes"] == before["host_bytes"]
-    (finding,) = (each for each in less["findings"] if each["rule"] == "memory.table")
+    (finding,) = (item for item in less["findings"] if item["rule"] == "memory.table")
     assert finding["severity"] == "warning" and what in finding["message"]
     assert f"{before['host_bytes'] / (1 << 30):.1f}" in finding["message"]
-    assert "memory.table" not in [each["rule"] for each in whole["findings"]]
-    # What was stated of the weights stands.
-    stated = {**given, **more, "args": {**args, **more.get("args", {})}, "weights_gib": 120}
+    assert "memory.table" not in [item["rule"] for item in in_memory["findings"]]
+    # The stated weights stay unchanged.
+    stated = {**fields, **more, "args": {**args, **more.get("args", {})}, "weights_gib": 120}
     assert memory_budget({"services": [stated]})["services"]["x"]["weights_bytes"] == 30 << 30
 
 
 @pytest.mark.parametrize("model", SMALL)
 def test_small_models_have_the_weights_of_vllms_own_classes(model: str) -> None:
     """MiMo says nothing of its router here, which is then in 32 bits."""
-    given = {"name": "x", "config": SMALL[model]["files"]["config.json"], "vllm_version": "0.32.0"}
-    made = memory_budget({"services": [{**given, "args": {"max-model-len": 16384, "gpu-memory-utilization": 0.5}}]})
+    fields = {"name": "x", "config": SMALL[model]["files"]["config.json"], "vllm_version": "0.32.0"}
+    made = memory_budget({"services": [{**fields, "args": {"max-model-len": 16384, "gpu-memory-utilization": 0.5}}]})
     assert made["services"]["x"]["weights_bytes"] == SMALL[model]["weights"]
 
 
-# What other settings do -------------------------------------------------------------------------------------------------
+# Other settings ---------------------------------------------------------------------------------------------------------
 
 
 def settings_of(version: str = "0.33.0", **fields: Any) -> KVSettings:
@@ -211,10 +204,10 @@ def settings_of(version: str = "0.33.0", **fields: Any) -> KVSettings:
 @pytest.mark.parametrize(("drafts", "rows"), [(0, 8), (5, 8), (6, 8), (7, 16), (14, 16), (15, 32)])
 def test_rings_of_v41_grow_with_the_draft_tokens(drafts: int, rows: int) -> None:
     geometry = read_geometry(config("DeepSeek-V4.1-Flash"))
-    found = plan_kv_cache(
+    result = plan_kv_cache(
         geometry, settings_of(num_speculative_tokens=drafts, draft_layers=geometry.draft_caches(drafts))
     )
-    assert {group.block_size for group in found.groups if group.kind == "ring"} == {rows}
+    assert {group.block_size for group in result.groups if group.kind == "ring"} == {rows}
 
 
 def test_the_batch_rules_the_price_of_a_request_of_v4() -> None:
@@ -271,13 +264,13 @@ def test_what_was_not_compared_is_refused(model: str, fields: dict[str, Any], ke
     ],
 )
 def test_fields_that_are_not_known_are_refused_by_name(model: str, path: tuple[Any, ...], value: Any, key: str) -> None:
-    found = config(model)
-    inner: Any = found
+    result = config(model)
+    inner: Any = result
     for step in path[:-1]:
         inner = inner[step]
     inner[path[-1]] = value
     with pytest.raises(Refusal) as caught:
-        read_geometry(found)
+        read_geometry(result)
     assert caught.value.key == key
 
 
@@ -285,7 +278,7 @@ def test_index_layers_of_sparse_latent_attention() -> None:
     model = config("GLM-5.2")
 
     def indexes(**fields: Any) -> int:
-        return sum(map(len, read_geometry({**model, **fields}).beside))
+        return sum(map(len, read_geometry({**model, **fields}).further_caches))
 
     assert (len(model["layers"] if "layers" in model else read_geometry(model).layers), indexes()) == (78, 21)
     assert indexes(index_topk_freq=1) == 78
@@ -293,7 +286,7 @@ def test_index_layers_of_sparse_latent_attention() -> None:
     assert indexes(index_topk_freq=None, indexer_types=["full"] + ["shared"] * 77) == 1
 
 
-# What only some releases do ---------------------------------------------------------------------------------------------
+# Single releases --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "asked", "block"), [("0.30.0", 0, 16), ("0.30.0", 128, 128), ("0.31.0", 0, 128)])
@@ -314,11 +307,11 @@ def test_minimax_m3_stops_where_vllm_picks_blocks_that_its_kernels_do_not_take(
     service = {"name": "m3", "config": config("MiniMax-M3-noquant"), "args": args, "weights_gib": 60}
     service["vllm_version"] = version
     made = memory_budget({"total_gib": 119.67, "services": [service]})
-    found = {each["rule"]: each for each in made["findings"]}
-    assert ("memory.kernel_block" in found) is refused
+    result = {item["rule"]: item for item in made["findings"]}
+    assert ("memory.kernel_block" in result) is refused
     assert made["services"]["m3"]["verdict"] == ("fails" if refused else "fits")
     if refused:
-        error = found["memory.kernel_block"]
+        error = result["memory.kernel_block"]
         assert (error["severity"], error["stage"]) == ("error", "kv_cache")
         assert error["vllm_error"] == "ValueError: No common block size for 16. "
         assert "set block-size of m3 to 128" in error["fix"].lower()
@@ -327,10 +320,10 @@ def test_minimax_m3_stops_where_vllm_picks_blocks_that_its_kernels_do_not_take(
 @pytest.mark.parametrize(("version", "spare"), [("0.28.0", 0), ("0.29.0", 1)])
 def test_kimi_k3_keeps_a_checkpoint_of_a_prefill_from_0_29(version: str, spare: int) -> None:
     geometry = read_geometry(config("Kimi-K3"))
-    found = plan_kv_cache(geometry, KVSettings(parse_release(version), 2048, prefix_caching=True))
-    states = [group for group in found.groups if group.kind == "kda"]
-    attention = -(-4096 // found.block_size)
-    assert found.blocks_per_request(4096) == attention + len(states) * (2 + spare)
+    result = plan_kv_cache(geometry, KVSettings(parse_release(version), 2048, prefix_caching=True))
+    states = [group for group in result.groups if group.kind == "kda"]
+    attention = -(-4096 // result.block_size)
+    assert result.blocks_per_request(4096) == attention + len(states) * (2 + spare)
 
 
 def test_sparse_latent_attention_has_no_kernel_for_gb10_before_0_24() -> None:
@@ -340,8 +333,8 @@ def test_sparse_latent_attention_has_no_kernel_for_gb10_before_0_24() -> None:
     assert plan_kv_cache(geometry, KVSettings(parse_release("0.24.0"), 2048)).block_size == 64
     # Where the version is not known, those that can are planned.
     service = {"name": "x", "config": config("GLM-5.2"), "args": {"max-model-len": 4096}, "weights_gib": 20}
-    found = memory_budget({"total_gib": 119.67, "services": [service]})
-    assert found["services"]["x"]["block_size"] == 64
+    result = memory_budget({"total_gib": 119.67, "services": [service]})
+    assert result["services"]["x"]["block_size"] == 64
 
 
 # A BF16 cache on two Sparks: which numbers of draft tokens a published sweep found to start; blocks of 0.33 are multiples of 64.
@@ -413,7 +406,7 @@ NOT_COMPARED = {
     "Mistral-Small-4-119B": "the fixture has the fields of its cache alone; compared in test_compared_formats.py",
     "Devstral-Small-2-24B": "the row ties the head, against the text part of the config; counted with a head of its own",
 }
-# Beside the figures: one scale per matrix in NVFP4 and FP8, and rows that pad the fused projections of MiMo to a block. Tables of V4.1 are
+# In addition to the figures: one scale per matrix in NVFP4 and FP8, and rows that pad the fused projections of MiMo to a block. Tables of V4.1 are
 # divided by heads, whose sizes are primes, of which the first rank has the smaller ones.
 SLACK = {"MiMo-V2.6-Flash": 6e-5, "Nemotron-3.5-Lightning-30B-NVFP4": 2e-5, "Qwen3.8-Flash-Next-NVFP4": 2e-5}
 SLACK.update({"GLM-5.3-Flash-NVFP4": 1e-5, "Laguna-S-2.1-FP8": 1e-6, "Kimi-K2.6-NVFP4": 4e-6})
@@ -425,10 +418,10 @@ DRAFT_TOKENS = {("Inkling-Small", 1): 1, ("Inkling-Small", 2): 4}
 
 
 def counted(row: dict[str, Any], vision: bool = True) -> Weights:
-    found = config(row["model"])
+    result = config(row["model"])
     return weights_bytes(
-        found,
-        read_geometry(found),
+        result,
+        read_geometry(result),
         quant_config=DATA["quant_configs"].get(row["model"]),
         tensor_parallel=row["ranks"],
         vision=vision,
@@ -443,10 +436,10 @@ def counted(row: dict[str, Any], vision: bool = True) -> Weights:
     ids=lambda row: f"{row['model']} tp{row['ranks']}",
 )
 def test_parameters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
-    found = counted(row)
-    assert found.target == pytest.approx(row["bytes"], rel=SLACK.get(row["model"], 0), abs=0)
+    result = counted(row)
+    assert result.target == pytest.approx(row["bytes"], rel=SLACK.get(row["model"], 0), abs=0)
     if row["tables"]:
-        assert found.host == pytest.approx(row["tables"], rel=SLACK.get(row["model"], 0), abs=0)
+        assert result.host == pytest.approx(row["tables"], rel=SLACK.get(row["model"], 0), abs=0)
 
 
 @pytest.mark.parametrize(
@@ -458,30 +451,32 @@ def test_drafts_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
     text = config(row["model"])
     text = text.get("text_config", text)
     table = 2 * text["vocab_size"] * text["hidden_size"] // row["ranks"]
-    found = counted(row, vision=False).draft
-    assert found + SHARED.get(row["model"], 2) * table == pytest.approx(row["bytes"], rel=0, abs=8)
+    result = counted(row, vision=False).draft
+    assert result + SHARED.get(row["model"], 2) * table == pytest.approx(row["bytes"], rel=0, abs=8)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3])
 def test_inkling_makes_a_layer_for_each_draft_token(tokens: int) -> None:
     """Read off vLLM 0.32.0: the second of the draft layers has no window, so its table of positions is larger."""
-    found = config("Inkling-Small")
-    made = weights_bytes(found, read_geometry(found), mtp=True, draft_tokens=tokens)
+    result = config("Inkling-Small")
+    made = weights_bytes(result, read_geometry(result), mtp=True, draft_tokens=tokens)
     assert made.draft == (557982210, 1115972612, 1673946630)[tokens - 1]
     service = {
-        **{"name": "x", "config": found, "vllm_version": "0.32.0", "available_kv_bytes": 1 << 36},
+        **{"name": "x", "config": result, "vllm_version": "0.32.0", "available_kv_bytes": 1 << 36},
         "args": {"max-model-len": 4096, "max-num-batched-tokens": 2048, "tensor-parallel-size": 8, "max-num-seqs": 1},
     }
     service["args"]["speculative-config"] = {"method": "mtp", "num_speculative_tokens": tokens}
     drafts = memory_budget({"total_gib": 119.67, "services": [service]})["services"]["x"]["draft_bytes"]
-    assert drafts == weights_bytes(found, read_geometry(found), tensor_parallel=8, mtp=True, draft_tokens=tokens).draft
+    assert (
+        drafts == weights_bytes(result, read_geometry(result), tensor_parallel=8, mtp=True, draft_tokens=tokens).draft
+    )
 
 
 def test_models_without_figures_say_why() -> None:
     assert set(NOT_COMPARED) <= {row["model"] for row in WEIGHTS}
-    found = config("Mistral-Small-4-119B")
+    result = config("Mistral-Small-4-119B")
     with pytest.raises(Refusal, match=r"weights of the family 'mistral4' are known since vLLM 0\.33 alone"):
-        weights_bytes(found, read_geometry(found), minor=32)
+        weights_bytes(result, read_geometry(result), minor=32)
 
 
 @pytest.mark.parametrize(
@@ -507,11 +502,11 @@ def test_models_without_figures_say_why() -> None:
     ],
 )
 def test_parts_whose_weights_are_not_known_are_refused_by_name(model: str, change: dict[str, Any], key: str) -> None:
-    found = config(model)
+    result = config(model)
     for name, value in change.items():
-        found[name] = value
+        result[name] = value
     with pytest.raises(Refusal) as caught:
-        weights_bytes(found, read_geometry(found))
+        weights_bytes(result, read_geometry(result))
     assert caught.value.key == key
 
 
@@ -522,20 +517,20 @@ def test_parts_whose_weights_are_not_known_are_refused_by_name(model: str, chang
 def test_towers_are_counted_apart_and_may_be_left_out(model: str, size: int) -> None:
     """Read off the modules of vLLM 0.32.0."""
     row = {"model": model, "ranks": 1}
-    whole, text = counted(row), counted(row, vision=False)
-    assert whole.vision == whole.target - text.target == size and text.vision == 0
+    with_tower, text = counted(row), counted(row, vision=False)
+    assert with_tower.vision == with_tower.target - text.target == size and text.vision == 0
 
 
 def test_a_table_of_ngrams_is_smaller_in_fewer_bits() -> None:
-    found = config("Qwen3.8-Flash-Next")
+    result = config("Qwen3.8-Flash-Next")
     sizes = {}
     for name in ("bfloat16", "float8_e4m3fn", "nvfp4"):
-        found["text_config"]["ple_embedding_dtype"] = name
-        sizes[name] = round(weights_bytes(found, read_geometry(found)).host / (1 << 30), 1)
+        result["text_config"]["ple_embedding_dtype"] = name
+        sizes[name] = round(weights_bytes(result, read_geometry(result)).host / (1 << 30), 1)
     assert sizes == {"bfloat16": 95.4, "float8_e4m3fn": 47.7, "nvfp4": 26.8}
-    found["text_config"]["ple_embedding_dtype"] = "int3"
+    result["text_config"]["ple_embedding_dtype"] = "int3"
     with pytest.raises(Refusal, match="ple_embedding_dtype"):
-        weights_bytes(found, read_geometry(found))
+        weights_bytes(result, read_geometry(result))
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ import yaml
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run import (
     Launch,
     ProfileRun,
-    asked_captures,
-    by_batch,
-    capture_sizes,
+    count_configured_captures,
+    count_default_captures,
     is_compiled,
     is_v2_runner,
+    profile_by_batch,
     profile_run,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
 
 LAUNCHES: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")
@@ -101,11 +101,11 @@ def test_eager_has_no_graphs_and_compiles_nothing() -> None:
 def test_graphs_beside_the_request_are_held_by_the_engine() -> None:
     row = row_of("q4-graphs-8192")
     graphs, eager = planned(row), planned(row, **{"enforce-eager": True})
-    kept = (graphs["overhead_gib"]["typical"] - eager["overhead_gib"]["typical"]) / 2
+    remaining = (graphs["overhead_gib"]["typical"] - eager["overhead_gib"]["typical"]) / 2
     more = graphs["beside_gib"]["typical"] - eager["beside_gib"]["typical"]
     assert more == pytest.approx(row["graphs_gib"], abs=0.05)
     held = graphs["residency_gib"]["typical"] - eager["residency_gib"]["typical"]
-    assert held == pytest.approx(more - kept, abs=0.02)
+    assert held == pytest.approx(more - remaining, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_graphs_by_release(version: str, runner: int, inside: bool) -> None:
     ],
 )
 def test_who_gets_the_v2_runner(architecture: str, text: dict[str, Any], hybrid: bool, first: int) -> None:
-    asked = Launch(parse_release("0.22.0"), 2048, 256, quantised=text.pop("quantised", False))
+    request = Launch(parse_release("0.22.0"), 2048, 256, quantised=text.pop("quantised", False))
     config = {"architectures": [architecture], **text}
     served = [
         minor
         for minor in range(19, 34)
-        if is_v2_runner(config, hybrid, replace(asked, release=parse_release(f"0.{minor}.0")))
+        if is_v2_runner(config, hybrid, replace(request, release=parse_release(f"0.{minor}.0")))
     ]
     assert served == list(range(first, 34))
-    assert not is_v2_runner(config, hybrid, replace(asked, release=parse_release("0.33.0"), v2=False))
+    assert not is_v2_runner(config, hybrid, replace(request, release=parse_release("0.33.0"), v2=False))
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_who_gets_the_v2_runner(architecture: str, text: dict[str, Any], hybrid:
     ],
 )
 def test_sizes_of_batches_that_are_captured(sequences: int, drafts: int, batch: int, family: str, sizes: int) -> None:
-    asked = Launch(parse_release("0.26.0"), batch, sequences, drafts=drafts)
-    assert capture_sizes(asked, family) == sizes
+    request = Launch(parse_release("0.26.0"), batch, sequences, drafts=drafts)
+    assert count_default_captures(request, family) == sizes
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_sizes_of_batches_that_are_captured(sequences: int, drafts: int, batch: 
     ],
 )
 def test_graphs_that_a_launch_asks_for(compilation: dict[str, Any], sizes: int, compiled: bool) -> None:
-    assert (asked_captures(compilation, 2048), is_compiled(compilation)) == (sizes, compiled)
+    assert (count_configured_captures(compilation, 2048), is_compiled(compilation)) == (sizes, compiled)
 
 
 def test_a_service_says_which_graphs_and_which_runner() -> None:
@@ -182,7 +182,7 @@ def test_a_service_says_which_graphs_and_which_runner() -> None:
     plain = planned(row)
     few = planned(row, **{"compilation-config": {"cudagraph_capture_sizes": [1, 2, 4]}})
     none = planned(row, **{"compilation-config": '{"cudagraph_mode": "NONE"}'})
-    held = [each["beside_gib"]["typical"] + each["overhead_gib"]["typical"] for each in (plain, few, none)]
+    held = [item["beside_gib"]["typical"] + item["overhead_gib"]["typical"] for item in (plain, few, none)]
     assert held[0] > held[1] > held[2]
     runners = {
         value: planned_with({"VLLM_USE_V2_MODEL_RUNNER": value}, row)["model_runner"]
@@ -193,9 +193,9 @@ def test_a_service_says_which_graphs_and_which_runner() -> None:
 
 def planned_with(env: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     """Plan a launch with variables of the environment."""
-    given = {"name": "a", "config": LAUNCHES["models"][row["model"]], "vllm_version": row["vllm"], "env": env}
-    found = memory_budget({"total_gib": 119.67, "services": [{**given, "args": row["arguments"]}]})
-    made: dict[str, Any] = found["services"]["a"]
+    fields = {"name": "a", "config": LAUNCHES["models"][row["model"]], "vllm_version": row["vllm"], "env": env}
+    result = memory_budget({"total_gib": 119.67, "services": [{**fields, "args": row["arguments"]}]})
+    made: dict[str, Any] = result["services"]["a"]
     return made
 
 
@@ -206,15 +206,15 @@ def test_ranks_share_what_is_split() -> None:
 
 
 def test_experts_of_replicas_take_the_tokens_of_all() -> None:
-    """What goes in is gathered from all replicas, and experts have two workspaces for it: of what they choose and of its width."""
+    """Inputs are gathered from all replicas, and experts have two workspaces for them: for chosen tokens and for their width."""
     row = row_of("q30bf16-eager-8192-256")
     alone = run_of(row, sequences=8)
-    whole = run_of(row, sequences=8, replicas=2, experts_whole=True)
+    undivided = run_of(row, sequences=8, replicas=2, experts_whole=True)
     cut = run_of(row, sequences=8, replicas=2)
     batch, hidden, chosen, inner = launch(row).batch, 2048, 8, 768
-    assert whole.peak - alone.peak == batch * 2 * (chosen * (hidden + max(2 * inner, hidden)) + 4 * hidden)
-    # Halves of an expert take no less here: what comes out of them is as wide.
-    assert cut.peak == whole.peak
+    assert undivided.peak - alone.peak == batch * 2 * (chosen * (hidden + max(2 * inner, hidden)) + 4 * hidden)
+    # Halves of an expert need the same memory here: their output has the full width.
+    assert cut.peak == undivided.peak
     dense = row_of("q4-eager-8192-256")
     assert run_of(dense, replicas=2).peak == run_of(dense).peak
 
@@ -224,7 +224,7 @@ def test_a_config_that_tells_no_widths_is_taken_by_its_batch(changes: dict[str, 
     config = LAUNCHES["models"]["Qwen3-30B-A3B"]
     row = row_of("q30bf16-eager-8192-256")
     run = profile_run({**config, **changes}, read_geometry(config), launch(row))
-    assert run == by_batch(8192)
+    assert run == profile_by_batch(8192)
     assert run.compiled == pytest.approx(row["torch_peak"], rel=0.1)
 
 
@@ -239,14 +239,14 @@ def test_loading_counts_the_drafter_and_what_kernels_need_to_reorder() -> None:
 
 
 def test_large_layers_of_experts_need_more_while_they_are_reordered() -> None:
-    """gpt-oss-120b has 128 experts a layer, the 20b 32: kernels reorder a layer at a time, beside what was loaded."""
+    """gpt-oss-120b has 128 experts a layer, the 20b 32: kernels reorder a layer at a time, in addition to the loaded weights."""
     small = yaml.safe_load((ROOT / "playbooks/recipes/gpt-oss-20b.yml").read_text(encoding="utf-8"))["config"]
     large = yaml.safe_load((ROOT / "playbooks/recipes/gpt-oss-120b.yml").read_text(encoding="utf-8"))["config"]
 
     def extra(config: dict[str, Any], **service: Any) -> float:
         args = {"gpu-memory-utilization": 0.85, "max-model-len": 8192}
-        given = {"name": "x", "config": config, "vllm_version": "0.33.0", "args": args, **service}
-        made = memory_budget({"services": [given]})["services"]["x"]
+        fields = {"name": "x", "config": config, "vllm_version": "0.33.0", "args": args, **service}
+        made = memory_budget({"services": [fields]})["services"]["x"]
         return float(made["load_peak_bytes"] - made["weights_bytes"]) / GIB
 
     # 3 matrices of 3072 x 2944 in 4 bits with a scale for every 32.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules of Quark, torchao and bitsandbytes; what whole vLLM releases make of such configs is in test_compared_formats.py."""
+"""Rules of Quark, torchao and bitsandbytes; test_compared_formats.py compares such configs with whole vLLM releases."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_modules_that_quark_spares(excluded: str, left: tuple[Module, ...]) -> N
 
 
 def test_layers_of_quark_with_a_format_of_their_own() -> None:
-    own = {"*self_attn*": {"weight": _groups("fp4", 32, scale_format="e8m0")}, "*.k_proj": {"weight": FP8}}
-    rule = quark(_quark({"dtype": "int8", "qscheme": "per_tensor"}, layer_quant_config=own), WHERE, 33)
+    computed = {"*self_attn*": {"weight": _groups("fp4", 32, scale_format="e8m0")}, "*.k_proj": {"weight": FP8}}
+    rule = quark(_quark({"dtype": "int8", "qscheme": "per_tensor"}, layer_quant_config=computed), WHERE, 33)
     assert [rule(module) for module in (Q_PROJ, DOWN, EXPERTS)] == [MXFP4, FP8_TENSOR, FP8_TENSOR]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the KV planner is told of a service: its drafter, its batch, its scheduler."""
+"""Settings that the KV planner gets from a service: its drafter, its batch, its scheduler."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from memory_fixture import config
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import KVPlan, PlanFailure
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import (
-    ServiceInput,
-    resolve,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_plan import KVPlan, PlanFailure
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_input import ServiceInput
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import resolve
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 DRAFTER = {
@@ -45,9 +43,9 @@ def plan(
         draft_weights_gib=1.0 if drafter is None else None,
         vllm_version=version,
     )
-    found = resolve(service).plan
-    assert found is not None
-    return found
+    plan_result = resolve(service).plan
+    assert plan_result is not None
+    return plan_result
 
 
 # Drafters -------------------------------------------------------------------------------------------------------------
@@ -62,8 +60,8 @@ def test_the_layers_of_a_drafter_keep_a_cache(method: str) -> None:
 @pytest.mark.parametrize("method", ["ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"])
 def test_other_drafters_keep_none(method: str) -> None:
     spec = {"method": method, "num_speculative_tokens": 3}
-    found = plan("Qwen3-8B", "0.23.0", speculative_config=spec)
-    assert (found.group_size, found.settings.num_speculative_tokens) == (36, 3)
+    plan_result = plan("Qwen3-8B", "0.23.0", speculative_config=spec)
+    assert (plan_result.group_size, plan_result.settings.num_speculative_tokens) == (36, 3)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +134,18 @@ def test_several_mtp_modules_keep_more_of_a_window() -> None:
 def test_asynchronous_scheduling_by_default(method: str, version: str, expected: bool) -> None:
     spec = {"speculative_config": {"method": method, "num_speculative_tokens": 3}} if method else {}
     drafter = DRAFTER if method in ("eagle3", "draft_model") else None
-    found = plan("gpt-oss-20b", version, drafter=drafter, **spec)
-    assert found.settings.async_scheduling is expected
+    plan_result = plan("gpt-oss-20b", version, drafter=drafter, **spec)
+    assert plan_result.settings.async_scheduling is expected
     assert not plan("gpt-oss-20b", version, drafter=drafter, async_scheduling=False, **spec).settings.async_scheduling
 
 
 @pytest.mark.parametrize(("version", "groups"), [("0.33.0", 3), ("0.25.0", 1)])
 def test_pipeline_stages_hold_one_batch_more(version: str, groups: int) -> None:
-    found = plan("gpt-oss-20b", version, pipeline_parallel_size=2, max_num_batched_tokens=4096, max_model_len=131072)
+    plan_result = plan(
+        "gpt-oss-20b", version, pipeline_parallel_size=2, max_num_batched_tokens=4096, max_model_len=131072
+    )
     full, window = -(-131072 // 16), -(-(127 + groups * 4096) // 16) + 1
-    assert found.blocks_per_request(131072) == full + window
+    assert plan_result.blocks_per_request(131072) == full + window
 
 
 # Batch ----------------------------------------------------------------------------------------------------------------
@@ -326,9 +326,9 @@ def test_the_blocks_that_are_overridden_are_what_vllm_checks(version: str, count
         config=config("Qwen3-8B"),
         vllm_version=version,
     )
-    found = resolve(service)
-    assert found.plan is not None
-    assert found.available(0, "typical") == (100 * found.plan.bytes_per_block if counts else 8 << 30)
+    plan_result = resolve(service)
+    assert plan_result.plan is not None
+    assert plan_result.available(0, "typical") == (100 * plan_result.plan.bytes_per_block if counts else 8 << 30)
 
 
 def test_a_cache_of_4_bits_needs_0_32() -> None:

@@ -15,11 +15,11 @@ from memory_fixture import GIB, config, load, service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.formats import Format
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal, stages_of_layers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vision_modules import vision_tower
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import RUNTIME_FORMATS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import (
-    Split,
     Weights,
     drafter_bytes,
     is_tied,
@@ -71,16 +71,16 @@ REPLICAS = [
 
 
 def count(model: str, quantization: str | None = None, **fields: Any) -> Weights:
-    found = config(model, quantization)
-    return weights_bytes(found, read_geometry(found), **fields)
+    weights = config(model, quantization)
+    return weights_bytes(weights, read_geometry(weights), **fields)
 
 
 @pytest.mark.parametrize(
     "row", load()["weights"], ids=lambda row: f"{row['model']} {row['quantization']} tp{row['tensor_parallel']}"
 )
 def test_parameters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
-    found = count(row["model"], row["quantization"], tensor_parallel=row["tensor_parallel"]).target
-    assert found == pytest.approx(row["bytes"], rel=row["tolerance"], abs=0)
+    weights = count(row["model"], row["quantization"], tensor_parallel=row["tensor_parallel"]).target
+    assert weights == pytest.approx(row["bytes"], rel=row["tolerance"], abs=0)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_parameters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
     ids=lambda row: f"{row['model']} {row['quantization']} tp{row['tensor_parallel']} {row['expert_parallel']}",
 )
 def test_more_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
-    found = MORE["configs"].get(row["model"]) or config(row["model"])
+    weights = MORE["configs"].get(row["model"]) or config(row["model"])
     name = f"{row['model']} {row['quantization']}"
     counted = weights_bytes(
-        found,
-        read_geometry(found),
+        weights,
+        read_geometry(weights),
         quant_config=MORE["quantization"].get(name) or load()["quantization"][name],
         tensor_parallel=row["tensor_parallel"],
         expert_parallel=row["expert_parallel"],
@@ -104,12 +104,12 @@ def test_more_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("model", "replicas", "ranks", "whole", "size"), REPLICAS)
 def test_replicas_of_vllms_own_model_classes(model: str, replicas: int, ranks: int, whole: bool, size: int) -> None:
-    found = {**LAUNCHED[model]}
+    weights = {**LAUNCHED[model]}
     if model != "gpt-oss-20b":  # in 16 bits, all others
-        found.pop("quantization_config", None)
+        weights.pop("quantization_config", None)
     counted = weights_bytes(
-        found,
-        read_geometry(found),
+        weights,
+        read_geometry(weights),
         tensor_parallel=ranks,
         expert_parallel=whole,
         replicas=replicas,
@@ -122,9 +122,9 @@ def test_replicas_of_vllms_own_model_classes(model: str, replicas: int, ranks: i
 def test_a_stated_size_is_shared_out_among_replicas_as_the_config_says(whole: bool) -> None:
     """56.87 GiB in all; the experts of it are halved, and nothing else."""
     args = {"max_model_len": 4096, "max_num_seqs": 4, "data_parallel_size": 2, "enable_expert_parallel": whole}
-    given = service("moe", "Qwen3-30B-A3B", **args)
+    fields = service("moe", "Qwen3-30B-A3B", **args)
     by_config, stated = (
-        memory_budget({"total_gib": 119.67, "services": [{**given, **more}]})["services"]["moe"]["weights_bytes"]
+        memory_budget({"total_gib": 119.67, "services": [{**fields, **more}]})["services"]["moe"]["weights_bytes"]
         for more in ({}, {"weights_gib": 56.8705})
     )
     assert stated == pytest.approx(by_config, rel=1e-4)
@@ -133,8 +133,8 @@ def test_a_stated_size_is_shared_out_among_replicas_as_the_config_says(whole: bo
 @pytest.mark.parametrize("row", MORE["drafts"], ids=lambda row: f"{row['model']} tp{row['tensor_parallel']}")
 def test_drafters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
     """vLLM's figure is the one before it shares the embedding and the head with the model."""
-    found = config(row["model"])
-    text = found.get("text_config", found)
+    weights = config(row["model"])
+    text = weights.get("text_config", weights)
     shared = 2 * 2 * text["vocab_size"] * text["hidden_size"] // row["tensor_parallel"]
     counted = count(row["model"], tensor_parallel=row["tensor_parallel"], mtp=True)
     assert counted.draft + shared == row["bytes"]
@@ -142,10 +142,10 @@ def test_drafters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", MORE["parameters"], ids=lambda row: str(row["model"]))
 def test_parameters_that_model_pages_name(row: dict[str, Any]) -> None:
-    found = row["config"]
-    text = found.get("text_config", found)
-    counted = weights_bytes(found, read_geometry(found)).target / 2
-    padding = (-text["vocab_size"] % 64) * text["hidden_size"] * (1 if is_tied(found) else 2)
+    weights = row["config"]
+    text = weights.get("text_config", weights)
+    counted = weights_bytes(weights, read_geometry(weights)).target / 2
+    padding = (-text["vocab_size"] % 64) * text["hidden_size"] * (1 if is_tied(weights) else 2)
     if text["model_type"] in ("ernie4_5_moe", "glm4_moe", "glm4_moe_lite"):  # their routers are in 32 bits, too
         experts = text.get("moe_num_experts") or text["n_routed_experts"]
         dense = text.get("moe_layer_start_index") or text.get("first_k_dense_replace") or 0
@@ -163,8 +163,8 @@ def test_parameters_that_model_pages_name(row: dict[str, Any]) -> None:
     ],
 )
 def test_published_loads(model: str, quantization: str | None, fields: dict[str, Any], gib: float) -> None:
-    found = count(model, quantization, **fields)
-    assert (found.target + found.draft) / GIB == pytest.approx(gib, rel=0.03)
+    weights = count(model, quantization, **fields)
+    assert (weights.target + weights.draft) / GIB == pytest.approx(gib, rel=0.03)
 
 
 def test_the_drafter_is_counted_without_what_it_shares() -> None:
@@ -174,9 +174,9 @@ def test_the_drafter_is_counted_without_what_it_shares() -> None:
 
 
 def test_the_vision_tower_can_be_left_out() -> None:
-    whole, text = count("Qwen3.6-35B-A3B"), count("Qwen3.6-35B-A3B", vision=False)
-    assert (whole.target - text.target) / GIB == pytest.approx(0.83, abs=0.01)
-    assert (whole.vision, text.vision) == (whole.target - text.target, 0)
+    with_tower, text = count("Qwen3.6-35B-A3B"), count("Qwen3.6-35B-A3B", vision=False)
+    assert (with_tower.target - text.target) / GIB == pytest.approx(0.83, abs=0.01)
+    assert (with_tower.vision, text.vision) == (with_tower.target - text.target, 0)
 
 
 def test_a_tower_is_read_off_the_whole_config() -> None:
@@ -189,9 +189,9 @@ def test_a_tower_is_read_off_the_whole_config() -> None:
 
 def test_every_rank_has_the_whole_tower_of_gemma_4() -> None:
     """Read off vLLM 0.19.1 with two ranks: the tower is a model of Transformers, which is not divided."""
-    one, two = (count("Gemma-4-31B", tensor_parallel=ranks) for ranks in (1, 2))
-    assert one.vision == two.vision == 1_151_482_464
-    assert one.target - one.vision > 1.9 * (two.target - two.vision)
+    single, two = (count("Gemma-4-31B", tensor_parallel=ranks) for ranks in (1, 2))
+    assert single.vision == two.vision == 1_151_482_464
+    assert single.target - single.vision > 1.9 * (two.target - two.vision)
 
 
 SIZES = (
@@ -227,41 +227,41 @@ BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_no
 def test_parameters_of_configs_that_are_in_no_fixture(
     family: str, ranks: int, quantization: dict[str, Any] | None, size: int
 ) -> None:
-    """Read off the model classes of vLLM 0.32.0; beside these, its FP8 layers have two numbers each for the scales of the cache."""
-    found = {**MADE_UP[family], "model_type": family, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
+    """Read off the model classes of vLLM 0.32.0; its FP8 layers have two further numbers each for the scales of the cache."""
+    weights = {**MADE_UP[family], "model_type": family, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}
     if quantization:
-        found["quantization_config"] = quantization
-    counted = weights_bytes(found, read_geometry(found), tensor_parallel=ranks).target
-    assert size - counted == (8 * found["num_hidden_layers"] if quantization else 0)
+        weights["quantization_config"] = quantization
+    counted = weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks).target
+    assert size - counted == (8 * weights["num_hidden_layers"] if quantization else 0)
 
 
 def test_a_config_of_llama_4_without_its_tower_has_that_of_transformers() -> None:
-    found = {**config("Qwen3-8B"), "model_type": "llama4"}
-    made = weights_bytes(found, read_geometry(found))
-    small = {**found, "vision_config": {"num_hidden_layers": 1}}
+    weights = {**config("Qwen3-8B"), "model_type": "llama4"}
+    made = weights_bytes(weights, read_geometry(weights))
+    small = {**weights, "vision_config": {"num_hidden_layers": 1}}
     assert made.vision > 33 * 2 * 4 * 768**2
     assert made.vision - weights_bytes(small, read_geometry(small)).vision == 33 * 22_045_184
 
 
 def test_quantisation_at_run_time_loads_16_bits_first() -> None:
-    found = count("Gemma-4-26B-A4B", runtime_quantization="fp8")
-    assert found.load_peak / GIB == pytest.approx(48.1, abs=0.05)
-    assert found.target < 0.6 * found.load_peak
+    weights = count("Gemma-4-26B-A4B", runtime_quantization="fp8")
+    assert weights.load_peak / GIB == pytest.approx(48.1, abs=0.05)
+    assert weights.target < 0.6 * weights.load_peak
     # Layer by layer: what stays, and one set of 128 experts (3 x 2816 x 704) in 16 bits.
-    assert found.load_layerwise - found.target == 2 * 3 * 128 * 2816 * 704
+    assert weights.load_layerwise - weights.target == 2 * 3 * 128 * 2816 * 704
     assert count("Gemma-4-26B-A4B").load_layerwise == count("Gemma-4-26B-A4B").target
     assert count("Qwen3-Next-80B-A3B", "FP8", runtime_quantization="fp8") == count("Qwen3-Next-80B-A3B", "FP8")
 
 
 def test_pipeline_stages_hold_their_layers() -> None:
-    whole, stage = count("Qwen3-235B-A22B"), count("Qwen3-235B-A22B", pipeline_parallel=2)
-    assert 0.5 < stage.target / whole.target < 0.51
+    undivided, stage = count("Qwen3-235B-A22B"), count("Qwen3-235B-A22B", pipeline_parallel=2)
+    assert 0.5 < stage.target / undivided.target < 0.51
 
 
 def test_pipeline_stages_are_cut_as_vllm_cuts_them() -> None:
     # The last stage, which has the head, gets none of the layers that are left over.
-    assert [Split(pipeline=4).stage_of(94).count(stage) for stage in range(4)] == [23, 24, 24, 23]
-    assert [Split(pipeline=2).stage_of(47).count(stage) for stage in range(2)] == [24, 23]
+    assert [stages_of_layers(94, 4).count(stage) for stage in range(4)] == [23, 24, 24, 23]
+    assert [stages_of_layers(47, 2).count(stage) for stage in range(2)] == [24, 23]
 
 
 MODELS = st.sampled_from(
@@ -283,10 +283,10 @@ MODELS = st.sampled_from(
 def test_dividing_never_adds_and_never_loses(
     model: tuple[str, str | None], ranks: int, stages: int, experts: bool
 ) -> None:
-    whole = count(*model)
+    undivided = count(*model)
     part = count(*model, tensor_parallel=ranks, expert_parallel=experts)
-    assert whole.target <= part.target * ranks
-    assert part.target <= whole.target
+    assert undivided.target <= part.target * ranks
+    assert part.target <= undivided.target
     assert count(*model, tensor_parallel=2 * ranks, expert_parallel=experts).target <= part.target
     assert part.target <= count(*model, tensor_parallel=ranks).target
     stage = count(*model, tensor_parallel=ranks, expert_parallel=experts, pipeline_parallel=stages)
@@ -393,8 +393,8 @@ def test_drafters_that_share_the_embedding(method: str, gib: int) -> None:
     ],
 )
 def test_formats_of_a_dense_model(quantization: dict[str, Any], share: float) -> None:
-    found = {**config("Qwen3-8B"), "quantization_config": quantization}
-    part = weights_bytes(found, read_geometry(found)).target / count("Qwen3-8B").target
+    weights = {**config("Qwen3-8B"), "quantization_config": quantization}
+    part = weights_bytes(weights, read_geometry(weights)).target / count("Qwen3-8B").target
     assert part == pytest.approx(share, abs=0.02)
 
 
@@ -421,17 +421,17 @@ def test_formats_of_a_dense_model(quantization: dict[str, Any], share: float) ->
     ],
 )
 def test_what_is_not_known_is_refused_by_name(change: dict[str, Any], key: str) -> None:
-    found = {**config("Qwen3-8B"), **change}
+    weights = {**config("Qwen3-8B"), **change}
     with pytest.raises(Refusal) as caught:
-        weights_bytes(found, read_geometry(found))
+        weights_bytes(weights, read_geometry(weights))
     assert caught.value.key == key
     assert "weights_gib" in caught.value.fix
 
 
 def test_a_family_without_weights_is_refused_by_name() -> None:
-    found = config("Qwen3-8B")
+    weights = config("Qwen3-8B")
     with pytest.raises(Refusal, match="the weights of the family 'next_year'") as caught:
-        weights_bytes(found, replace(read_geometry(found), model_type="next_year"))
+        weights_bytes(weights, replace(read_geometry(weights), model_type="next_year"))
     assert caught.value.key == "config.model_type"
 
 
@@ -440,17 +440,17 @@ def test_a_family_without_weights_is_refused_by_name() -> None:
 )
 def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ranks: int, known: bool) -> None:
     """Inputs of 4096 and 12288 in tiles of 1024: 8 ranks would each fill up the part of one."""
-    found = config(model)
+    weights = config(model)
     tiles = {"_type": "Int4WeightOnlyConfig", "_version": 2, "_data": {"int4_packing_format": "tile_packed_to_4d"}}
-    found["quantization_config"] = {"quant_method": "torchao", "quant_type": {"default": tiles}}
+    weights["quantization_config"] = {"quant_method": "torchao", "quant_type": {"default": tiles}}
     if known:
         plain = {**tiles, "_data": {"int4_packing_format": "plain"}}
-        other = {**found, "quantization_config": {"quant_method": "torchao", "quant_type": {"default": plain}}}
-        sizes = [weights_bytes(each, read_geometry(each), tensor_parallel=ranks).target for each in (found, other)]
+        other = {**weights, "quantization_config": {"quant_method": "torchao", "quant_type": {"default": plain}}}
+        sizes = [weights_bytes(item, read_geometry(item), tensor_parallel=ranks).target for item in (weights, other)]
         assert sizes[0] == sizes[1]
         return
     with pytest.raises(Refusal, match=r"filled up to 1024 inputs"):
-        weights_bytes(found, read_geometry(found), tensor_parallel=ranks)
+        weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks)
 
 
 @pytest.mark.parametrize(
@@ -466,13 +466,13 @@ def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ra
 def test_experts_of_quark_in_mxfp4_that_are_filled_up_are_refused(
     hidden: int, ranks: int, experts: bool, known: bool
 ) -> None:
-    """vLLM 0.33.0 filled 2880 up to sizes that differ by kernel, and left 768 over two ranks as they were."""
+    """vLLM 0.33.0 filled 2880 up to sizes that differ by kernel, and left 768 over two ranks unchanged."""
     weight = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
-    found = {**config("Qwen3-30B-A3B"), "hidden_size": hidden}
-    found["quantization_config"] = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+    weights = {**config("Qwen3-30B-A3B"), "hidden_size": hidden}
+    weights["quantization_config"] = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
 
     def counted() -> Weights:
-        return weights_bytes(found, read_geometry(found), tensor_parallel=ranks, expert_parallel=experts)
+        return weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks, expert_parallel=experts)
 
     if known:
         assert counted().target > 0
@@ -504,20 +504,20 @@ def test_bytes_of_a_matrix_by_its_format(stored: Format, total: int) -> None:
 def test_mixed_checkpoints_of_modelopt_in_16_bits_where_the_release_does_not_know_them(
     minor: int | None, plain: tuple[str, ...]
 ) -> None:
-    found = {**config("Qwen3-8B"), "tie_word_embeddings": False}
-    text = found.get("text_config") or found
+    weights = {**config("Qwen3-8B"), "tie_word_embeddings": False}
+    text = weights.get("text_config") or weights
     sizes = {
         "mlp": 3 * text["num_hidden_layers"] * text["hidden_size"] * text["intermediate_size"],
         "lm_head": text["vocab_size"] * text["hidden_size"],
     }
     names = [f"model.layers.{index}.mlp.{part}_proj" for index in range(text["num_hidden_layers"]) for part in MLP]
-    found["quantization_config"] = {
+    weights["quantization_config"] = {
         "quant_method": "modelopt",
         "quantized_layers": {name: {"quant_algo": "W4A16_NVFP4"} for name in (*names, "lm_head")},
     }
 
     def target(release: int | None) -> int:
-        return weights_bytes(found, read_geometry(found), minor=release).target
+        return weights_bytes(weights, read_geometry(weights), minor=release).target
 
     # 16 bits for 4 and the 8 of a scale for 16.
     assert target(minor) - target(None) == sum(sizes[part] * 23 // 16 for part in plain)
@@ -525,12 +525,12 @@ def test_mixed_checkpoints_of_modelopt_in_16_bits_where_the_release_does_not_kno
 
 @pytest.mark.parametrize(("method", "halved"), [("gptq", True), ("awq", False)])
 def test_zero_points_of_experts_in_gptq_took_half_up_to_0_26(method: str, halved: bool) -> None:
-    found = config("Qwen3-30B-A3B")
-    found = {**found, "quantization_config": {"quant_method": method, "bits": 4, "group_size": 128}}
-    geometry = read_geometry(found)
-    groups = found["num_hidden_layers"] * found["num_experts"] * 3
-    groups *= found["hidden_size"] * found["moe_intermediate_size"] // 128
-    old, new = (weights_bytes(found, geometry, minor=minor).target for minor in (26, 27))
+    weights = config("Qwen3-30B-A3B")
+    weights = {**weights, "quantization_config": {"quant_method": method, "bits": 4, "group_size": 128}}
+    geometry = read_geometry(weights)
+    groups = weights["num_hidden_layers"] * weights["num_experts"] * 3
+    groups *= weights["hidden_size"] * weights["moe_intermediate_size"] // 128
+    old, new = (weights_bytes(weights, geometry, minor=minor).target for minor in (26, 27))
     assert new - old == (groups // 4 if halved else 0)
 
 

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import InputError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat import compat
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, service_memory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
+    budget,
+    service_input,
+    service_memory,
+    service_weights,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import judging
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
@@ -59,14 +65,14 @@ def empty_before_each_test() -> None:
 
 def empty_caches() -> None:
     judging._judged.cache_clear()
-    budget._worked_out.cache_clear()
-    service_memory._read_once.cache_clear()
+    budget._judge_once.cache_clear()
+    service_input._read_once.cache_clear()
     service_memory._resolve.cache_clear()
-    service_memory._weights_once.cache_clear()
+    service_weights._count_weights_once.cache_clear()
 
 
 def test_weights_are_counted_once_whatever_the_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = counted(monkeypatch, service_memory, "weights_bytes")
+    calls = counted(monkeypatch, service_weights, "weights_bytes")
     planned = fleet({"a": 8192, "b": 16384, "c": 32768})
     assert len(calls) == 1
     sizes = [host["services"][0]["memory"] for host in planned.values()]
@@ -95,7 +101,7 @@ def test_what_a_host_says_otherwise_is_judged_anew(monkeypatch: pytest.MonkeyPat
 
 
 def test_equal_nodes_are_worked_out_once_and_share_nothing_that_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = counted(monkeypatch, budget, "_judge")
+    calls = counted(monkeypatch, budget, "_judge_node")
     asked = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
     first = budget.memory_budget(asked)
     expected = json.dumps(first)
@@ -130,7 +136,7 @@ def test_a_node_that_differs_in_anything_is_worked_out_by_itself(
     asked = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
     alone = budget.memory_budget({**asked, **other})
     empty_caches()
-    calls = counted(monkeypatch, budget, "_judge")
+    calls = counted(monkeypatch, budget, "_judge_node")
     budget.memory_budget(asked)
     before = len(calls)
     assert budget.memory_budget({**asked, **other}) == alone
@@ -140,11 +146,11 @@ def test_a_node_that_differs_in_anything_is_worked_out_by_itself(
 def test_what_is_wrong_with_an_entry_is_said_each_time() -> None:
     asked = {"services": [{**EIGHT, "args": {"max-model-len": 0}}]}
     for _time in range(2):
-        with pytest.raises(service_memory.InputError, match="max-model-len"):
+        with pytest.raises(InputError, match="max-model-len"):
             budget.memory_budget(asked)
     # True is not 1, though Python takes them for equal.
     budget.memory_budget({"services": [{**EIGHT, "args": {"max-num-seqs": 1}}]})
-    with pytest.raises(service_memory.InputError, match="max-num-seqs"):
+    with pytest.raises(InputError, match="max-num-seqs"):
         budget.memory_budget({"services": [{**EIGHT, "args": {"max-num-seqs": True}}]})
 
 

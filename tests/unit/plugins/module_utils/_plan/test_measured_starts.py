@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_plan import FAST, RECIPES, host, measured
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import MEASURED, NARROWED
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.engine import MEASURED, NARROWED
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import known_starts, picture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 

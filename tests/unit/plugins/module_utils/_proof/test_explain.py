@@ -16,7 +16,7 @@ from registered_findings import REGISTER
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.redaction import Redactor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES, check_launch
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, releases, vllm_errors
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.host_log_signs import Sign
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS
@@ -210,9 +210,9 @@ def memory_texts() -> set[str]:
                 continue
             if re.match(r"(?:[A-Z]\w+Error): ", text):
                 texts.add(text)
-    plan = kv_cache.error_mamba_blocks(8, 4), kv_cache.error_auto_fit(), budget.error_warm_up(8)
-    free = budget.error_free_memory(50 * 2**30, 120 * 2**30, 0.8, 96 * 2**30)
-    none = {kv_cache.error_no_memory(kv_cache.parse_release(f"0.{minor}.0")) for minor in range(15, 34)}
+    plan = vllm_errors.error_mamba_blocks(8, 4), vllm_errors.error_auto_fit(), vllm_errors.error_warm_up(8)
+    free = vllm_errors.error_free_memory(50 * 2**30, 120 * 2**30, 0.8, 96 * 2**30)
+    none = {vllm_errors.error_no_memory(releases.parse_release(f"0.{minor}.0")) for minor in range(15, 34)}
     spellings = {
         f"ValueError: To serve at least one request with the {owner} max seq len (262144), (36.0 GiB KV cache is needed"
         for owner in ("model's", "models's")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geometry, kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import layers, releases
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.residency import (
     HostUse,
@@ -563,8 +563,8 @@ def test_the_stand_in_engine_cuts_its_cache_as_the_plan_does(recipe: str, versio
 )
 def test_the_count_of_a_release_is_the_one_of_the_plan(version: str) -> None:
     try:
-        expected = "requests" if kv_cache.parse_release(version).since(20, 1) else "blocks"
-    except geometry.Refusal:
+        expected = "requests" if releases.parse_release(version).since(20, 1) else "blocks"
+    except layers.Refusal:
         expected = None
     lines = [
         f"INFO [core.py:105] Initializing a V1 LLM engine (v{version}) with config: x",

@@ -111,8 +111,8 @@ NEWEST = catalogue.versions()[-1]
 
 
 def test_versions_are_in_order() -> None:
-    known = catalogue.versions()
-    assert list(known) == sorted(set(known)) and str(known[0]) == "0.10.1.1"
+    read_versions = catalogue.versions()
+    assert list(read_versions) == sorted(set(read_versions)) and str(read_versions[0]) == "0.10.1.1"
 
 
 def test_tables_agree_with_the_options_that_take_them() -> None:
@@ -133,7 +133,7 @@ def test_every_option_has_a_kind_of_its_version(text: str) -> None:
 
 
 def test_choices_are_in_one_order_however_they_are_written() -> None:
-    """Those of a span stand on one line; what is said of a wrong choice does not depend on that."""
+    """Choices of one span are on one line; the message about a wrong choice does not depend on that."""
     for table in catalogue_data.TABLES:
         for item in catalogue.items(table).values():
             assert [token for token, _span in item.tokens] == sorted(token for token, _span in item.tokens)
@@ -167,7 +167,7 @@ def test_every_span_can_be_said() -> None:
     ],
 )
 def test_boundaries(name: str, first: str | None, last: str | None) -> None:
-    having = [str(one) for one in catalogue.versions() if name in catalogue.options(one)]
+    having = [str(read_version) for read_version in catalogue.versions() if name in catalogue.options(read_version)]
     assert having[0] == (first or "0.10.1.1") and having[-1] == (last or str(NEWEST))
 
 
@@ -215,7 +215,7 @@ def test_the_file_stays_small() -> None:
             range(19, 34),
         ),
         (["Qwen3_5MoeForConditionalGeneration"], {"moe-backend": "b12x"}, range(29, 34)),
-        # What no release knows is a fork's.
+        # Options that no release knows belong to a fork.
         (
             ["Qwen3_5MoeForConditionalGeneration"],
             {"gdn-decode-kernel": "b12x", "moe-backend": "of_a_fork"},

@@ -73,9 +73,9 @@ def test_split_image(image: str, parts: tuple[str, str | None, str | None]) -> N
     ],
 )
 def test_lookup(image: str, facts: dict[str, Any]) -> None:
-    found = lookup(image)
-    assert found is not None
-    assert {key: found[key] for key in facts} == facts
+    entry = lookup(image)
+    assert entry is not None
+    assert {key: entry[key] for key in facts} == facts
 
 
 def test_lookup_of_a_stranger() -> None:
@@ -84,16 +84,16 @@ def test_lookup_of_a_stranger() -> None:
 
 def test_own_entries_go_first_and_keep_what_the_publisher_says() -> None:
     mine = {"image": "nvcr.io/nvidia/vllm:26.11-py3", "vllm_version": "0.32.0", "entrypoint": None}
-    found = lookup("nvcr.io/nvidia/vllm:26.11-py3", [mine])
-    assert found is not None
-    assert (found["vllm_version"], found["entrypoint"]) == ("0.32.0", "passthrough")
-    whole = lookup("example.org/x:anything", [{"image": "example.org/x", "entrypoint": "serve"}])
-    assert whole is not None and whole["entrypoint"] == "serve"
+    entry = lookup("nvcr.io/nvidia/vllm:26.11-py3", [mine])
+    assert entry is not None
+    assert (entry["vllm_version"], entry["entrypoint"]) == ("0.32.0", "passthrough")
+    other_entry = lookup("example.org/x:anything", [{"image": "example.org/x", "entrypoint": "serve"}])
+    assert other_entry is not None and other_entry["entrypoint"] == "serve"
 
 
 def test_a_moving_tag_of_an_own_entry_is_still_one() -> None:
-    found = lookup("example.org/x:latest", [{"image": "example.org/x", "entrypoint": "serve"}])
-    assert found is not None and found["moving"] is True
+    entry = lookup("example.org/x:latest", [{"image": "example.org/x", "entrypoint": "serve"}])
+    assert entry is not None and entry["moving"] is True
     fixed = lookup("example.org/x:latest", [{"image": "example.org/x", "moving": False}])
     assert fixed is not None and fixed["moving"] is False
 
@@ -111,8 +111,8 @@ def test_catalogue_is_well_formed() -> None:
     for entry in IMAGES:
         assert set(entry) <= set(EXTRA_KEYS)
         assert not entry.get("vllm_version") or parse_version(entry["vllm_version"])
-        found = lookup(entry["image"].replace("*", "x"))
-        assert found is not None and found["source"]
+        image_entry = lookup(entry["image"].replace("*", "x"))
+        assert image_entry is not None and image_entry["source"]
         for defect in entry.get("defects", ()):
             assert set(defect) <= {"text", "fix", "when", "package"} and defect.get("when") in (
                 None,
@@ -128,5 +128,5 @@ def test_catalogue_is_well_formed() -> None:
 )
 def test_a_tag_that_moves_is_known_by_its_name(tag: str, moves: bool) -> None:
     for repository in ("vllm/vllm-openai", "example.org/vllm"):
-        found = lookup(f"{repository}:{tag}", [{"image": "example.org/vllm:*"}])
-        assert found is not None and found["moving"] is moves
+        entry = lookup(f"{repository}:{tag}", [{"image": "example.org/vllm:*"}])
+        assert entry is not None and entry["moving"] is moves

@@ -1,4 +1,4 @@
-"""The table of reported failures: every row is well formed, fires where it should, is silent where it is cured, and is found in a log."""
+"""The table of reported failures: every row is well formed, fires for its launch, is silent for a cured launch, and matches a log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ QWEN4 = {"architectures": ["Qwen4ExpForConditionalGeneration"], "model_type": "q
 MTP = {"speculative-config": DRAFT, "enable-prefix-caching": True}
 SEGMENTS = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}
 
-# Rows with a rule: launches that fire it, and launches beside them that do not (cured, another version, another model).
+# Rows with a rule: launches that fire it, and similar launches that do not (cured, another version, another model).
 CASES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "SPKK01": (
         [launch("0.27.0", GEMMA4), launch("0.27.1", GEMMA4, packages=["transformers==5.17.0"])],

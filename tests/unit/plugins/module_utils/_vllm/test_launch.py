@@ -22,7 +22,7 @@ def kinds(line: str, version: str = "0.19.0") -> list[str]:
     return [problem.kind for problem in parse(line.split(), version).problems]
 
 
-# What was seen of the real parser on 0.15.1, 0.19.0, 0.23.0 and 0.33.0.
+# Observed results of the real parser on 0.15.1, 0.19.0, 0.23.0 and 0.33.0.
 @pytest.mark.parametrize(
     ("line", "args"),
     [
@@ -184,9 +184,9 @@ def test_mapping_refused(given: dict[str, Any], kind: str) -> None:
 
 
 def test_parsing_leaves_its_input_alone() -> None:
-    given = {"speculative-config": {"method": "mtp"}, "speculative-config.x": 1}
-    parse(given)
-    assert given == {"speculative-config": {"method": "mtp"}, "speculative-config.x": 1}
+    launch = {"speculative-config": {"method": "mtp"}, "speculative-config.x": 1}
+    parse(launch)
+    assert launch == {"speculative-config": {"method": "mtp"}, "speculative-config.x": 1}
 
 
 def test_what_is_no_launch() -> None:
@@ -249,8 +249,8 @@ def sample(option: catalogue.Option, draw: random.Random) -> Any:
 @pytest.mark.parametrize("seed", range(20))
 def test_rendered_arguments_read_back_the_same(seed: int) -> None:
     draw = random.Random(seed)
-    known = [option for name, option in sorted(catalogue.options().items()) if name not in ("model", "config")]
-    args = {option.name: sample(option, draw) for option in draw.sample(known, 40)}
+    options = [option for name, option in sorted(catalogue.options().items()) if name not in ("model", "config")]
+    args = {option.name: sample(option, draw) for option in draw.sample(options, 40)}
     parsed = parse(["M", *render(args)])
     assert (parsed.args, parsed.problems) == (args, [])
     assert parse(args).args == args
@@ -276,9 +276,9 @@ def test_long_name(name: str, long: str) -> None:
 
 
 def test_keys_of_the_service() -> None:
-    found = service_keys({"host": "x", "served-model-name": "y", "seed": 1})
-    assert [problem.option for problem in found] == ["host", "served-model-name"]
-    assert "'served_model_name'" in found[1].fix
+    problems = service_keys({"host": "x", "served-model-name": "y", "seed": 1})
+    assert [problem.option for problem in problems] == ["host", "served-model-name"]
+    assert "'served_model_name'" in problems[1].fix
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The command line over every version read, against argparse itself.
 
-A parser of the standard library is put together from the catalogue for each version; what it takes launch.parse has to
-take with the same values, and what it refuses has to be a problem. Whether the catalogue is what vLLM accepts is
+A parser of the standard library is built from the catalogue for each version; launch.parse has to accept the same launches
+with the same values, and report all others as problems. Whether the catalogue matches vLLM is
 proved in tests/catalogue, with vLLM.
 """
 
@@ -46,10 +46,10 @@ def converter(option: Option) -> Any:
     def mapping(text: str) -> Any:
         if option.plain_text and not (text.startswith("{") and text.endswith("}")):
             return text
-        found = json.loads(text)
-        if not isinstance(found, (dict, list)) and not option.level:
+        result = json.loads(text)
+        if not isinstance(result, (dict, list)) and not option.level:
             raise ValueError(text)
-        return found
+        return result
 
     converters: dict[str, Any] = {
         "int": int,
@@ -70,30 +70,34 @@ def build(version: Version) -> Parser:
     pairs = catalogue.trait("enable-disable-pairs", version)
     for option in catalogue.options(version).values():
         names = [name if name.startswith("-") else f"--{name}" for name in (option.name, *option.aliases)]
-        given: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS}
+        parameters: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS}
         if option.kind == "flag":
-            parser.add_argument(*names, action="store_true", **given)
+            parser.add_argument(*names, action="store_true", **parameters)
         elif option.kind == "switch":
-            parser.add_argument(*names, action="store_true", **given)
+            parser.add_argument(*names, action="store_true", **parameters)
             long = [name[2:] for name in names if name.startswith("--")]
             off = [f"--no-{name}" for name in long]
             for name in long if pairs else ():
-                verb, _dash, rest = name.partition("-")
+                verb, _dash, remainder = name.partition("-")
                 off += (
-                    [f"--{'disable' if verb == 'enable' else 'enable'}-{rest}"] if verb in ("enable", "disable") else []
+                    [f"--{'disable' if verb == 'enable' else 'enable'}-{remainder}"]
+                    if verb in ("enable", "disable")
+                    else []
                 )
-            parser.add_argument(*off, action="store_false", **given)
+            parser.add_argument(*off, action="store_false", **parameters)
         else:
             if option.values == "*":
-                given["action"] = "append"
+                parameters["action"] = "append"
             elif option.values:
-                given["nargs"] = option.values
+                parameters["nargs"] = option.values
             if option.values == "?":
-                given["const"] = True
+                parameters["const"] = True
             convert = converter(option)
             if option.choices:
-                given["choices"] = [convert(choice) for choice in option.choices] + ([None] if option.optional else [])
-            parser.add_argument(*names, type=convert, **given)
+                parameters["choices"] = [convert(choice) for choice in option.choices] + (
+                    [None] if option.optional else []
+                )
+            parser.add_argument(*names, type=convert, **parameters)
     return parser
 
 
@@ -134,7 +138,7 @@ def word_lists(version: Version, draw: random.Random) -> list[str]:
     words = ["M"]
     for option in draw.sample(options, draw.randrange(1, 4)):
         if option.name in ("model", "config", "served-model-name"):
-            continue  # read before the parser, by rules of their own
+            continue  # read before the parser, by other rules
         names = [name if name.startswith("-") else f"--{name}" for name in (option.name, *option.aliases)]
         if option.kind == "switch":
             names += [f"--no-{name[2:]}" for name in names if name.startswith("--")]
@@ -168,18 +172,18 @@ def dashes(word: str) -> str:
 def expected(parser: Parser, version: Version, words: list[str]) -> Any:
     """What argparse makes of it: values by long name, or its complaint."""
     try:
-        found = vars(parser.parse_args([dashes(word) for word in words]))
+        result = vars(parser.parse_args([dashes(word) for word in words]))
     except Refused as refused:
         return str(refused)
-    found.pop("model_tag")
+    result.pop("model_tag")
     options = catalogue.options(version)
-    for name, value in list(found.items()):
+    for name, value in list(result.items()):
         if value is None:
             if options[name].default == "null":
-                del found[name]
+                del result[name]
             else:
-                found[name] = "None"
-    return found
+                result[name] = "None"
+    return result
 
 
 def same(ours: Any, theirs: Any) -> bool:
@@ -195,20 +199,24 @@ def same(ours: Any, theirs: Any) -> bool:
 def test_every_version_reads_as_argparse_does(text: str) -> None:
     version, draw = versions.version(text), random.Random(text)
     parser = build(version)
-    taken = 0
+    accepted = 0
     for _case in range(CASES):
         words = word_lists(version, draw)
-        wanted, parsed = expected(parser, version, words), parse(words, text)
-        if isinstance(wanted, str):
-            assert parsed.problems, (words, wanted)
+        expected_args, parsed = expected(parser, version, words), parse(words, text)
+        if isinstance(expected_args, str):
+            assert parsed.problems, (words, expected_args)
             continue
-        if "model" in wanted or "config" in wanted:
+        if "model" in expected_args or "config" in expected_args:
             continue  # reached by an abbreviation
-        taken += 1
-        assert parsed.problems == [], (words, wanted)
-        assert parsed.args.keys() == wanted.keys(), words
-        assert all(same(parsed.args[name], wanted[name]) for name in wanted), (words, parsed.args, wanted)
-    assert CASES // 3 < taken < CASES  # both sides were tried
+        accepted += 1
+        assert parsed.problems == [], (words, expected_args)
+        assert parsed.args.keys() == expected_args.keys(), words
+        assert all(same(parsed.args[name], expected_args[name]) for name in expected_args), (
+            words,
+            parsed.args,
+            expected_args,
+        )
+    assert CASES // 3 < accepted < CASES  # both sides were tried
 
 
 @pytest.mark.parametrize("text", VERSIONS)
@@ -229,16 +237,16 @@ def test_every_spelling_of_every_option_is_taken(text: str) -> None:
 @pytest.mark.parametrize("text", VERSIONS)
 def test_options_of_other_versions_are_refused_with_the_versions_that_have_them(text: str) -> None:
     version = versions.version(text)
-    here = catalogue.options(version)
+    options = catalogue.options(version)
     for name, option in catalogue.options().items():
-        if name in here or any(name in one.aliases for one in here.values()):
+        if name in options or any(name in entry.aliases for entry in options.values()):
             continue
         value = [value_of(option, random.Random(0))] if option.takes_value else []
         problems = parse(["M", f"--{name}", *value], text).problems
         if problems and problems[0].kind == "unknown":
             assert option.span.text() in problems[0].detail
         else:  # an abbreviation of another option, or its other half
-            assert any(one.startswith(name) for one in here) or name.startswith(("disable-", "enable-")), (
+            assert any(entry.startswith(name) for entry in options) or name.startswith(("disable-", "enable-")), (
                 name,
                 problems,
             )
@@ -253,7 +261,7 @@ def test_a_slip_of_the_pen_is_answered_with_the_option_that_was_meant(text: str)
         slip = name[:spot] + name[spot + 1] + name[spot] + name[spot + 2 :]
         if slip == name or slip in catalogue.options():
             continue
-        (problem,) = [one for one in parse(["M", f"--{slip}"], text).problems if one.kind == "unknown"]
+        (problem,) = [option for option in parse(["M", f"--{slip}"], text).problems if option.kind == "unknown"]
         assert problem.fix == f"Did you mean --{name}?" or problem.fix.startswith("Did you mean --"), (slip, problem)
         assert f"vLLM {text}" in problem.detail
 
@@ -274,10 +282,15 @@ def test_what_differs_between_versions_in_reading() -> None:
     assert problem.kind == "model_option" and problem.vllm_error == ""
     (problem,) = parse(["--model=M"], "0.11.0").problems
     assert problem.kind == "model_option" and problem.vllm_error == ""
-    assert [one.kind for one in parse(["M", "--model", "N"], "0.33.0").problems] == ["extra_word", "model_option"]
-    assert [one.kind for one in parse(["M", "-Ofast"], "0.11.0").problems] == ["bad_value"]
+    assert [problem.kind for problem in parse(["M", "--model", "N"], "0.33.0").problems] == [
+        "extra_word",
+        "model_option",
+    ]
+    assert [problem.kind for problem in parse(["M", "-Ofast"], "0.11.0").problems] == ["bad_value"]
     assert parse(["-tp", "2", "--served-model-name", "a"], "0.16.0").problems == []
-    assert [one.kind for one in parse(["-tp", "2", "--served-model-name", "a"], "0.17.0").problems] == ["bad_value"]
+    assert [problem.kind for problem in parse(["-tp", "2", "--served-model-name", "a"], "0.17.0").problems] == [
+        "bad_value"
+    ]
 
 
 def test_keys_replace_what_was_given_as_json() -> None:
