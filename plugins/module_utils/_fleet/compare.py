@@ -57,7 +57,7 @@ def compare(
         "differences": {
             "changed": sorted({*differences.changed, *keys[0]}),
             "missing": sorted({*differences.missing, *keys[1]}),
-            "added": host.added() if parts is None else [],
+            "added": added(host) if parts is None else [],
             "attributes": sorted({*differences.attributes, *keys[3]}),
             "removed": sorted(differences.removed),
             "units": {unit: verb for verb, unit in differences.units},
@@ -89,6 +89,12 @@ def read_document(document: Mapping[str, Any]) -> HostState:
     except NotDeployable as refused:
         raise ValueError(str(refused)) from refused
     return replace(state, files=files)
+
+
+def added(host: Host) -> list[str]:
+    """Return the files among those of the collection that nothing deployed, and that were not there when the host was recorded."""
+    current = host.generation()
+    return sorted(set(host.added()) - set(current.others if current else ()))
 
 
 def concerns(parts: Collection[str] | None, *names: str) -> bool:

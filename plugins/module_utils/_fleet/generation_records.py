@@ -154,6 +154,7 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
         reason="" if proven else host.params["reason"],
         facts=host.params["facts"] or {},
         secrets=host.secrets,
+        others=host.added(),
     )
     if current is not None and manifest.identity == current.identity:
         return {"recorded": False, "removed": [], "changed": record_again(host, current, manifest)}

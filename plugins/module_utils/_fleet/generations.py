@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -50,8 +50,8 @@ class Generation:
     state: the document, without contents. checksums: of its parts. units: C({enabled, active}) by name. images: C({ref, id}) by unit. models:
     C({repo, revision, commit}) or C({path}) by service. receipts: files. secrets: of key files owner, mode and a slow hash, C({mark, owner,
     group, mode}), by which it can be said that one changed; their contents are nowhere. plan: what the services are proved by. wanted: the
-    mark of the plan that it came from. facts: kernel, driver and DGX OS as they were when it was proved last. held_secrets: it was read from
-    a file with keys.
+    mark of the plan that it came from. facts: kernel, driver and DGX OS as they were when it was proved last. others: files among those of
+    the collection that nothing had deployed. held_secrets: it was read from a file with keys.
     """
 
     number: int
@@ -69,6 +69,7 @@ class Generation:
     reason: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict)
+    others: Sequence[str] = ()
     held_secrets: bool = False
 
     @property
