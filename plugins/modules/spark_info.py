@@ -43,6 +43,8 @@ options:
       - "V(health): known messages in the logs of the kernel and of engines, receipts, disks, clock, load of the GPU, pending reboots, unused
         images, registries and compile caches, and the answer of each of O(services) to a question."
       - "V(distribution): images and models of the host, file by file, and how other nodes reach it, as M(dgxspark.vllm.spread) needs it."
+      - "V(upstream): the digests and commits that registries and the hub name for O(upstream) at this moment. They describe no host; one host
+        asks for all."
     type: list
     elements: str
     choices:
@@ -65,6 +67,7 @@ options:
       - engines
       - health
       - distribution
+      - upstream
     default:
       - containers
       - gpu
@@ -264,6 +267,29 @@ options:
         description: Name of the fast network that the host shares with others of that name; empty without one.
         type: str
         default: ''
+  upstream:
+    description:
+      - The tags and branches that V(upstream) looks up, all at once and without an account. Nothing is downloaded.
+    type: dict
+    suboptions:
+      images:
+        description: References of images, by tag.
+        type: list
+        elements: str
+        default: []
+      models:
+        description: Models on the hub; C(repo) and C(revision).
+        type: list
+        elements: dict
+        default: []
+      endpoint:
+        description: Address of a mirror of the hub.
+        type: str
+        default: ''
+      timeout:
+        description: Seconds that each registry and the hub have for an answer.
+        type: float
+        default: 5
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -328,6 +354,15 @@ EXAMPLES = r"""
     os_reserve_gib: 5.2
   become: true
   register: compared
+
+- name: Look up tags and branches upstream
+  dgxspark.vllm.spark_info:
+    gather: [upstream]
+    upstream:
+      images: ["vllm/vllm-openai:nightly"]
+      models: [{repo: Qwen/Qwen3-8B, revision: main}]
+  run_once: true
+  register: upstream
 
 - name: Show the measured overhead
   ansible.builtin.debug:
@@ -838,6 +873,24 @@ distribution:
     fabric: pair1
     interfaces: [{interface: enp1s0f0np0, address: 192.168.100.10, network: 192.168.100.0/24}]
     tools_missing: []
+upstream:
+  description: The tags and branches of O(upstream).
+  returned: with V(upstream) in O(gather)
+  type: dict
+  contains:
+    images:
+      description: The digest of each tag that a registry named.
+      type: dict
+      sample: {"vllm/vllm-openai:nightly": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+    models:
+      description: The commit of each model that the hub named, by ORG/NAME@REVISION.
+      type: dict
+      sample: {"Qwen/Qwen3-8B@main": 0123456789abcdef0123456789abcdef01234567}
+    unknown:
+      description: Registries and models without an answer, such as a registry that wants an account or a gated model, and why.
+      type: list
+      elements: str
+      sample: ["example.org/own:main: example.org answered 401"]
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -1075,6 +1128,15 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
             "locked": {"type": "dict", "default": {}},
             "address": {"type": "str", "default": ""},
             "fabric": {"type": "str", "default": ""},
+        },
+    },
+    "upstream": {
+        "type": "dict",
+        "options": {
+            "images": {"type": "list", "elements": "str", "default": []},
+            "models": {"type": "list", "elements": "dict", "default": []},
+            "endpoint": {"type": "str", "default": ""},
+            "timeout": {"type": "float", "default": 5},
         },
     },
 }

@@ -87,6 +87,12 @@ def _distribution(view: HostView, request: Request) -> dict[str, Any]:
     return distribution.section(view, request)
 
 
+def _upstream(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import upstream_looks
+
+    return upstream_looks.section(view, request)
+
+
 ASKED: dict[str, tuple[Callable[[HostView, Request], dict[str, Any]], dict[str, Any]]] = {
     "disks": (_disks, {"disks": {}}),
     "models": (_models, {"models": [], "snapshots": {}, "hf_home": {}}),
@@ -104,6 +110,7 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "engines": _engines,
     "health": _health,
     "distribution": _distribution,
+    "upstream": _upstream,
 }
 """Sections that are results of their own."""
 DEFAULT = (*FACTS, "images")

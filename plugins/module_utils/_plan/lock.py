@@ -577,7 +577,7 @@ def moved(
     :param images: what the host said, by reference
     :param refs: repository to what its branches and tags stand for on the host
     :param name: of the service
-    :param upstream: C(images) and C(models) of M(dgxspark.vllm.upstream_info), None where nobody was asked
+    :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None where nobody was asked
     :returns: findings
     """
     where = described["key"].partition("/")[0]
