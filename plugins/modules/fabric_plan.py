@@ -26,7 +26,7 @@ options:
     description:
       - The hosts of the group by name, the head first.
       - Each has C(fabric) (RV(dgxspark.vllm.spark_info#module:spark.fabric)), and may have C(management_address), C(heard) and
-        C(tools) (of M(dgxspark.vllm.fabric_probe)) and C(addresses), the ones that are given, CIDR by interface.
+        C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the ones that are given, CIDR by interface.
     type: dict
     required: true
   network:
@@ -61,7 +61,6 @@ options:
     default: auto
 seealso:
   - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.fabric_probe
   - module: dgxspark.vllm.fabric_check
 """
 
@@ -69,8 +68,8 @@ EXAMPLES = r"""
 - name: Plan the fabric of a pair
   dgxspark.vllm.fabric_plan:
     hosts:
-      spark-1: "{{ {'fabric': hostvars['spark-1'].host.spark.fabric, 'heard': hostvars['spark-1'].probe.heard} }}"
-      spark-2: "{{ {'fabric': hostvars['spark-2'].host.spark.fabric, 'heard': hostvars['spark-2'].probe.heard} }}"
+      spark-1: "{{ {'fabric': hostvars['spark-1'].host.spark.fabric, 'heard': hostvars['spark-1'].host.cabling.heard} }}"
+      spark-2: "{{ {'fabric': hostvars['spark-2'].host.spark.fabric, 'heard': hostvars['spark-2'].host.cabling.heard} }}"
   register: fabric
 
 - name: Show the environment of engines on this host

@@ -43,6 +43,9 @@ options:
       - "V(health): known messages in the logs of the kernel and of engines, receipts, disks, clock, load of the GPU, pending reboots, unused
         images, registries and compile caches, and the answer of each of O(services) to a question."
       - "V(distribution): images and models of the host, file by file, and how other nodes reach it, as M(dgxspark.vllm.spread) needs it."
+      - "V(cabling): which interfaces of which hosts the QSFP interfaces of the host are connected to. The host announces itself on each
+        interface that is up and listens for others, by broadcast frames with EtherType 0x88B5, so no address is needed. Run it on all
+        hosts of a group at once, with at least as many forks. It comes before V(network), and needs root."
       - "V(upstream): the digests and commits that registries and the hub name for O(upstream) at this moment. They describe no host; one host
         asks for all."
     type: list
@@ -68,6 +71,7 @@ options:
       - health
       - distribution
       - upstream
+      - cabling
     default:
       - containers
       - gpu
@@ -267,6 +271,19 @@ options:
         description: Name of the fast network that the host shares with others of that name; empty without one.
         type: str
         default: ''
+  cabling:
+    description:
+      - How V(cabling) announces the host, and for how long it listens.
+    type: dict
+    suboptions:
+      name:
+        description: The name of the host in its announcements, that of the inventory.
+        type: str
+        required: true
+      seconds:
+        description: How long to listen. Slow connections to the hosts of a group have to overlap.
+        type: float
+        default: 6
   upstream:
     description:
       - The tags and branches that V(upstream) looks up, all at once and without an account. Nothing is downloaded.
@@ -354,6 +371,14 @@ EXAMPLES = r"""
     os_reserve_gib: 5.2
   become: true
   register: compared
+
+- name: Discover the cabling
+  dgxspark.vllm.spark_info:
+    gather: [cabling]
+    cabling:
+      name: "{{ inventory_hostname }}"
+  become: true
+  register: probe
 
 - name: Look up tags and branches upstream
   dgxspark.vllm.spark_info:
@@ -873,6 +898,21 @@ distribution:
     fabric: pair1
     interfaces: [{interface: enp1s0f0np0, address: 192.168.100.10, network: 192.168.100.0/24}]
     tools_missing: []
+cabling:
+  description: What was heard on the QSFP interfaces.
+  returned: with V(cabling) in O(gather)
+  type: dict
+  contains:
+    heard:
+      description: Which interface heard which interface of which host, each once.
+      type: list
+      elements: dict
+      sample: [{"netdev": "enp1s0f0np0", "host": "spark-2", "peer": "enp1s0f0np0"}]
+    tools:
+      description: The programs of the host that measure bandwidth.
+      type: list
+      elements: str
+      sample: [iperf3]
 upstream:
   description: The tags and branches of O(upstream).
   returned: with V(upstream) in O(gather)
@@ -1128,6 +1168,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
             "locked": {"type": "dict", "default": {}},
             "address": {"type": "str", "default": ""},
             "fabric": {"type": "str", "default": ""},
+        },
+    },
+    "cabling": {
+        "type": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "seconds": {"type": "float", "default": 6},
         },
     },
     "upstream": {

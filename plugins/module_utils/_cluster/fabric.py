@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any
 
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
+from .cable_probe import BANDWIDTH_TOOLS
 from .cabling import (
     APART,
     Cabling,
@@ -80,44 +80,9 @@ PROBE_BYTES = 1 << 30
 """A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
 PROBE_MESSAGE = 65536
 PROBE_PORT = 18515
-BANDWIDTH_TOOLS = ("ib_write_bw", "iperf3")
-"""In order of preference: RDMA is what NCCL uses."""
 
 BELOW_FABRIC = " (with site.yml: without fabric_, below fabric of spark_cluster)"
 """Where a setting of the role stands for those who use the playbook."""
-
-
-# --- beacons: who hears whom ---------------------------------------------------------------------------------------
-
-ETHERTYPE = 0x88B5
-"""IEEE 802's number for local experiments; NVIDIA's own discovery script uses it too, with another text."""
-BEACON = "dgxspark.fabric.1"
-
-
-def beacon(mac: str, host: str, netdev: str) -> bytes:
-    """Make the frame that says on a netdev which one it is: broadcast, so that it needs no address of anybody.
-
-    :param mac: of the netdev, aa:bb:cc:dd:ee:ff
-    :param host: its name
-    :param netdev: its name
-    :returns: an Ethernet frame of 60 bytes or more
-    """
-    text = json.dumps({"magic": BEACON, "host": host, "netdev": netdev}).encode()
-    frame = b"\xff" * 6 + bytes.fromhex(mac.replace(":", "")) + ETHERTYPE.to_bytes(2, "big") + text
-    return frame.ljust(60, b" ")
-
-
-def read_beacon(frame: bytes) -> dict[str, str] | None:
-    """Read such a frame: C({host, peer}), peer the netdev it left from; None for any other frame."""
-    if len(frame) < 14 or int.from_bytes(frame[12:14], "big") != ETHERTYPE:
-        return None
-    try:
-        said = parse_json(frame[14:].rstrip(b" \0"), "a frame")
-    except ValueError:
-        return None
-    if not isinstance(said, dict) or said.get("magic") != BEACON:
-        return None
-    return {"host": str(said.get("host")), "peer": str(said.get("netdev"))}
 
 
 # --- input ---------------------------------------------------------------------------------------------------------
@@ -628,7 +593,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     """Plan the fabric of a group.
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
-    C(management_address), C(heard) and C(tools) (of M(dgxspark.vllm.fabric_probe)), C(addresses) ({netdev: CIDR} that
+    C(management_address), C(heard) and C(tools) (the section C(cabling) of M(dgxspark.vllm.spark_info)), C(addresses) ({netdev: CIDR} that
     are given). Returns C({topology, ready, rails, hosts, ports, wrong, findings, bandwidth_tests}), see C(cabling.port_states) and
     C(cabling.wrong_plugs). ready: engines can use the fabric as it is. C(hosts) has for
     each its C(netplan) document where one is to be written, C(apply) (the host differs from it now), and C(action):

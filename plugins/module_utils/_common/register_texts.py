@@ -423,7 +423,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fabric.assumed": (
             "links were not probed; cages whose addresses share a subnet, else those that are up, are assumed to be connected",
-            "run `fabric_probe` on all hosts at once",
+            "run `spark_info` with `gather: [cabling]` on all hosts at once",
         ),
         "fabric.cabling_unknown": (
             "links were not probed, and addresses do not say what a port leads to; nothing is assumed",

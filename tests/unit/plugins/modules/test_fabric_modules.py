@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +9,8 @@ from ansible.module_utils.testing import patch_module_args
 from cluster_fixture import PING
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
-from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
+from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan
 
 TEST = {
     "rail": "rail0",
@@ -64,88 +60,6 @@ def test_plan_of_hosts_without_facts_or_with_bad_settings(capsys: Any, host: Any
     assert failed["failed"] and failed["msg"] == "hosts without the facts of spark_info: a, c"
     failed = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, network="10.0.0.1/24")
     assert failed["failed"] and "network: " in failed["msg"]
-
-
-# --- fabric_probe
-
-
-def test_probe_listens_and_says_who_it_is() -> None:
-    """A pair of sockets is the cable; the other end answers once and then sees what this one says."""
-    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    seen: list[bytes] = []
-
-    def peer() -> None:
-        seen.append(other.recv(2048))
-        other.send(b"something else")
-        for netdev in ("enp1s0f0np0", "enp1s0f0np0", "enP2p1s0f0np0"):
-            other.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", netdev))
-        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0"))  # its own, come back
-        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the interface
-
-    thread = threading.Thread(target=peer)
-    thread.start()
-    frame = fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0")
-    heard = fabric_probe.listen({own: ("enp1s0f0np0", frame)}, "spark-1", 0.8)
-    thread.join()
-    own.close()
-    other.close()
-    assert seen == [frame]
-    assert [(entry["host"], entry["peer"]) for entry in heard] == [
-        ("spark-1", "enP2p1s0f0np0"),
-        ("spark-2", "enP2p1s0f0np0"),
-        ("spark-2", "enp1s0f0np0"),
-    ]
-
-
-class Packets:
-    """A packet socket as the kernel has it, while a frame comes in on another interface before it is bound."""
-
-    def __init__(self, family: int, kind: int, protocol: int) -> None:
-        assert (family, kind) == (socket.AF_PACKET, socket.SOCK_RAW)
-        self.end, self.cable = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        if protocol:  # it has no interface yet, so it takes in all of them
-            self.cable.send(fabric.beacon("3c:6d:66:00:00:09", "spark-9", "enp1s0f1np1"))
-
-    def bind(self, address: tuple[str, int]) -> None:
-        assert address[1] == fabric.ETHERTYPE
-        self.cable.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", address[0]))
-
-    def fileno(self) -> int:
-        return self.end.fileno()
-
-    def send(self, frame: bytes) -> int:
-        return len(frame)
-
-    def recv(self, size: int) -> bytes:
-        return self.end.recv(size)
-
-    def close(self) -> None:
-        self.end.close()
-        self.cable.close()
-
-
-def test_probe_hears_nothing_of_other_interfaces_before_it_is_bound(
-    capsys: Any, programs: Any, tree: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree.qsfp()
-    monkeypatch.setattr(fabric_probe, "socket", SimpleNamespace(**{**vars(socket), "socket": Packets}))
-    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree), seconds=0.2)
-    assert [(each["netdev"], each["host"], each["peer"]) for each in result["heard"]] == [
-        ("enP2p1s0f0np0", "spark-2", "enP2p1s0f0np0"),
-        ("enp1s0f0np0", "spark-2", "enp1s0f0np0"),
-    ]
-
-
-def test_probe_without_a_link_is_silent(capsys: Any, programs: Any, tree: Any) -> None:
-    tree.qsfp(up=())
-    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree))
-    assert result["changed"] is False and result["heard"] == [] and isinstance(result["tools"], list)
-
-
-def test_probe_of_an_interface_that_is_not_there(capsys: Any, programs: Any, tree: Any) -> None:
-    tree.qsfp()
-    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree))
-    assert result["failed"] and "cannot be listened on" in result["msg"]
 
 
 # --- fabric_check
