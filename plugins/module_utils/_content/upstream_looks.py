@@ -73,7 +73,8 @@ def _anonymous_token(headers: dict[str, str], ref: str, timeout: float) -> str |
     if not url:
         return None
     answer = parse_json(endpoint.fetch(url, timeout=timeout, proxies=True).body, urlsplit(url).netloc)
-    return answer.get("token") or answer.get("access_token")
+    token: str | None = answer.get("token") or answer.get("access_token")
+    return token
 
 
 def ask_hub(model: dict[str, Any], hub: str, timeout: float) -> tuple[str | None, str]:

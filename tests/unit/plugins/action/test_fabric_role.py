@@ -127,13 +127,13 @@ def test_clusters_that_are_written_at_once_are_all_on_the_page(tmp_path: Path) -
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"sparks": {"hosts": dict.fromkeys(names), "vars": {"ansible_connection": "local"}}})
     )
-    planned = {"topology": "none", "ready": False, "hosts": {"a": {}}, "rails": [], "findings": []}
+    hosts = {name: {"fabric": {"ports": []}} for name in "ab"}
     task = {
         "name": "Write",
-        "dgxspark.vllm.fabric_page": {
+        "dgxspark.vllm.fabric_plan": {
             "dest": ".spark/plan.json",
             "name": "{{ inventory_hostname }}",
-            "planned": planned,
+            "hosts": hosts,
         },
     }
     (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "sparks", "gather_facts": False, "tasks": [task]}]))

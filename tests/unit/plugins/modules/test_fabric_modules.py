@@ -5,12 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible.module_utils.testing import patch_module_args
 from cluster_fixture import PING
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.action import fabric_plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
-from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan
+from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 
 TEST = {
     "rail": "rail0",
@@ -47,19 +50,24 @@ def host(tree: Any, fake_run: Any) -> Callable[[], dict[str, Any]]:
 # --- fabric_plan
 
 
-def test_plan(capsys: Any, tree: Any, host: Any) -> None:
+def plan_network(hosts: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    defaults = {name: option.get("default") for name, option in documented(fabric_plan.DOCUMENTATION).items()}
+    return fabric_plan.plan_network({**defaults, "hosts": hosts, **settings})
+
+
+def test_plan(tree: Any, host: Any) -> None:
     tree.qsfp()
-    result = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, mtu=9000)
-    assert result["changed"] is False and result["topology"] == "direct"
+    result = plan_network({"a": host(), "b": host()}, mtu=9000)
+    assert result["topology"] == "direct"
     assert result["hosts"]["b"]["rails"][0]["address"] == "192.168.100.11/24"
     assert result["report"][0].startswith("info fabric.assumed: ") and result["bandwidth_tests"] == []
 
 
-def test_plan_of_hosts_without_facts_or_with_bad_settings(capsys: Any, host: Any) -> None:
-    failed = run_module(fabric_plan, capsys, hosts={"a": {}, "b": host(), "c": None})
-    assert failed["failed"] and failed["msg"] == "hosts without the facts of spark_info: a, c"
-    failed = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, network="10.0.0.1/24")
-    assert failed["failed"] and "network: " in failed["msg"]
+def test_plan_of_hosts_without_facts_or_with_bad_settings(host: Any) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"^hosts without the facts of spark_info: a, c$"):
+        plan_network({"a": {}, "b": host(), "c": None})
+    with pytest.raises(AnsibleActionFail, match="network: "):
+        plan_network({"a": host(), "b": host()}, network="10.0.0.1/24")
 
 
 # --- fabric_check
@@ -156,11 +164,11 @@ def test_check_mode_adds_nothing_up(capsys: Any, programs: Any) -> None:
     assert "collective" not in result and programs.calls == []
 
 
-def test_plugs_in_wrong_ports_are_told_apart_from_what_the_role_repairs(capsys: Any, tree: Any, host: Any) -> None:
+def test_plugs_in_wrong_ports_are_told_apart_from_what_the_role_repairs(tree: Any, host: Any) -> None:
     tree.qsfp()
     heard = [{"netdev": "enp1s0f0np0", "host": "a", "peer": "enp1s0f0np0"}]
-    result = run_module(fabric_plan, capsys, hosts={"a": {**host(), "heard": []}, "b": {**host(), "heard": heard}})
+    result = plan_network({"a": {**host(), "heard": []}, "b": {**host(), "heard": heard}})
     assert result["misplugged"] == []
-    result = run_module(fabric_plan, capsys, hosts={name: {**host(), "heard": []} for name in "ab"})
+    result = plan_network({name: {**host(), "heard": []} for name in "ab"})
     assert [line.partition(":")[0] for line in result["misplugged"]] == ["error fabric.not_joined"]
     assert set(result["misplugged"]) <= set(result["report"])
