@@ -64,9 +64,9 @@ options:
   step:
     description:
       - For the action plugin. V(look) asks what the service is and whether others use it, V(stream) measures one answer,
-        V(load) several at once, V(offline) the model without its server.
+        V(load) several at once, V(offline) the model without its server. V(keep) writes the figures into the receipt.
     type: str
-    choices: [look, stream, load, offline]
+    choices: [look, stream, load, offline, keep]
   task:
     description: For the action plugin. What the step needs.
     type: dict
@@ -84,7 +84,7 @@ attributes:
     details:
       - Nothing but the figures in the receipts is changed, which count as no change.
 seealso:
-  - module: dgxspark.vllm.receipt
+  - module: dgxspark.vllm.service_proof
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
@@ -136,7 +136,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, offline, receipts, workloads
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
+    benchmark,
+    offline,
+    receipt_file,
+    receipts,
+    workloads,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint, hostmem
 
 SAMPLE_SECONDS = 2.0
@@ -417,16 +423,19 @@ def main() -> None:
             "hosts": {"type": "list", "elements": "str", "default": []},
             "offline": {"type": "bool", "default": False},
             "dest": {"type": "str", "default": ""},
-            "step": {"type": "str", "choices": ["look", "stream", "load", "offline"]},
+            "step": {"type": "str", "choices": ["look", "stream", "load", "offline", "keep"]},
             "task": {"type": "dict", "default": {}},
         },
     )
-    step = module.params["step"]
+    step, task = module.params["step"], dict(module.params["task"])
     if not step:
         module.fail_json(msg="service_bench is started by its action plugin; call it as dgxspark.vllm.service_bench")
+    if step == "keep":
+        path = f"{task['receipts']}/{task['name']}.json"
+        module.exit_json(**receipt_file.keep_benchmark(module, path, task["benchmark"]))
     result: dict[str, Any] = {"changed": False, "problem": "", "fix": ""}
     try:
-        result.update(getattr(Bench(module, dict(module.params["task"])), step)())
+        result.update(getattr(Bench(module, task), step)())
     except endpoint.Problem as problem:
         result.update(problem=problem.message, fix=problem.fix, kind=problem.kind)
     module.exit_json(**result)

@@ -314,9 +314,9 @@ seealso:
   - module: dgxspark.vllm.doctor
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.memory_budget
-  - module: dgxspark.vllm.receipt
+  - module: dgxspark.vllm.service_proof
   - module: dgxspark.vllm.spread
-  - module: dgxspark.vllm.unmanaged_state
+  - module: dgxspark.vllm.service_state
 """
 
 EXAMPLES = r"""
@@ -640,7 +640,7 @@ adoption:
       type: list
       elements: dict
     taken:
-      description: What a service has taken the place of before, as M(dgxspark.vllm.unmanaged_state) noted it.
+      description: What a service has taken the place of before, as M(dgxspark.vllm.service_state) noted it.
       type: list
       elements: dict
       contains:

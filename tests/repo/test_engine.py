@@ -67,6 +67,7 @@ LOOKS_AT = {
     "staging": "files beside their place, and the clock for their age",
     "distribution": "folders that it is given, their disks, and programs of a host through a view",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
+    "unmanaged_state": "the note of a launch, which it writes, processes of a host, and programs through what it is given",
     "upstream_looks": "registries and the hub, over HTTP",
     "units": "systemd, through the program that it is given, and the clock since boot",
 }

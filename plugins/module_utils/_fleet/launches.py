@@ -83,7 +83,7 @@ def inspect_images(view: HostView, ids: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def taken(view: HostView) -> list[dict[str, Any]]:
-    """Return the notes of M(dgxspark.vllm.unmanaged_state) about launches that it stopped, and whether each could come back (C(there))."""
+    """Return the notes of M(dgxspark.vllm.service_state) about launches that it stopped, and whether each could come back (C(there))."""
     notes = [note for note in map(read_note, sorted(NOTES.glob("*.json"))) if note["name"]]
     unit_names = sorted({note["unit"] for note in notes if note["unit"]})
     loaded = {unit["name"] for unit in view.named_units(unit_names) if unit["load_state"] == "loaded"}
