@@ -135,7 +135,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, nvidia_smi
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
     benchmark,
     offline,
@@ -189,12 +189,9 @@ class Bench:
 
     def conditions(self) -> dict[str, Any]:
         """Return what decides whether two measurements can be compared, as it is on the host now."""
-        rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
-        unknown: dict[str, str] = {}
-        known = command.noted(unknown, [], docker_facts.parse_containers, out) if rc == 0 else []
+        known = command.noted({}, [], docker.containers, self.run, [str(self.task["container"])])
         container = known[0] if known else {}
-        rc, out, _err = self.run(benchmark.GPU_QUERY)
-        gpu = (benchmark.parse_gpu(out) if rc == 0 else None) or {}
+        gpu = nvidia_smi.load(self.run) or {}
         try:
             version = self.client.request_json("GET", "/version", timeout=REQUEST_SECONDS).get("version")
         except endpoint.Problem:
@@ -301,8 +298,7 @@ class Bench:
         while wait(futures, timeout=pause).not_done:
             pause = SAMPLE_SECONDS
             if self.task.get("gpu"):
-                rc, out, _err = self.run(benchmark.GPU_QUERY)
-                sample = benchmark.parse_gpu(out) if rc == 0 else None
+                sample = nvidia_smi.load(self.run)
                 if sample and not all(future.done() for future in futures):
                     samples.append(sample)
 
@@ -365,8 +361,7 @@ class Bench:
 
     def offline(self) -> dict[str, Any]:
         """Run C(vllm bench throughput) in the place of the service."""
-        rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
-        known = docker_facts.parse_containers(out) if rc == 0 else []
+        known = docker.containers(self.run, [str(self.task["container"])])
         if any(entry.get("state") == "running" for entry in known):
             raise endpoint.Problem(f"{self.task['container']} runs, and has the memory", "stop the service first")
         seconds = float(self.task["seconds"]) + command.WORK_SECONDS

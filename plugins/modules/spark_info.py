@@ -1117,10 +1117,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view impo
     BadRequest,
     HostView,
     Request,
-    Unknown,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import QUERY_SECONDS, reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import QUERY_SECONDS, Unknown, reader
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "gather": {

@@ -16,7 +16,8 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._host import machine
-from .._host.host_view import BadRequest, HostView, Request, Unknown
+from .._host.host_view import BadRequest, HostView, Request
+from .._runtime.command import Unknown
 
 INTERVAL = 0.5
 ETHERTYPE = 0x88B5

@@ -19,7 +19,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
-from .._host import docker_facts, host_update, machine, nvidia_smi
+from .._host import docker, host_update, machine, nvidia_smi
 from .._host.host_view import HostView, Request
 from .._proof import explain, receipts
 from .._runtime import endpoint, start_stages, state_file
@@ -331,22 +331,14 @@ def warmest(root: str) -> float | None:
 
 def unused_images(view: HostView) -> list[dict[str, Any]]:
     """Images that no container uses, running or not, with their size."""
-    rc, out, err = view.run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
-    answered("docker", rc, err)
-    names: dict[str, str] = {}
-    for line in out.splitlines() if rc == 0 else []:
-        image_id, _space, name = line.partition(" ")
-        docker_facts.read_ids(image_id)
-        names.setdefault(image_id, name)
+    names = docker.image_names(view.run)
     if not names:
         return []
     used = {container["image_id"] for container in view.containers()}
-    # An image that is removed between the two calls makes inspect fail, but it still prints the others.
-    rc, out, err = view.run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
-    answered("docker", 0 if says_missing(err) else rc, err)
-    unused = []
-    for line in out.splitlines():
-        image_id, _space, size = line.partition(" ")
-        if image_id in names and image_id not in used and size.isdigit():
-            unused.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
+    sizes = docker.image_sizes(view.run, names)
+    unused = [
+        {"ref": names[image_id], "gib": round(size / GIB, 2)}
+        for image_id, size in sizes.items()
+        if image_id in names and image_id not in used
+    ]
     return sorted(unused, key=lambda image: str(image["ref"]))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .._host import host_facts, machine
-from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
-from .._runtime.command import ADVICE, NoAnswer
+from .._host.host_view import BadRequest, Explained, HostView, Request
+from .._runtime.command import ADVICE, NoAnswer, Unknown
 
 
 def _disks(_view: HostView, request: Request) -> dict[str, Any]:

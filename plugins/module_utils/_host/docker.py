@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .._common.foreign_text import parse_json
-from .._runtime.command import Run, answered, says_missing, unreadable
+from .._runtime import command
+from .._runtime.command import Answer, Run, Unknown, answered, says_missing, unreadable
 from . import docker_facts
 
+NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
 IMAGES_COMMAND = ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]
 
 
@@ -52,76 +54,166 @@ def container(run: Run, name: str) -> dict[str, Any] | None:
     return next(iter(inspect(run, "container", [name])), None)
 
 
-def image(run: Run, name: str) -> dict[str, Any] | None:
-    """Return C(docker image inspect) of an image, None for a missing one. Raises C(NoAnswer)."""
-    return next(iter(inspect(run, "image", [name])), None)
+def container_state(run: Run, name: str, seconds: float | None = None) -> dict[str, Any] | None:
+    """Return C(State) of a container as Docker has it, None for a missing one.
 
-
-def image_names(run: Run) -> dict[str, list[str]]:
-    """Return the names of all images by id; untagged ones have none. Raises C(NoAnswer)."""
-    rc, out, err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    :param run: runs a program
+    :param name: of the container
+    :param seconds: that docker may take, those of C(run) unless given
+    :returns: with C(Status), C(Running), C(ExitCode)
+    :raises NoAnswer: where docker fails or prints something else
+    """
+    options = {} if seconds is None else {"seconds": seconds}
+    rc, out, err = run(["docker", "container", "inspect", "--format", "{{json .State}}", "--", name], **options)
+    if rc == 127 or (rc != 0 and says_missing(err)):
+        return None
     answered("docker", rc, err)
-    names: dict[str, list[str]] = {}
-    for line in out.splitlines() if rc == 0 else []:
-        image_id, _space, name = line.partition(" ")
-        names.setdefault(image_id, []).extend([] if "<none>" in name else [name])
-    return names
+    state = _parse(out)
+    if not isinstance(state, dict):
+        raise unreadable("docker", out)
+    return state
 
 
-def info(run: Run) -> dict[str, Any]:
-    """Return the Docker engine as C(docker_facts.parse_info) has it. Raises C(NoAnswer) without an engine that answers."""
-    rc, out, err = run(docker_facts.INFO_COMMAND)
-    engine = docker_facts.parse_info(out) if rc == 0 else {}
-    if not engine.get("reachable"):
-        answered("docker", rc or 1, str(engine.get("error") or err))
-    return engine
+def containers(run: Run, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return containers as C(docker_facts.parse_containers) has them; missing ones are left out.
+
+    :param run: runs a program
+    :param names: of the containers
+    :returns: the containers
+    :raises NoAnswer: where docker fails or prints something else
+    """
+    rc, out, err = run(["docker", "container", "inspect", "--", *names])
+    if rc == 127 or (rc != 0 and says_missing(err) and not out.strip()):
+        return []
+    answered("docker", 0 if says_missing(err) else rc, err)
+    return docker_facts.parse_containers(out, err)
 
 
 def running_names(run: Run, label: str) -> list[str]:
-    """Return the names of the running containers that have a label. Raises C(NoAnswer)."""
+    """Return the names of the running containers with a label. Raises C(NoAnswer)."""
     rc, out, err = run(["docker", "ps", "--no-trunc", "--filter", f"label={label}", "--format", "{{.Names}}"])
     answered("docker", rc, err)
     return out.split() if rc == 0 else []
 
 
-def log(run: Run, name: str, lines: int, *options: str) -> tuple[str, str] | None:
-    """Return both outputs of a container, the last lines of each; None where docker has no log of it.
+def log(run: Run, name: str, lines: int | None = None, **options: Any) -> tuple[str, str] | None:
+    """Return both outputs of a container, None where docker has no log of it.
 
     :param run: runs a program
     :param name: of the container
-    :param lines: most lines of each
-    :param options: further options of C(docker logs)
+    :param lines: most lines of each, all unless given
+    :param options: of C(run), such as C(tail)
     :returns: standard output and errors
     """
-    rc, out, err = run(["docker", "logs", f"--tail={lines}", *options, name])
+    limit = [] if lines is None else [f"--tail={lines}"]
+    rc, out, err = run(["docker", "logs", *limit, name], **options)
     return (out, err) if rc == 0 else None
 
 
-def act(run: Run, *words: str, missing: bool = False, seconds: float | None = None) -> str:
+def images(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+    """Return C(docker image inspect) by reference, None for a missing image; one call for all.
+
+    :param run: runs a program
+    :param refs: by tag, digest or id
+    :returns: the images
+    :raises Unknown: where docker is missing or does not answer
+    """
+    rc, out, err = run(["docker", "image", "inspect", "--", *refs])
+    if rc == 127:
+        raise Unknown(NO_DOCKER)
+    matched = docker_facts.match_images(refs, out, err)
+    if matched is not None:
+        return matched
+    if len(refs) > 1:  # the answer cannot be told apart
+        return {ref: image for ref in refs for image in images(run, [ref]).values()}
+    if rc != 0 and says_missing(err):  # docker names it otherwise than it was asked for
+        return dict.fromkeys(refs)
+    raise Unknown(f"docker image inspect failed for {', '.join(refs)}: {err.strip() or f'exit code {rc}'}")
+
+
+def image_names(run: Run) -> dict[str, str]:
+    """Return one name of each image, by id. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    answered("docker", rc, err)
+    names: dict[str, str] = {}
+    for line in out.splitlines() if rc == 0 else []:
+        image_id, _space, name = line.partition(" ")
+        docker_facts.read_ids(image_id)
+        names.setdefault(image_id, name)
+    return names
+
+
+def image_sizes(run: Run, ids: Iterable[str]) -> dict[str, int]:
+    """Return the bytes of images by id, without those that were removed meanwhile. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *ids])
+    answered("docker", 0 if says_missing(err) else rc, err)
+    rows = [line.partition(" ") for line in out.splitlines()]
+    return {image_id: int(size) for image_id, _space, size in rows if size.isdigit()}
+
+
+def image_layers(run: Run, image_id: str) -> str:
+    """Return C(RootFS.Layers) of an image as JSON. Raises C(NoAnswer), for a missing image too."""
+    rc, out, err = run(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", image_id])
+    answered("docker", rc if rc != 127 else 1, err)
+    return out
+
+
+def has_image(run: Run, image_id: str) -> bool:
+    """Whether the host has an image. Raises C(NoAnswer)."""
+    rc, _out, err = run(["docker", "image", "inspect", "--format", "{{.Id}}", image_id])
+    if rc != 0 and says_missing(err):
+        return False
+    answered("docker", rc if rc != 127 else 1, err)
+    return True
+
+
+def data_folder(run: Run) -> str:
+    """Return the folder in which Docker keeps images. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
+    answered("docker", rc if rc != 127 else 1, err)
+    if not out.strip():
+        raise unreadable("docker", out)
+    return out.strip()
+
+
+def act(run: Run, *words: str, missing: bool = False) -> str:
     """Run docker for a change; returns the reason of its failure, empty when it worked.
 
     :param run: runs a program
     :param missing: whether an object that is missing is fine, as for removals
-    :param seconds: that it may take, those of C(run) unless given
     :param words: of the command line, after C(docker)
-    :returns: a line of text
+    :returns: a text
     """
-    rc, out, err = run(["docker", *words], **({} if seconds is None else {"seconds": seconds}))
+    rc, out, err = run(["docker", *words])
     if rc == 0 or (missing and says_missing(err)):
         return ""
     return err.strip() or out.strip() or f"exit code {rc}"
 
 
-def remove_containers(run: Run, names: Iterable[str]) -> str:
-    """Stop and remove containers; returns the reason of a failure, empty when they are gone."""
-    return act(run, "rm", "--force", *names, missing=True)
+def with_config(folder: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Answer:
+    """Run docker with the settings of a folder, such as its accounts at registries.
+
+    :param folder: of config.json
+    :param words: of the command line
+    :param seconds: that it may take
+    :param data: its standard input, such as a password
+    :returns: what came of it
+    """
+    return command.run(["docker", "--config", folder, *words], seconds, data=data)
 
 
-def values(run: Run, argv: list[str]) -> Any:
-    """Return the JSON that a docker command with C(--format) prints. Raises C(NoAnswer)."""
-    rc, out, err = run(argv)
-    answered("docker", rc if rc != 127 else 1, err)
+def exec_command(container: str, *words: str) -> list[str]:
+    """Return the command that runs a program in a running container."""
+    return ["docker", "exec", container, *words]
+
+
+def remove_container(run: Run, name: str) -> str:
+    """Stop and remove a container; returns the reason of a failure, empty when it is gone."""
+    return act(run, "rm", "--force", name, missing=True)
+
+
+def _parse(text: str) -> Any:
     try:
-        return parse_json(out, "docker")
+        return parse_json(text, "docker")
     except ValueError:
-        raise unreadable("docker", out) from None
+        return None

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._runtime.command import Run
+from .._runtime.command import NoAnswer, Run
+
+NOT_LOADED = 5
+"""How systemctl stop ends for a missing unit: EXIT_NOTINSTALLED of the LSB, systemctl(1)."""
+NOT_ACTIVE = (3, 4)
+"""How systemctl is-active ends for a unit that has ended and for a missing one; any other failure is no answer."""
 
 
 def act(run: Run, verb: str, names: Sequence[str], *options: str, allowed: Sequence[int] = (0,)) -> str:
@@ -24,3 +29,19 @@ def act(run: Run, verb: str, names: Sequence[str], *options: str, allowed: Seque
         return ""
     rc, out, err = run(["systemctl", verb, *options, "--", *names])
     return "" if rc in allowed else err.strip() or out.strip() or f"exit code {rc}"
+
+
+def end(run: Run, unit: str) -> str:
+    """Stop a transient unit and forget its failures; returns the reason of a failure, empty when it has ended or is missing."""
+    why = act(run, "stop", [unit], allowed=(0, NOT_LOADED, 127))  # 127: a host without systemd has started none
+    act(run, "reset-failed", [unit])
+    return why
+
+
+def is_active(run: Run, unit: str) -> bool | None:
+    """Whether a unit is active, None where systemctl does not say."""
+    try:
+        rc, _out, _err = run(["systemctl", "is-active", "--quiet", unit])
+    except NoAnswer:
+        return None
+    return True if rc == 0 else False if rc in NOT_ACTIVE else None

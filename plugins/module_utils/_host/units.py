@@ -53,6 +53,18 @@ def journal_command(unit: str, lines: int) -> list[str]:
     return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
 
 
+def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
+    """Return the last messages of a unit in one line. Raises C(NoAnswer) where journalctl is silent.
+
+    :param run: runs a program
+    :param unit: its name
+    :param lines: of the journal
+    :returns: a text, empty for an empty journal
+    """
+    _rc, log, _err = run(journal_command(unit, lines))
+    return " ".join(log.split())
+
+
 def ask(run: command.Run, names: list[str]) -> list[dict[str, Any]]:
     """Ask systemd for units and return C(parse_show) of its answer; [] on a host without systemd, and for no names.
 

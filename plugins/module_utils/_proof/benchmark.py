@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from .._common import schema, validation
 from .._common.foreign_text import parse_json
 from .._common.schema import NUMBER, Key
+from .._host import docker
 from .._runtime import metrics
 
 KEYS: dict[str, Key] = {
@@ -609,7 +610,7 @@ def load_command(
     :returns: words of a command line on the host
     """
     inner = ["sh", "-c", LOAD_SCRIPT, "bench", *tokenizer_words, str(seconds), *options]
-    return ["docker", "exec", container, *([wrapper] if wrapper else []), *inner]
+    return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
 
 
 def parse_load(
@@ -682,30 +683,6 @@ def _reason(rc: int, err: str) -> str:
 
 
 # --- the host while it is measured ---------------------------------------------------------------------------------
-
-GPU_FIELDS = ("driver_version", "clocks.current.sm", "power.draw", "power.limit", "temperature.gpu")
-GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,noheader,nounits"]
-
-
-def parse_gpu(text: str) -> dict[str, Any] | None:
-    """Parse what C(GPU_QUERY) prints of the first GPU; [N/A], as GB10 says of its power limit, is None."""
-    line = next((line for line in text.splitlines() if line.count(",") == len(GPU_FIELDS) - 1), None)
-    if line is None:
-        return None
-    values = dict(zip(GPU_FIELDS, [field.strip() for field in line.split(",")]))
-
-    def number(name: str) -> float | None:
-        match = re.match(r"\d+(\.\d+)?", values[name])
-        return float(match.group()) if match else None
-
-    driver = values["driver_version"]
-    return {
-        "driver": None if driver.startswith("[") else driver,
-        "sm_clock_mhz": number("clocks.current.sm"),
-        "power_watts": number("power.draw"),
-        "power_limit_watts": number("power.limit"),
-        "temperature_c": number("temperature.gpu"),
-    }
 
 
 def gpu_under_load(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

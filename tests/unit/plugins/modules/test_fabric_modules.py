@@ -113,7 +113,7 @@ def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
 
 def test_check_says_what_is_gone_of_a_relay(capsys: Any, programs: Any) -> None:
     programs.on("ip -4 route show", "default via 10.0.0.1 dev enP7s7\n")
-    programs.on("systemctl show", "ActiveState=active\nUnitFileState=enabled\n")
+    programs.on("systemctl show", "Id=dgxspark-fabric-relay.service\nActiveState=active\nUnitFileState=enabled\n")
     programs.on("/usr/sbin/sysctl", "0\n")
     programs.on("/usr/sbin/iptables", "")
     routes = {
