@@ -119,6 +119,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    driver_packages,
     host_lock,
     host_update,
     known_bad,
@@ -313,7 +314,7 @@ class Host:
     def no_initrd(self) -> list[str]:
         """Kernels of /boot without an initial RAM disk."""
         files = [file.name for file in (ROOT / "boot").glob("*") if file.is_file() and file.stat().st_size]
-        return host_update.kernels_without_initrd(files)
+        return driver_packages.kernels_without_initrd(files)
 
     def check_next_boot(self) -> None:
         """Stop before a reboot into a kernel that does not start, or that engines over several hosts do not start with."""

@@ -16,7 +16,7 @@ from .._common.foreign_text import parse_json
 from .._host import beneath, docker, machine, network
 from .._host.host_view import BadRequest, HostView, Request
 from .._runtime.command import Unknown
-from . import snapshots, spread_access, spread_files, spreading
+from . import snapshots, spread_access, spread_files, spread_names
 
 # Of containers and virtual machines; no cable of theirs leads to another node.
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
@@ -36,7 +36,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     address = options.get("address") or machine.management_address()
     return {
         "images": describe_images(view, refs, options.get("locked") or {}),
-        "models": {spreading.model_key(model): describe_model(home, model) for model in params["models"]},
+        "models": {spread_names.model_key(model): describe_model(home, model) for model in params["models"]},
         "hf_home": str(home),
         "address": address,
         "fabric": options.get("fabric") or "",
@@ -60,7 +60,8 @@ def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, An
     :raises Unknown: if Docker does not answer
     """
     names = {
-        ref: spreading.names_of(ref, [str(each) for each in (locked.get(ref) or {}).get("ids") or []]) for ref in refs
+        ref: spread_names.names_of(ref, [str(each) for each in (locked.get(ref) or {}).get("ids") or []])
+        for ref in refs
     }
     asked = list(dict.fromkeys(name for several in names.values() for name in several))
     present = docker.images(view.run, asked) if asked else {}
@@ -139,5 +140,5 @@ def image_folder(view: HostView) -> Path:
 
 def tools_missing(models: bool) -> list[str]:
     """Return the missing programs. models: whether models are distributed, which needs more programs than images."""
-    tools = [tool for tool in spreading.TOOLS if models or tool not in spreading.MODELS_ALONE]
+    tools = [tool for tool in spread_names.TOOLS if models or tool not in spread_names.MODELS_ALONE]
     return [tool for tool in tools if not machine.has_program(tool)]

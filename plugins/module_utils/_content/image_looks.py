@@ -14,7 +14,7 @@ from .._host import docker, docker_facts
 from .._host.host_view import BadRequest, Explained, HostView, Request
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, Unknown
-from . import image_probe, spreading
+from . import image_probe, spread_names
 
 Ask = Callable[[str], "dict[str, Any]"]
 
@@ -57,7 +57,7 @@ def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
         raise Unknown(f"not references of images: {', '.join(repr(ref) for ref in bad)}")
     images = _inspect(run, refs) if refs else {}
     # An image that another host sent has a tag here in place of its digest: Docker knows digests of pulled images alone.
-    tags = {ref: spreading.local_alias(ref) for ref, image in images.items() if image is None}
+    tags = {ref: spread_names.local_alias(ref) for ref, image in images.items() if image is None}
     tags = {ref: tag for ref, tag in tags.items() if tag}
     if tags:
         tagged = _inspect(run, list(tags.values()))

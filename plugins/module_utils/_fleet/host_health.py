@@ -19,7 +19,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
-from .._host import docker, host_update, machine, nvidia_smi
+from .._host import docker, driver_packages, machine, nvidia_smi
 from .._host.host_view import HostView, Request
 from .._proof import explain, receipts
 from .._runtime import endpoint, start_stages, state_file
@@ -75,7 +75,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
         "disks": machine.read_disks(dict.fromkeys(paths)),
         "docker_proxies": docker_proxies(service["unit"] for service in services),
-        "driver_packages": noted(unknown, {}, driver_packages, run, view.root),
+        "driver_packages": noted(unknown, {}, other_driver_packages, run, view.root),
         "gpu_error": error,
         "gpu_load": load,
         "helpers": noted(unknown, {}, helpers, view),
@@ -294,13 +294,13 @@ def proxies_of(config: Path) -> list[str]:
     return sorted(name for key, name in PROXIES.items() if key in keys)
 
 
-def driver_packages(run: Any, root: str) -> dict[str, list[str]]:
+def other_driver_packages(run: Any, root: str) -> dict[str, list[str]]:
     """Packages of another branch than the loaded driver, by branch; raises NoAnswer."""
     loaded = (machine.read_text(root, "sys/module/nvidia/version") or "").strip()
     show = "--showformat=${Package} ${Version} ${db:Status-Status}\\n"
     rc, out, _err = run(["dpkg-query", "--show", show, "nvidia-*", "libnvidia-*"]) if loaded else (0, "", "")
     rows = [line.split() for line in out.splitlines() if line.endswith(" installed")] if rc == 0 else []
-    return host_update.other_branch({row[0]: row[1] for row in rows if len(row) == 3}, loaded)
+    return driver_packages.other_branch({row[0]: row[1] for row in rows if len(row) == 3}, loaded)
 
 
 def no_initrd(boot: Path) -> list[str]:
@@ -309,7 +309,7 @@ def no_initrd(boot: Path) -> list[str]:
         files = [file.name for file in boot.iterdir() if file.is_file() and file.stat().st_size]
     except OSError:
         return []
-    return host_update.kernels_without_initrd(files)
+    return driver_packages.kernels_without_initrd(files)
 
 
 def used_gib(path: str) -> float:
