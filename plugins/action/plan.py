@@ -327,9 +327,9 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _upstream(name: str, hosts: Iterable[str], task_vars: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what one of the hosts was told by registries and hub; all of them have the same."""
+        """Return C(upstream) of M(dgxspark.vllm.spark_info) on one of the hosts; it is the same on all."""
         said = [received(plain(task_vars["hostvars"][host].get(name))) for host in hosts] if name else []
-        return next((each for each in said if each and "unknown" in each), None)
+        return next((each["upstream"] for each in said if each and each.get("upstream")), None)
 
     @staticmethod
     def _known_as(name: str, task_vars: dict[str, Any]) -> str:

@@ -33,7 +33,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 MODULE = "dgxspark.vllm.service_bench"
-RECEIPT = "dgxspark.vllm.receipt"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 BODY_KEYS = ("schema", "services", "not_measured")
 """Of the file of figures."""
@@ -471,11 +470,10 @@ class ActionModule(HostAction):
     def keep(self, service: dict[str, Any], section: dict[str, Any]) -> None:
         """Put the section into the receipt of the service."""
         answer = self._execute_module(
-            module_name=RECEIPT,
+            module_name=MODULE,
             module_args={
-                "path": f"{self.receipts}/{service['name']}.json",
-                "service": service["name"],
-                "benchmark": section,
+                "step": "keep",
+                "task": {"receipts": self.receipts, "name": service["name"], "benchmark": section},
             },
             task_vars=self.variables,
         )

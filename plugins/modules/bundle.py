@@ -157,9 +157,14 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     image_stream,
     snapshots,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner, says_missing
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
+    WORK_SECONDS,
+    NoAnswer,
+    failing,
+    runner,
+)
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 UNPACK = {"zstd": ["zstd", "-dcq"], "gzip": ["gzip", "-dc"]}
@@ -214,13 +219,11 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
         module.fail_json(msg=short + " Make room there.")
     own_folder(folder)
     what = f"docker save {item['ref']} ({item['id'][7:19]}) failed"
-    rc, out, err = run(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", item["id"]])
+    diff_ids: list[str] = []
     try:
-        diff_ids = image_layers.read(out) if rc == 0 else []
-    except ValueError:
-        rc, err = 1, f"docker image inspect printed {out[:200]!r}, no list of layers"
-    if rc != 0:
-        module.fail_json(msg=f"{what}: {err.strip() or f'exit code {rc}'}")
+        diff_ids = image_layers.read(docker.image_layers(run, item["id"]))
+    except (NoAnswer, ValueError) as error:
+        module.fail_json(msg=f"{what}: {error}")
     compression = "zstd" if module.get_bin_path("zstd") else "gzip"
     splitter = partial(image_parts.Splitter, [item["ref"]], diff_ids, item["known"][compression])
     try:
@@ -282,10 +285,11 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
     unpacked = int(item["bytes"]) - sum(
         int(layer["size"]) for layer in item.get("layers") or [] if layer["name"] in known
     )
-    rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
-    if rc != 0 or not out.strip():
-        module.fail_json(msg=f"docker info does not say where images lie: {err.strip() or f'exit code {rc}'}")
-    root = Path(out.strip())
+    try:
+        root = Path(docker.data_folder(run))
+    except NoAnswer as nothing:
+        module.fail_json(msg=f"docker info does not say where images lie: {nothing}")
+        raise
     needs = [(folder, coming, "the archive"), (root, max(unpacked, 0), "the image")]
     if _device(folder) == _device(root):
         needs = [(root, coming + max(unpacked, 0), "archive and image")]
@@ -334,18 +338,17 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
         if left_out:
             return {"bad": [], "refused": str(error) or "it did not say why"}
         module.fail_json(msg=f"docker load of {item['ref']} failed: {error}")
-    rc, _out, err = run(["docker", "image", "inspect", "--format", "{{.Id}}", item["id"]])
-    if rc != 0 and not says_missing(err):
-        module.fail_json(msg=f"docker image inspect {item['id'][7:19]} failed: {err.strip() or f'exit code {rc}'}")
-    if rc != 0:
+    with failing(module):
+        is_loaded = docker.has_image(run, item["id"])
+    if not is_loaded:
         module.fail_json(
             msg=f"docker load of {item['ref']} went through ({out.strip()}), but there is no image {item['id'][7:19]} now: this host "
             "keeps images in another kind of store (docker info: Driver) than the one that it was packed on."
         )
     if "@" not in item["ref"]:
-        rc, _out, err = run(["docker", "tag", item["id"], item["ref"]])
-        if rc != 0:
-            module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {err.strip()}")
+        why = docker.act(run, "tag", item["id"], item["ref"])
+        if why:
+            module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {why}")
     shutil.rmtree(folder)
     return {"bad": [], "refused": ""}
 

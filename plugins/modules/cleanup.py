@@ -127,8 +127,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_lock, made
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, runner, says_missing
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, runner
 
 REMOVE_SECONDS = 600.0  # Docker takes long over the layers of a large image
 
@@ -147,33 +147,18 @@ class Host:
         self.run = runner(module, REMOVE_SECONDS)
         self.hf_home = Path(self.params["hf_home"])
         self.unjudged = ""
-        self.containers = self.inspect("container", ["docker", "ps", "--all", "--quiet", "--no-trunc"])
+        self.containers = self.inspect("container")
         self.notes = "\n".join(
             [cleanup.read_notes(ETC, STATE, UNITS), json.dumps(self.containers, ensure_ascii=False), self.programs()]
         )
 
-    def inspect(self, what: str, listing: list[str]) -> list[dict[str, Any]]:
-        """Return C(docker inspect) of all that a list names; fail when Docker does not answer: nothing could be told then."""
-        untold = "what is in use cannot be told, so nothing is removed: "
-        rc, out, err = self.run(listing)
-        if rc != 0:
-            self.module.fail_json(msg=f"{untold}{' '.join(listing)}: {err.strip()}")
+    def inspect(self, kind: str) -> list[dict[str, Any]]:
+        """Return C(docker inspect) of all containers or images; fails the module without an answer. kind: C(container) or C(image)."""
         try:
-            ids = sorted(set(docker_facts.read_ids(out)))
+            return docker.inspect_all(self.run, kind)
         except NoAnswer as nothing:
-            self.module.fail_json(msg=f"{untold}{' '.join(listing)}: {nothing}")
-        if not ids:
-            return []
-        # One that is gone between the two calls makes inspect fail, but it still prints the others.
-        rc, text, err = self.run(["docker", what, "inspect", "--", *ids])
-        if rc != 0 and not says_missing(err):
-            self.module.fail_json(msg=f"{untold}docker {what} inspect: {err.strip() or f'exit code {rc}'}")
-        found: list[dict[str, Any]] = []
-        try:
-            found = docker_facts.read_inspected(text, err)
-        except NoAnswer as nothing:
-            self.module.fail_json(msg=f"{untold}docker {what} inspect: {nothing}")
-        return found
+            self.module.fail_json(msg=f"what is in use cannot be told, so nothing is removed; {kind}s: {nothing}")
+            raise
 
     @staticmethod
     def programs() -> str:
@@ -213,7 +198,7 @@ class Host:
         """Return all that nothing uses."""
         wanted, keep = self.params["wanted"], self.params["keep"]
         noted = {*(f"sha256:{file.stem}" for file in (STATE / "images").glob("*.json")), *made.images()}
-        images = self.inspect("image", ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"])
+        images = self.inspect("image")
         used = [str(box.get("Image") or "") for box in self.containers]
         found = cleanup.unused_images(images, used, wanted.get("images") or [], keep, noted, self.notes)
         caches = cleanup.read_caches(Path(self.params["cache_dir"]))
@@ -277,9 +262,9 @@ class Host:
             if entry["kind"] == "images":
                 for what in entry["remove"]:
                     # Without force: Docker itself refuses what is used after all.
-                    rc, _out, err = self.run(["docker", "image", "rm", "--", what])
-                    if rc != 0 and "No such image" not in err:
-                        self.module.fail_json(msg=f"the image {what} cannot be removed: {err.strip()}")
+                    why = docker.act(self.run, "image", "rm", "--", what, missing=True)
+                    if why:
+                        self.module.fail_json(msg=f"the image {what} cannot be removed: {why}")
                 made.forget_images([entry["id"]])
             elif entry["kind"] == "caches":
                 made.remove_folder(os.path.realpath(entry["remove"][0]))

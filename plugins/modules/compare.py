@@ -261,9 +261,10 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import compare, compare_programs, host_report
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generation_host import Refused
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, staging
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, Unknown
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Unknown
 
 ARGUMENTS: dict[str, Any] = {
     # Read by the action plugin.

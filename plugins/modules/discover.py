@@ -56,7 +56,7 @@ options:
     type: str
     default: ''
   cables_from:
-    description: For O(action=write), likewise of C(probe).
+    description: For O(action=write), likewise of C(probe), with V(cabling).
     type: str
     default: ''
   dest:
@@ -80,7 +80,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 seealso:
   - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.fabric_probe
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

@@ -147,7 +147,7 @@ options:
     description: Set by the action plugin; restarts of O(unit) before it was waited for.
     type: int
 seealso:
-  - module: dgxspark.vllm.receipt
+  - module: dgxspark.vllm.service_proof
 """
 
 EXAMPLES = r"""

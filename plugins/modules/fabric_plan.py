@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Plan the QSFP network of a group of Sparks."""
+"""Documentation of the action plugin of the same name; it runs on the controller."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ description:
   - A network that is right already is adopted as it is, whoever set it up. One that is wrong is named, and planned anew when
     O(migrate) says so.
   - Findings are returned and never fail the task.
+  - With O(dest) it writes C(fabric.json) and C(fabric.html) on the controller, in check mode too. The page lists the networks of all clusters
+    of the inventory folder, each as it was last planned, with plugs in wrong ports, and the last figures with their times. A new
+    plan of a network leaves out figures of cables that have changed since.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
@@ -26,9 +29,10 @@ options:
     description:
       - The hosts of the group by name, the head first.
       - Each has C(fabric) (RV(dgxspark.vllm.spark_info#module:spark.fabric)), and may have C(management_address), C(heard) and
-        C(tools) (of M(dgxspark.vllm.fabric_probe)) and C(addresses), the ones that are given, CIDR by interface.
+        C(tools) (of RV(dgxspark.vllm.spark_info#module:cabling)) and C(addresses), the ones that are given, CIDR by interface.
+      - Nothing is planned without hosts; figures are then added to O(dest).
     type: dict
-    required: true
+    default: {}
   network:
     description: IPv4 network that the subnets of new addresses are cut from, one a rail.
     type: str
@@ -59,9 +63,34 @@ options:
     type: str
     choices: [auto, direct, switch, ring]
     default: auto
+  dest:
+    description:
+      - Where the plan of the inventory is written, C(plan.json); the page and its figures are written beside it. A relative path is one of the
+        inventory folder. Nothing is written when empty.
+    type: str
+    default: ''
+  name:
+    description: Name of the cluster on the page.
+    type: str
+    default: ''
+  bandwidth:
+    description: RV(dgxspark.vllm.fabric_check#module:bandwidth) of its rails, for the page.
+    type: list
+    elements: dict
+    default: []
+  test:
+    description: C(cluster.collective) of the plan of a host, the test whose O(results) are given.
+    type: dict
+  results:
+    description: RV(dgxspark.vllm.fabric_check#module:collective) by host, for the page.
+    type: dict
+    default: {}
+  min_gbps:
+    description: Gb/s that each program must reach on a rail, and C(all_reduce) over hosts, for the page.
+    type: dict
+    default: {}
 seealso:
   - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.fabric_probe
   - module: dgxspark.vllm.fabric_check
 """
 
@@ -69,8 +98,11 @@ EXAMPLES = r"""
 - name: Plan the fabric of a pair
   dgxspark.vllm.fabric_plan:
     hosts:
-      spark-1: "{{ {'fabric': hostvars['spark-1'].host.spark.fabric, 'heard': hostvars['spark-1'].probe.heard} }}"
-      spark-2: "{{ {'fabric': hostvars['spark-2'].host.spark.fabric, 'heard': hostvars['spark-2'].probe.heard} }}"
+      spark-1: "{{ {'fabric': hostvars['spark-1'].host.spark.fabric, 'heard': hostvars['spark-1'].host.cabling.heard} }}"
+      spark-2: "{{ {'fabric': hostvars['spark-2'].host.spark.fabric, 'heard': hostvars['spark-2'].host.cabling.heard} }}"
+    dest: .spark/plan.json
+    name: pair
+  run_once: true
   register: fabric
 
 - name: Show the environment of engines on this host
@@ -81,16 +113,16 @@ EXAMPLES = r"""
 RETURN = r"""
 topology:
   description: V(direct), V(switch), V(ring), V(line) (a ring without its last cable), or V(none) when not all hosts are joined.
-  returned: success
+  returned: with O(hosts)
   type: str
   sample: direct
 ready:
   description: Whether engines can use the network as it is.
-  returned: success
+  returned: with O(hosts)
   type: bool
 rails:
   description: Each rail with its C(subnet) and C(ends) by host.
-  returned: success
+  returned: with O(hosts)
   type: list
   elements: dict
   sample:
@@ -108,19 +140,19 @@ ports:
   description:
     - What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
       heard), or V(dark).
-  returned: success
+  returned: with O(hosts)
   type: dict
   sample: {"spark-1": {"0": joined, "1": dark}}
 wrong:
   description:
     - C(cables), those that are not where they belong, C(missing), where they belong and are not, each by its two ends, host and cage; and C(ends), ports
       that lead to nobody of the group though they should.
-  returned: success
+  returned: with O(hosts)
   type: dict
   sample: {"cables": [], "missing": [[[spark-2, 1], [spark-1, 0]]], "ends": []}
 hosts:
   description: What concerns each host.
-  returned: success
+  returned: with O(hosts)
   type: dict
   contains:
     action:
@@ -184,58 +216,27 @@ hosts:
       returned: always
 findings:
   description: What is wrong or worth knowing.
-  returned: success
+  returned: with O(hosts)
   type: list
   elements: dict
 report:
   description: The findings as lines of text, errors first.
-  returned: success
+  returned: with O(hosts)
   type: list
   elements: str
 misplugged:
   description: Those lines of RV(report) that are about plugs in wrong ports and the order of hosts, which nothing that is written mends.
-  returned: success
+  returned: with O(hosts)
   type: list
   elements: str
+page:
+  description: Where the page is.
+  returned: with O(dest)
+  type: str
+  sample: /home/me/sparks/.spark/fabric.html
 bandwidth_tests:
   description: Probes of the bandwidth with the command lines of both sides. Empty without a program that all hosts have.
-  returned: success
+  returned: with O(hosts)
   type: list
   elements: dict
 """
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout
-
-
-def main() -> None:
-    """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "hosts": {"type": "dict", "required": True},
-            "network": {"type": "str", "default": "192.168.100.0/22"},
-            "subnets": {"type": "list", "elements": "str", "default": []},
-            "first_host": {"type": "int", "default": 10},
-            "mtu": {"type": "int", "default": 9000},
-            "migrate": {"type": "bool", "default": False},
-            "relay": {"type": "bool", "default": False},
-            "topology": {"type": "str", "choices": list(fabric_layout.TOPOLOGIES), "default": "auto"},
-        },
-        supports_check_mode=True,
-    )
-    options = {name: value for name, value in module.params.items() if name != "hosts"}
-    settings = fabric_layout.Settings(**{**options, "subnets": tuple(options["subnets"])})
-    bare = [name for name, entry in module.params["hosts"].items() if not isinstance((entry or {}).get("fabric"), dict)]
-    if bare:
-        module.fail_json(msg=f"hosts without the facts of spark_info: {', '.join(bare)}")
-    try:
-        plan = fabric.plan(module.params["hosts"], settings)
-    except ValueError as error:
-        module.fail_json(msg=str(error))
-    wrong = [found for found in plan["findings"] if found["rule"] in fabric.MISPLUGGED and found["severity"] == "error"]
-    module.exit_json(changed=False, report=fabric.lines(plan["findings"]), misplugged=fabric.lines(wrong), **plan)
-
-
-if __name__ == "__main__":
-    main()

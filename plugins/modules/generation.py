@@ -256,9 +256,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generation_host import Host, Refused
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, staging
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, Unknown
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.module_tools import tools_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Unknown
 
 CHANGING = ("record", "confirm", "restore", "forget")
 ARGUMENTS: dict[str, Any] = {

@@ -118,7 +118,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, host_update, known_bad, machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    driver_packages,
+    host_lock,
+    host_update,
+    known_bad,
+    machine,
+    nvidia_smi,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner
 
@@ -280,16 +287,9 @@ class Host:
         nvidia-smi fails after an update until the host is rebooted (18, driver/library version mismatch); the kernel still says
         which module it has.
         """
-        rc, out, err = self.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-        if rc == 127:
-            return "", ""
+        version, why = nvidia_smi.driver_version(self.run)
         loaded = (machine.read_text(str(ROOT), "sys/module/nvidia/version") or "").strip()
-        if loaded:
-            return loaded, ""
-        if rc == 0 and out.strip():
-            return out.strip().splitlines()[0].strip(), ""
-        said = (err.strip() or out.strip()).splitlines()[-1:] or ["it printed nothing"]
-        return "", f"nvidia-smi ended with {rc}: {said[0].strip()}"
+        return (loaded, "") if loaded and (version or why) else (version, why)
 
     def installed_driver(self) -> str:
         """Version of the driver's package, empty where it is not installed."""
@@ -314,7 +314,7 @@ class Host:
     def no_initrd(self) -> list[str]:
         """Kernels of /boot without an initial RAM disk."""
         files = [file.name for file in (ROOT / "boot").glob("*") if file.is_file() and file.stat().st_size]
-        return host_update.kernels_without_initrd(files)
+        return driver_packages.kernels_without_initrd(files)
 
     def check_next_boot(self) -> None:
         """Stop before a reboot into a kernel that does not start, or that engines over several hosts do not start with."""

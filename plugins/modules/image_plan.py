@@ -226,10 +226,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe, snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, docker_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Unknown, runner
 
 SNAPSHOT = {"repo": {"type": "str", "required": True}, "commit": {"type": "str", "required": True}}
 
@@ -330,15 +330,16 @@ def texts(files: dict[str, Any]) -> dict[str, str]:
 def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
     """Return the id of the image and its digests in registries; one that is not there fails the task."""
     ref = module.params["image"]
-    rc, out, err = run(docker_facts.image_command([ref]))
-    if rc == 127:
-        module.fail_json(msg="there is no docker on this host; install the Docker engine (DGX OS ships it)")
-    found = docker_facts.parse_images([ref], out, err)
-    image = (found or {}).get(ref)
-    if not image:
-        why = "it is not on this host; pull it first" if found else err.strip() or f"exit code {rc}"
+    try:
+        image = docker.images(run, [ref])[ref]
+    except Unknown as why:
         module.fail_json(msg=f"image {ref} cannot be asked: {why}")
-    return (str(image["id"]), list(image.get("repo_digests") or [])) if image else ("", [])
+        raise
+    if not image:
+        module.fail_json(msg=f"image {ref} cannot be asked: it is not on this host; pull it first")
+        return "", []
+    described = docker_facts.describe_image(image)
+    return str(described["id"]), list(described["repo_digests"] or [])
 
 
 def ask(module: AnsibleModule, run: Any, image_id: str, asked: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -355,7 +356,7 @@ def ask(module: AnsibleModule, run: Any, image_id: str, asked: dict[str, Any]) -
     data = f"{json.dumps(asked)}\n".encode()
     rc, out, err = run(plan_probe.command(image_id, container, timeout, memory), timeout + 60, data=data)
     if rc in image_probe.TIMED_OUT:
-        run(["docker", "rm", "--force", container])
+        docker.remove_container(run, container)
     said, why = plan_probe.parse(rc, out, err, timeout, memory)
     if said is None:
         return None, why

@@ -171,15 +171,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     NoAnswer,
     Run,
     failing,
     reader,
-    says_missing,
 )
 
 START_SECONDS = 120.0  # that Docker may take to make a container
@@ -199,17 +197,14 @@ class Download:
 
     def state(self) -> dict[str, Any] | None:
         """Return docker's State of the container, or None where there is none. Raises NoAnswer."""
-        rc, out, err = self.run(["docker", "container", "inspect", "--format", "{{json .State}}", self.name])
-        if rc not in (0, 127) and not says_missing(err):
-            raise NoAnswer("docker", f"docker does not say how the download is: {err.strip() or f'exit code {rc}'}")
         try:
-            return parse_json(out, "docker inspect") if rc == 0 else None
-        except ValueError as error:
-            raise NoAnswer("docker", f"docker does not say how the download is: {error}") from error
+            return docker.container_state(self.run, self.name)
+        except NoAnswer as nothing:
+            raise NoAnswer("docker", f"docker does not say how the download is: {nothing}") from nothing
 
     def log(self) -> str:
         """Return all that it printed."""
-        _rc, out, err = self.run(["docker", "logs", self.name], tail=True)
+        out, err = docker.log(self.run, self.name, tail=True) or ("", "")
         return err + out
 
     def start(self) -> str:
@@ -238,7 +233,7 @@ class Download:
 
     def clean_up(self) -> None:
         """Remove the container and the token."""
-        self.run(["docker", "rm", "--force", self.name])
+        docker.remove_container(self.run, self.name)
         self.token.unlink(missing_ok=True)
 
     def sweep(self) -> None:
@@ -247,13 +242,11 @@ class Download:
         if not left:
             return
         try:
-            rc, out, _err = self.run(
-                ["docker", "ps", "--no-trunc", "--filter", "label=dgxspark.fetch", "--format", "{{.Names}}"]
-            )
-        except NoAnswer:  # which of them are under way is not known
+            under_way = docker.running_names(self.run, "dgxspark.fetch")
+        except NoAnswer:  # which downloads are under way is not known
             return
-        for path in left if rc == 0 else []:
-            if path.name not in out.split():
+        for path in left:
+            if path.name not in under_way:
                 path.unlink(missing_ok=True)
 
 

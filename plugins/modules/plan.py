@@ -54,7 +54,7 @@ options:
     type: str
     default: ''
   upstream_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.upstream_info) on one of the hosts.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(upstream) on one of the hosts.
     type: str
     default: ''
   image_plans_from:
@@ -265,7 +265,7 @@ on_demand:
   elements: str
   sample: [spark-2]
 locked_names:
-  description: Locked tags and branches that services use and that can move, as M(dgxspark.vllm.upstream_info) takes them.
+  description: Locked tags and branches that services use and that can move, as O(dgxspark.vllm.spark_info#module:upstream) takes them.
   returned: success
   type: dict
   sample: {images: ["vllm/vllm-openai:nightly"], models: [{repo: Qwen/Qwen3-8B, revision: main}]}

@@ -73,7 +73,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, registries
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, host_lock, made, registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, state_file
 
 LOGIN_SECONDS = 60.0
@@ -104,7 +104,7 @@ class Accounts:
 
     def call(self, words: list[str], data: bytes | None = None) -> command.Answer:
         """Run docker with these settings."""
-        return command.run(["docker", "--config", str(self.folder), *words], LOGIN_SECONDS, data=data)
+        return docker.with_config(str(self.folder), words, LOGIN_SECONDS, data)
 
     def closed(self) -> bool:
         """Give the settings to root alone; return whether others could read them."""

@@ -64,9 +64,9 @@ options:
   step:
     description:
       - For the action plugin. V(look) asks what the service is and whether others use it, V(stream) measures one answer,
-        V(load) several at once, V(offline) the model without its server.
+        V(load) several at once, V(offline) the model without its server. V(keep) writes the figures into the receipt.
     type: str
-    choices: [look, stream, load, offline]
+    choices: [look, stream, load, offline, keep]
   task:
     description: For the action plugin. What the step needs.
     type: dict
@@ -84,7 +84,7 @@ attributes:
     details:
       - Nothing but the figures in the receipts is changed, which count as no change.
 seealso:
-  - module: dgxspark.vllm.receipt
+  - module: dgxspark.vllm.service_proof
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
@@ -135,8 +135,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, offline, receipts, workloads
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, nvidia_smi
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
+    benchmark,
+    offline,
+    receipt_file,
+    receipts,
+    workloads,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, engine_client, hostmem
 
 SAMPLE_SECONDS = 2.0
@@ -183,12 +189,9 @@ class Bench:
 
     def conditions(self) -> dict[str, Any]:
         """Return what decides whether two measurements can be compared, as it is on the host now."""
-        rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
-        unknown: dict[str, str] = {}
-        known = command.noted(unknown, [], docker_facts.parse_containers, out) if rc == 0 else []
+        known = command.noted({}, [], docker.containers, self.run, [str(self.task["container"])])
         container = known[0] if known else {}
-        rc, out, _err = self.run(benchmark.GPU_QUERY)
-        gpu = (benchmark.parse_gpu(out) if rc == 0 else None) or {}
+        gpu = nvidia_smi.load(self.run) or {}
         try:
             version = self.client.request_json("GET", "/version", timeout=REQUEST_SECONDS).get("version")
         except engine_client.Problem:
@@ -295,8 +298,7 @@ class Bench:
         while wait(futures, timeout=pause).not_done:
             pause = SAMPLE_SECONDS
             if self.task.get("gpu"):
-                rc, out, _err = self.run(benchmark.GPU_QUERY)
-                sample = benchmark.parse_gpu(out) if rc == 0 else None
+                sample = nvidia_smi.load(self.run)
                 if sample and not all(future.done() for future in futures):
                     samples.append(sample)
 
@@ -359,8 +361,7 @@ class Bench:
 
     def offline(self) -> dict[str, Any]:
         """Run C(vllm bench throughput) in the place of the service."""
-        rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
-        known = docker_facts.parse_containers(out) if rc == 0 else []
+        known = docker.containers(self.run, [str(self.task["container"])])
         if any(entry.get("state") == "running" for entry in known):
             raise engine_client.Problem(f"{self.task['container']} runs, and has the memory", "stop the service first")
         seconds = float(self.task["seconds"]) + command.WORK_SECONDS
@@ -419,16 +420,19 @@ def main() -> None:
             "hosts": {"type": "list", "elements": "str", "default": []},
             "offline": {"type": "bool", "default": False},
             "dest": {"type": "str", "default": ""},
-            "step": {"type": "str", "choices": ["look", "stream", "load", "offline"]},
+            "step": {"type": "str", "choices": ["look", "stream", "load", "offline", "keep"]},
             "task": {"type": "dict", "default": {}},
         },
     )
-    step = module.params["step"]
+    step, task = module.params["step"], dict(module.params["task"])
     if not step:
         module.fail_json(msg="service_bench is started by its action plugin; call it as dgxspark.vllm.service_bench")
+    if step == "keep":
+        path = f"{task['receipts']}/{task['name']}.json"
+        module.exit_json(**receipt_file.keep_benchmark(module, path, task["benchmark"]))
     result: dict[str, Any] = {"changed": False, "problem": "", "fix": ""}
     try:
-        result.update(getattr(Bench(module, dict(module.params["task"])), step)())
+        result.update(getattr(Bench(module, task), step)())
     except engine_client.Problem as problem:
         result.update(problem=problem.message, fix=problem.fix, kind=problem.kind)
     module.exit_json(**result)

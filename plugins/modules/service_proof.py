@@ -11,9 +11,11 @@ module: service_proof
 short_description: Prove the services of a host, and write receipts
 version_added: 0.1.0
 description:
-  - Does for all services of a host what M(dgxspark.vllm.endpoint_ready), M(dgxspark.vllm.spark_info) with V(engines) and M(dgxspark.vllm.receipt) do for
-    one, in one round trip - each is asked for a real completion, what it took and what it runs is compared with its plan, and both
-    are kept in its receipt.
+  - Does in one round trip for all services of a host what M(dgxspark.vllm.endpoint_ready) and M(dgxspark.vllm.spark_info) with
+    V(engines) do. Each service is asked for a real completion, its memory and kernels are compared with its plan, and both are kept in its
+    receipt.
+  - A receipt has what was deployed and how it measured. The measurements of the first proof of a deployment are its baseline; figures
+    that got worse, and another deployment, are findings. Only what was deployed counts as a change and is part of the diff.
   - Services are asked one after the other, so that the figures of one are not those of two at a time.
   - What an engine took at its start is kept in its receipt, and on the controller in C(.spark/measured) of the inventory folder of the first
     Spark, for plans of the same launch; not in check mode.
@@ -131,7 +133,6 @@ options:
 seealso:
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.spark_info
-  - module: dgxspark.vllm.receipt
 """
 
 EXAMPLES = r"""
@@ -164,7 +165,7 @@ findings:
   type: list
   elements: dict
 receipts:
-  description: What M(dgxspark.vllm.receipt) returns, by service. Empty without O(receipts_dir).
+  description: The receipts by service, each with C(receipt), C(previous), C(changed) and C(findings). Empty without O(receipts_dir).
   returned: success
   type: dict
 """

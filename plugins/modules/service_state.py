@@ -11,17 +11,42 @@ module: service_state
 short_description: Stop deployed services and wait for their memory, or start them
 version_added: 0.1.0
 description:
-  - Goes by what is deployed on the host, in C(/etc/dgxspark/services); units of others are not touched.
+  - Goes by what is deployed on the host, in C(/etc/dgxspark/services); other units are not touched, except the one of O(unmanaged).
   - After a stop it waits until the memory is really back. A container is gone long before the driver has let go of what it
     held, and an engine that is started meanwhile fails.
   - A start is queued and not waited for; M(dgxspark.vllm.endpoint_ready) does that. Of an exclusive set one service runs at a
     time, and a start beside another one of its set is refused.
 options:
   services:
-    description: Names of the services. Nothing is done for an empty list.
+    description: Names of the services. Nothing is done for an empty list. Required without O(unmanaged).
     type: list
     elements: str
-    required: true
+  unmanaged:
+    description:
+      - A container or unit of vLLM that this collection did not create, in place of O(services).
+      - O(state=stopped) stops it, through its unit if it has one, disables its automatic start, and waits for its memory. Its former state is
+        recorded on the host, in C(/var/lib/dgxspark/adopted); container and unit stay there.
+      - O(state=started) starts it with its former restart policy or unit, and removes the record. A running one without a record is
+        not changed.
+      - Containers and units of this collection, and those that do not run vLLM, are refused.
+    type: dict
+    suboptions:
+      container:
+        description: Name of the container; empty where the unit runs vLLM without one.
+        type: str
+        default: ''
+      unit:
+        description: The unit that runs it, as C(adoption) of M(dgxspark.vllm.spark_info) names it.
+        type: str
+        default: ''
+      service:
+        description: The service that takes its place, for the record.
+        type: str
+        default: ''
+      url:
+        description: Where it answers, for the record.
+        type: str
+        default: ''
   state:
     description: What is wanted of them.
     type: str
@@ -87,12 +112,19 @@ EXAMPLES = r"""
     state: started
     boot: true
   become: true
+
+- name: Stop a container that somebody started by hand
+  dgxspark.vllm.service_state:
+    unmanaged:
+      container: vllm
+    state: stopped
+  become: true
 """
 
 RETURN = r"""
 services:
   description: One entry a service, in the order asked.
-  returned: success
+  returned: with O(services)
   type: list
   elements: dict
   contains:
@@ -151,36 +183,35 @@ freed_gib:
   sample: 95.21
 waited_seconds:
   description: How long memory was waited for.
-  returned: success
+  returned: with O(services)
   type: float
   sample: 12.4
 available_gib:
   description: What is available at the end.
-  returned: success
+  returned: with O(services)
   type: float
   sample: 113.9
 """
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, machine, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged_state
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, machine, systemctl, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView, still_listed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     WORK_SECONDS,
     NoAnswer,
+    Run,
     failing,
     reader,
     runner,
 )
-
-Run = Callable[[list[str]], tuple[int, str, str]]
 
 
 def deployed(etc: str) -> dict[str, dict[str, Any]]:
@@ -208,6 +239,35 @@ def containers_of(settings: dict[str, Any]) -> list[str]:
     return [settings["container"], *(part["container"] for part in parts)]
 
 
+def available(module: AnsibleModule) -> float:
+    """Return the memory that is available now, GiB; fails the module where it cannot be read."""
+    try:
+        return hostmem.mem_available_gib(hostmem.read_meminfo(module.params["root"]))
+    except OSError as error:
+        module.fail_json(msg=f"the memory of this host cannot be read: {error}")
+        return 0.0
+
+
+def wait_for_memory_back(module: AnsibleModule, ask: Run, need: float, pids: list[int]) -> dict[str, Any]:
+    """Wait until memory is available and processes are gone.
+
+    :param module: with O(timeout), O(poll) and O(root)
+    :param ask: runs a program that reports
+    :param need: GiB that have to be available
+    :param pids: of the processes that held it
+    :returns: the answer of C(verbs.wait_until_back)
+    """
+    return verbs.wait_until_back(
+        lambda: (available(module), still_listed(ask, pids)),
+        need,
+        pids,
+        timeout=module.params["timeout"],
+        interval=module.params["poll"],
+        clock=time.monotonic,
+        sleep=time.sleep,
+    )
+
+
 class Host:
     """The host that the module runs on."""
 
@@ -219,14 +279,6 @@ class Host:
         with failing(module):
             self.units = unit_states(self.run, sorted(self.settings))
         self.names: list[str] = self.params["services"]
-
-    def available(self) -> float:
-        """What is available now, GiB."""
-        try:
-            return hostmem.mem_available_gib(hostmem.read_meminfo(self.params["root"]))
-        except OSError as error:
-            self.module.fail_json(msg=f"the memory of this host cannot be read: {error}")
-            return 0.0
 
     def holders(self) -> str:
         """Who holds most GPU memory."""
@@ -277,11 +329,9 @@ class Host:
         if not names or self.module.check_mode:
             return
         chosen = [f"spark-{name}.service" for name in names]
-        rc, _out, err = self.run(["systemctl", verb, *options, "--", *chosen])
-        if rc not in allowed:
-            self.module.fail_json(
-                msg=f"systemctl {verb} {' '.join(chosen)} failed: {err.strip() or f'it ended with {rc}'}"
-            )
+        why = systemctl.act(self.run, verb, chosen, *options, allowed=allowed)
+        if why:
+            self.module.fail_json(msg=f"systemctl {verb} {' '.join(chosen)} failed: {why}")
 
     def on_demand(self, name: str) -> bool:
         """Whether requests start a service."""
@@ -321,12 +371,12 @@ class Host:
         """Stop and wait for the memory."""
         # One that is being stopped by somebody else is waited for, too.
         up = [name for name in self.names if self.state_of(name) in (*verbs.RUNNING, "deactivating")]
-        before = self.available()
+        before = available(self.module)
         with failing(self.module):
             view = HostView(self.ask, self.params["root"])
             listed = view.gpu(view.containers()) if up else None
         # What an engine took in between is held by what was listed, so it is not available before.
-        before = min(before, self.available())
+        before = min(before, available(self.module))
         processes = (listed or {}).get("processes") or []
         held, pids = verbs.held_by([box for name in up for box in containers_of(self.settings[name])], processes)
         # First, so that no request starts it anew.
@@ -339,15 +389,7 @@ class Host:
         waited, after = 0.0, before
         if up and not self.module.check_mode:
             need = verbs.expected_gib(before, held)
-            found = verbs.wait_until_back(
-                lambda: (self.available(), still_listed(self.ask, pids)),
-                need,
-                pids,
-                timeout=self.params["timeout"],
-                interval=self.params["poll"],
-                clock=time.monotonic,
-                sleep=time.sleep,
-            )
+            found = wait_for_memory_back(self.module, self.ask, need, pids)
             if not found["ok"]:
                 self.module.fail_json(msg=verbs.not_back(found, need, up, self.holders()), services=self.describe(up))
             waited, after = found["waited_seconds"], found["available_gib"]
@@ -369,7 +411,7 @@ class Host:
         # What is pinned is started by the program that makes room for it.
         woken = [name for name in down if self.params["pin"] and self.on_demand(name)]
         down = [name for name in down if name not in woken]
-        before = self.available()
+        before = available(self.module)
         waited = 0.0
         if down and not self.module.check_mode:
             # The largest starts first; what the others need is waited for by their own gates.
@@ -408,11 +450,54 @@ class Host:
         )
 
 
+def set_unmanaged(module: AnsibleModule) -> None:
+    """Stop or start the launch of O(unmanaged), and leave the module."""
+    params, asked = module.params, module.params["unmanaged"]
+    freed = None
+    if not asked["container"] and not asked["unit"]:
+        module.fail_json(msg="unmanaged: name the container, or the unit that runs vLLM without one")
+    try:
+        with failing(module):
+            launch = unmanaged_state.find(
+                runner(module, WORK_SECONDS), asked["container"], asked["unit"], params["etc"]
+            )
+            if params["state"] == "stopped":
+                freed = stop_unmanaged(module, launch) if launch.is_running() else None
+            else:
+                note = launch.former_state()
+                if note and not module.check_mode:
+                    launch.restore(note)
+                freed = 0.0 if note else None
+    except unmanaged_state.Refused as why:
+        module.fail_json(msg=str(why))
+    module.exit_json(changed=freed is not None, freed_gib=freed or 0.0)
+
+
+def stop_unmanaged(module: AnsibleModule, launch: unmanaged_state.Launch) -> float:
+    """Stop a launch and wait for its memory; returns by how many GiB the available memory grew."""
+    params, asked, ask = module.params, module.params["unmanaged"], reader()
+    if module.check_mode:
+        return 0.0
+    before = available(module)
+    held, pids = launch.held(ask, params["root"])
+    launch.stop(asked["service"], asked["url"])
+    need = verbs.expected_gib(before, held)
+    memory = wait_for_memory_back(module, ask, need, pids)
+    if not memory["ok"]:
+        module.fail_json(msg=verbs.not_back(memory, need, [launch.name], "see nvidia-smi"))
+    freed: float = round(max(memory["available_gib"] - before, 0.0), 3)
+    return freed
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "services": {"type": "list", "elements": "str", "required": True},
+            "services": {"type": "list", "elements": "str"},
+            "unmanaged": {
+                "type": "dict",
+                "options": {name: {"type": "str", "default": ""} for name in ("container", "unit", "service", "url")},
+            },
             "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
             "boot": {"type": "bool"},
             "pin": {"type": "bool", "default": True},
@@ -423,9 +508,14 @@ def main() -> None:
             "root": {"type": "path", "default": "/"},
             "etc": {"type": "path", "default": "/etc/dgxspark"},
         },
+        mutually_exclusive=[("services", "unmanaged")],
+        required_one_of=[("services", "unmanaged")],
         supports_check_mode=True,
     )
     with host_lock.held(module):
+        if module.params["unmanaged"]:
+            set_unmanaged(module)
+            return
         host = Host(module)
         if module.params["state"] == "stopped":
             host.stop()

@@ -43,6 +43,11 @@ options:
       - "V(health): known messages in the logs of the kernel and of engines, receipts, disks, clock, load of the GPU, pending reboots, unused
         images, registries and compile caches, and the answer of each of O(services) to a question."
       - "V(distribution): images and models of the host, file by file, and how other nodes reach it, as M(dgxspark.vllm.spread) needs it."
+      - "V(cabling): which interfaces of which hosts the QSFP interfaces of the host are connected to. The host announces itself on each
+        interface that is up and listens for others, by broadcast frames with EtherType 0x88B5, so no address is needed. Run it on all
+        hosts of a group at once, with at least as many forks. It comes before V(network), and needs root."
+      - "V(upstream): the digests and commits that registries and the hub name for O(upstream) at this moment. They describe no host; one host
+        asks for all."
     type: list
     elements: str
     choices:
@@ -65,6 +70,8 @@ options:
       - engines
       - health
       - distribution
+      - upstream
+      - cabling
     default:
       - containers
       - gpu
@@ -264,6 +271,42 @@ options:
         description: Name of the fast network that the host shares with others of that name; empty without one.
         type: str
         default: ''
+  cabling:
+    description:
+      - How V(cabling) announces the host, and for how long it listens.
+    type: dict
+    suboptions:
+      name:
+        description: The name of the host in its announcements, that of the inventory.
+        type: str
+        required: true
+      seconds:
+        description: How long to listen. Slow connections to the hosts of a group have to overlap.
+        type: float
+        default: 6
+  upstream:
+    description:
+      - The tags and branches that V(upstream) looks up, all at once and without an account. Nothing is downloaded.
+    type: dict
+    suboptions:
+      images:
+        description: References of images, by tag.
+        type: list
+        elements: str
+        default: []
+      models:
+        description: Models on the hub; C(repo) and C(revision).
+        type: list
+        elements: dict
+        default: []
+      endpoint:
+        description: Address of a mirror of the hub.
+        type: str
+        default: ''
+      timeout:
+        description: Seconds that each registry and the hub have for an answer.
+        type: float
+        default: 5
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -271,9 +314,9 @@ seealso:
   - module: dgxspark.vllm.doctor
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.memory_budget
-  - module: dgxspark.vllm.receipt
+  - module: dgxspark.vllm.service_proof
   - module: dgxspark.vllm.spread
-  - module: dgxspark.vllm.unmanaged_state
+  - module: dgxspark.vllm.service_state
 """
 
 EXAMPLES = r"""
@@ -328,6 +371,23 @@ EXAMPLES = r"""
     os_reserve_gib: 5.2
   become: true
   register: compared
+
+- name: Discover the cabling
+  dgxspark.vllm.spark_info:
+    gather: [cabling]
+    cabling:
+      name: "{{ inventory_hostname }}"
+  become: true
+  register: probe
+
+- name: Look up tags and branches upstream
+  dgxspark.vllm.spark_info:
+    gather: [upstream]
+    upstream:
+      images: ["vllm/vllm-openai:nightly"]
+      models: [{repo: Qwen/Qwen3-8B, revision: main}]
+  run_once: true
+  register: upstream
 
 - name: Show the measured overhead
   ansible.builtin.debug:
@@ -580,7 +640,7 @@ adoption:
       type: list
       elements: dict
     taken:
-      description: What a service has taken the place of before, as M(dgxspark.vllm.unmanaged_state) noted it.
+      description: What a service has taken the place of before, as M(dgxspark.vllm.service_state) noted it.
       type: list
       elements: dict
       contains:
@@ -838,6 +898,39 @@ distribution:
     fabric: pair1
     interfaces: [{interface: enp1s0f0np0, address: 192.168.100.10, network: 192.168.100.0/24}]
     tools_missing: []
+cabling:
+  description: What was heard on the QSFP interfaces.
+  returned: with V(cabling) in O(gather)
+  type: dict
+  contains:
+    heard:
+      description: Which interface heard which interface of which host, each once.
+      type: list
+      elements: dict
+      sample: [{"netdev": "enp1s0f0np0", "host": "spark-2", "peer": "enp1s0f0np0"}]
+    tools:
+      description: The programs of the host that measure bandwidth.
+      type: list
+      elements: str
+      sample: [iperf3]
+upstream:
+  description: The tags and branches of O(upstream).
+  returned: with V(upstream) in O(gather)
+  type: dict
+  contains:
+    images:
+      description: The digest of each tag that a registry named.
+      type: dict
+      sample: {"vllm/vllm-openai:nightly": "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
+    models:
+      description: The commit of each model that the hub named, by ORG/NAME@REVISION.
+      type: dict
+      sample: {"Qwen/Qwen3-8B@main": 0123456789abcdef0123456789abcdef01234567}
+    unknown:
+      description: Registries and models without an answer, such as a registry that wants an account or a gated model, and why.
+      type: list
+      elements: str
+      sample: ["example.org/own:main: example.org answered 401"]
 msg:
   description: The reasons of RV(unknown), in one line.
   returned: when there are any
@@ -1017,7 +1110,8 @@ spark:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report, host_sections
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest, Unknown
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Unknown
 
 
 def main() -> None:

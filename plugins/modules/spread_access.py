@@ -119,7 +119,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import forei
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import strict_address
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_stream, image_layers, image_stream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, systemctl, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 RUN_DIR = Path(access.RUN_DIR)
@@ -129,10 +129,6 @@ NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
 START_SECONDS = 10.0
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
-
-
-NOT_LOADED = 5
-"""How systemctl stop ends for a unit that there is not: EXIT_NOTINSTALLED of the LSB, systemctl(1)."""
 
 
 def put(name: str, text: str) -> None:
@@ -149,13 +145,11 @@ def close(module: AnsibleModule, run: Run) -> bool:
     """
     there = RUN_DIR.exists()
     for unit in (access.WORKER_UNIT, access.SERVER_UNIT):
-        rc, _out, err = run(["systemctl", "stop", f"{unit}.service"])
-        if rc not in (0, NOT_LOADED, 127):  # 127: a host without systemd has started none
+        why = systemctl.end(run, f"{unit}.service")
+        if why:
             module.fail_json(
-                msg=f"the access of other nodes may still be open: systemctl stop {unit}.service failed: "
-                f"{err.strip() or f'exit code {rc}'}"
+                msg=f"the access of other nodes may still be open: systemctl stop {unit}.service failed: {why}"
             )
-        run(["systemctl", "reset-failed", f"{unit}.service"])
     shutil.rmtree(RUN_DIR, ignore_errors=True)
     return there
 
@@ -217,13 +211,11 @@ def open_server(module: AnsibleModule, run: Run) -> None:
             )
     for address in params["addresses"]:
         if not answers(address, params["port"]):
-            _rc, log, _err = run(
-                ["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.SERVER_UNIT}"]
-            )
+            log = units.last_words(run, access.SERVER_UNIT)
             close(module, run)
             module.fail_json(
                 msg=f"nothing answers as SSH on {address} port {params['port']} after the server was started: "
-                f"{' '.join(log.split())}. Is the port taken? Set spread_port to a free one"
+                f"{log}. Is the port taken? Set spread_port to a free one"
             )
 
 

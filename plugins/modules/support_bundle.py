@@ -152,11 +152,11 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_facts, machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_facts, machine, raw_texts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Run, noted, reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Run, noted, reader
 
 LOOK_SECONDS = 15.0  # that a program may take
 
@@ -204,8 +204,8 @@ def main() -> None:
         for path in sorted(Path(folder).glob(pattern)):
             if path.is_file():
                 add_file(bundle, path)
-    for name, argv in support.COMMANDS:
-        bundle.add(name, said(run, argv))
+    for name, argv in raw_texts.COMMANDS:
+        bundle.add(name, raw_texts.read(run, argv))
     units = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})
     add_units(bundle, run, units)
     for service in params["services"]:
@@ -235,8 +235,8 @@ def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:
     :param units: their names
     """
     for unit in units:
-        bundle.add(f"units/{unit}.txt", said(run, ["systemctl", "cat", "--no-pager", "--", unit]))
-        bundle.add(f"units/{unit}.status", said(run, ["systemctl", "show", "--no-pager", "--", unit]))
+        for name, argv in raw_texts.unit_commands(unit):
+            bundle.add(name, raw_texts.read(run, argv))
 
 
 def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: list[str], lines: int) -> None:
@@ -249,27 +249,15 @@ def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: lis
     :param lines: most lines of each log
     """
     for unit in units:
-        argv = ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}", f"--unit={unit}"]
-        journal = said(run, argv)
+        journal = raw_texts.read(run, raw_texts.unit_log(unit, lines))
         bundle.add(f"journal/{unit}.log", journal)
         explanation = explain.explain(journal.splitlines(), bundle.redactor)
         if explanation.is_known:
             bundle.add(f"explained/{unit}.txt", "\n".join([*explanation.lines(), ""]))
     for container in containers:
-        argv = ["docker", "logs", f"--tail={lines}", "--timestamps", container]
-        bundle.add(f"docker/{container}.log", said(run, argv))
-    for name, argv in support.logs(lines):
-        bundle.add(name, said(run, argv))
-
-
-def said(run: Any, argv: list[str]) -> str:
-    """Return what a program says, and that it failed where it did."""
-    try:
-        rc, out, err = run(argv, tail=True)
-    except NoAnswer as nothing:
-        return f"# {nothing}: {' '.join(argv)}\n"
-    head = "" if rc == 0 else f"# exit code {rc}: {' '.join(argv)}\n"
-    return f"{head}{out}{err}"
+        bundle.add(f"docker/{container}.log", raw_texts.read(run, raw_texts.container_log(container, lines)))
+    for name, argv in raw_texts.logs(lines):
+        bundle.add(name, raw_texts.read(run, argv))
 
 
 def add_file(bundle: support.Bundle, path: Path) -> None:

@@ -130,13 +130,17 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     spread_files,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, file_times, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    beneath,
+    file_times,
+    host_lock,
+    made,
+    systemctl,
+    units,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
 
 START_SECONDS = 120.0  # that systemd may take to end one job and begin another
-
-# How systemctl is-active ends for a unit that has ended and for one that is not there; any other failure is no answer.
-NOT_ACTIVE = (3, 4)
 
 RUN_DIR = Path(access.RUN_DIR)
 
@@ -146,10 +150,9 @@ Run = Callable[[list[str]], "tuple[int, str, str]"]
 def start(module: AnsibleModule, run: Run) -> None:
     """Write the job down and run it in a unit of its own."""
     RUN_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
-    run(["systemctl", "stop", f"{access.WORKER_UNIT}.service"])
+    systemctl.end(run, f"{access.WORKER_UNIT}.service")
     for home, name, paths in names(module.params["tasks"]):
         made.note(home, name, paths)
-    run(["systemctl", "reset-failed", f"{access.WORKER_UNIT}.service"])
     (RUN_DIR / "state.json").unlink(missing_ok=True)
     library: tuple[Any, ...] = (
         beneath,
@@ -208,18 +211,17 @@ def hand_over(tasks: list[dict[str, Any]]) -> None:
 
 def look(run: Run) -> dict[str, Any]:
     """Say how far the job is, or how it ended; while systemctl does not say, or fails, it counts as under way."""
-    rc, _out, _err = noted({}, (0, "", ""), run, ["systemctl", "is-active", "--quiet", f"{access.WORKER_UNIT}.service"])
+    has_ended = systemctl.is_active(run, f"{access.WORKER_UNIT}.service") is False
     try:
         state = foreign_text.parse_json((RUN_DIR / "state.json").read_text(encoding="utf-8"), "state.json of the job")
     except (OSError, ValueError):
         state = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
-    if not state["finished"] and rc not in NOT_ACTIVE:
+    if not state["finished"] and not has_ended:
         return {"running": True, "done": state["done"], "total": state["total"], "before": state.get("before", 0)}
     got = {result["key"]: result for result in state["results"]}
     if not state["finished"]:
-        tail = ["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.WORKER_UNIT}"]
-        log = noted({}, (124, "its journal does not answer", ""), run, tail)[1]
-        why = f"the job ended before its time: {' '.join(log.split()) or 'its journal is empty'}"
+        log = noted({}, "its journal does not answer", units.last_words, run, access.WORKER_UNIT)
+        why = f"the job ended before its time: {log or 'its journal is empty'}"
         return {"running": False, "got": got, "why": why}
     return {"running": False, "got": got, "why": ""}
 

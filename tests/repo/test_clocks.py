@@ -19,7 +19,7 @@ WHY = {
     "plugins/action/ask.py": "bounds the error of a host's clock, which is what is asked",
     "plugins/action/doctor.py": TEXT,
     "plugins/action/drift.py": TEXT,
-    "plugins/action/fabric_page.py": TEXT,
+    "plugins/action/fabric_plan.py": TEXT,
     "plugins/action/service_bench.py": TEXT,
     "plugins/action/status.py": TEXT,
     "plugins/action/support_bundle.py": TEXT,

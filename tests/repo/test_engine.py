@@ -41,6 +41,7 @@ LOOKS_AT = {
     "host_facts": "the name and the programs of a host, and files of its settings",
     "host_view": "programs of a host, through what it is given, and its files, below a root that it is given",
     "host_report": "folders of a host that it is given",
+    "cable_probe": "the QSFP interfaces of a host, by packet sockets and a clock, and its programs through a view",
     "controller": "the name of the machine and of the account that it runs on",
     "host_programs": "programs and files of this collection",
     "host_lock": "a lock and notes below a folder of the host, and a clock to wait by",
@@ -71,6 +72,8 @@ LOOKS_AT = {
     "staging": "files beside their place, and the clock for their age",
     "distribution": "folders that it is given, their disks, and programs of a host through a view",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
+    "unmanaged_state": "the note of a launch, which it writes, processes of a host, and programs through what it is given",
+    "upstream_looks": "registries and the hub, over HTTP",
     "units": "systemd, through the program that it is given, and the clock since boot",
 }
 # Enough of the standard library for arithmetic and texts, and nothing that reaches out.

@@ -592,7 +592,7 @@ def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> l
     return findings + _judge_assumed(cabling) + _judge_strangers(cabling)
 
 
-LISTEN = "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once"
+LISTEN = "Run dgxspark.vllm.spark_info with gather=cabling on all hosts of the group at once"
 
 
 def _judge_assumed(cabling: Cabling) -> list[Finding]:

@@ -91,8 +91,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     """Return the plan of the fabric of a group.
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
-    C(management_address), C(heard) and C(tools) (of M(dgxspark.vllm.fabric_probe)), C(addresses) ({netdev: CIDR} from the
-    inventory). Returns C({topology, ready, rails, hosts, ports, wrong, findings, bandwidth_tests}), see C(cabling.port_states) and
+    C(management_address), C(heard) and C(tools) (the section C(cabling) of M(dgxspark.vllm.spark_info)), C(addresses)
+    ({netdev: CIDR} from the inventory). Returns C({topology, ready, rails, hosts, ports, wrong, findings, bandwidth_tests}), see C(cabling.port_states) and
     C(cabling.wrong_plugs). ready: engines can use the present fabric. Each entry of C(hosts) has
     a C(netplan) document if one has to be written, C(apply) (the host differs from it now), and C(action):
     C(keep) (nothing to do, or another owner's network), C(configure) (write a missing network, or rewrite one of this

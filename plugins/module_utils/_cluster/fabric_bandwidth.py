@@ -11,13 +11,12 @@ from typing import Any
 
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
+from .cable_probe import BANDWIDTH_TOOLS
 
 PROBE_BYTES = 1 << 30
 """A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
 PROBE_MESSAGE = 65536
 PROBE_PORT = 18515
-BANDWIDTH_TOOLS = ("ib_write_bw", "iperf3")
-"""In order of preference: RDMA is what NCCL uses."""
 
 
 def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:

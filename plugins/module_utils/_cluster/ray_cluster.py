@@ -24,6 +24,7 @@ from typing import Any
 
 from .._common import program_text
 from .._common.foreign_text import parse_json
+from .._host import docker
 from .._host.host_view import BadRequest, HostView, Request
 from .._runtime import ray_nodes
 
@@ -182,7 +183,7 @@ def ask_argv(container: str, address: str) -> list[str]:
     """Return the command that asks the Ray at an address, from inside one of its containers, without waiting for nodes."""
     program = program_text.source(ray_nodes)
     limit = ["timeout", "--kill-after=5", str(ray_nodes.ANSWER_SECONDS + 15)]
-    return [*limit, "docker", "exec", container, "python3", "-c", program, address, "0", "0", "0"]
+    return [*limit, *docker.exec_command(container, "python3", "-c", program, address, "0", "0", "0")]
 
 
 def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:

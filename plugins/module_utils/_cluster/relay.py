@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .._host import network, units
 from .._runtime.command import NoAnswer
 
 UNIT = "dgxspark-fabric-relay.service"
 """The unit that forwards packets on a host of a ring; the role fabric deploys it."""
 FORWARD = ["/usr/sbin/sysctl", "-n", "net.ipv4.ip_forward"]
-ROUTES = ["ip", "-4", "route", "show"]
 NO_RULE = 1
 """Exit code of iptables -C for a missing rule or chain; a lock, a missing table and a wrong word have other codes."""
 
@@ -63,7 +63,7 @@ def lost_routes(run: Callable[..., tuple[int, str, str]], routes: Sequence[Mappi
     """
     if not routes:
         return []
-    shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, ROUTES)[1], re.MULTILINE)
+    shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, network.ROUTES_COMMAND)[1], re.MULTILINE)
     present = {_route(*entry) for entry in shown if entry[0] != "default"}
     return [
         f"there is no route to {entry['to']} via {entry['via']} on {entry['dev']}"
@@ -88,9 +88,14 @@ def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mappi
     if not ways:
         return []
     why = []
-    _rc, out = _ask(run, ["systemctl", "show", UNIT, "--property=ActiveState,UnitFileState"])
-    if set(out.split()) != {"ActiveState=active", "UnitFileState=enabled"}:
-        why.append(f"{UNIT} is not active, or not at boot: {' '.join(out.split())}")
+    unit = next(iter(units.ask(run, [UNIT])), None)
+    if not unit or unit["active_state"] != "active" or not unit["enabled"]:
+        state = (
+            f"{unit['active_state']}, {'enabled' if unit['enabled'] else 'not enabled'}"
+            if unit
+            else "there is no systemd"
+        )
+        why.append(f"{UNIT} is not active, or not at boot: {state}")
     _rc, out = _ask(run, FORWARD)
     if out.strip() != "1":
         why.append(f"net.ipv4.ip_forward is not 1: {out.strip()}")

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from .._common.foreign_text import parse_json
-from .._host import beneath, docker_facts, machine
-from .._host.host_view import BadRequest, HostView, Request, Unknown
-from . import image_looks, snapshots, spread_access, spread_files, spreading
+from .._host import beneath, docker, machine, network
+from .._host.host_view import BadRequest, HostView, Request
+from .._runtime.command import Unknown
+from . import snapshots, spread_access, spread_files, spread_names
 
-IP_QUERY = ["ip", "-json", "-4", "address", "show", "up"]
 # Of containers and virtual machines; no cable of theirs leads to another node.
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
 
@@ -36,7 +36,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
     address = options.get("address") or machine.management_address()
     return {
         "images": describe_images(view, refs, options.get("locked") or {}),
-        "models": {spreading.model_key(model): describe_model(home, model) for model in params["models"]},
+        "models": {spread_names.model_key(model): describe_model(home, model) for model in params["models"]},
         "hf_home": str(home),
         "address": address,
         "fabric": options.get("fabric") or "",
@@ -59,19 +59,16 @@ def describe_images(view: HostView, refs: Sequence[str], locked: Mapping[str, An
     :returns: by reference the image with its C(name) on the host, None for a missing image
     :raises Unknown: if Docker does not answer
     """
-    images: dict[str, Any] = {}
-    for ref in refs:
-        images[ref] = None
-        for name in spreading.names_of(ref, [str(image_id) for image_id in (locked.get(ref) or {}).get("ids") or []]):
-            rc, out, err = view.run(["docker", "image", "inspect", "--", name])
-            if rc == 127:
-                raise Unknown(image_looks.NO_DOCKER)
-            if rc == 0:
-                items = docker_facts.read_inspected(out)
-                images[ref] = {**spread_files.describe(items[0]), "name": name}
-                break
-            if "no such image" not in err.lower():
-                raise Unknown(f"docker image inspect {name} failed: {err.strip() or f'exit code {rc}'}")
+    names = {
+        ref: spread_names.names_of(ref, [str(each) for each in (locked.get(ref) or {}).get("ids") or []])
+        for ref in refs
+    }
+    asked = list(dict.fromkeys(name for several in names.values() for name in several))
+    present = docker.images(view.run, asked) if asked else {}
+    images: dict[str, Any] = dict.fromkeys(refs)
+    for ref, several in names.items():
+        name, image = next(((name, present[name]) for name in several if present[name]), ("", None))
+        images[ref] = image and {**spread_files.describe(image), "name": name}
     return images
 
 
@@ -106,8 +103,8 @@ def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
     :returns: interfaces with their addresses
     :raises Unknown: if C(ip) does not answer: unknown cables are not missing cables
     """
-    rc, out, err = view.run(IP_QUERY)
-    query, printed = " ".join(IP_QUERY), err.strip() or f"exit code {rc}"
+    rc, out, err = view.ipv4_addresses()
+    query, printed = " ".join(network.IPV4_COMMAND), err.strip() or f"exit code {rc}"
     if rc != 0:
         raise Unknown(f"the interfaces of this host are not known: {query} failed: {printed}")
     entries = []
@@ -117,8 +114,8 @@ def interfaces(view: HostView, address: str) -> list[dict[str, str]]:
             if link.get("ifname", "lo").startswith(VIRTUAL) or any(info["local"] == address for info in infos):
                 continue
             for info in infos:
-                network = ipaddress.ip_interface(f"{info['local']}/{info['prefixlen']}").network
-                entries.append({"interface": link["ifname"], "address": info["local"], "network": str(network)})
+                subnet = ipaddress.ip_interface(f"{info['local']}/{info['prefixlen']}").network
+                entries.append({"interface": link["ifname"], "address": info["local"], "network": str(subnet)})
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Unknown(
             f"the interfaces of this host are not known: what {query} printed cannot be read ({error!r})"
@@ -135,13 +132,13 @@ def disk(path: Path) -> dict[str, Any]:
 
 def image_folder(view: HostView) -> Path:
     """Return the folder in which the engine keeps images. Raises Unknown without an answer: images may have no room there."""
-    docker = view.docker() or {"error": "there is no docker"}
-    if not docker.get("root_dir"):
-        raise Unknown(f"docker info does not name the folder of images: {docker['error']}")
-    return Path(docker["root_dir"])
+    engine = view.docker() or {"error": "there is no docker"}
+    if not engine.get("root_dir"):
+        raise Unknown(f"docker info does not name the folder of images: {engine['error']}")
+    return Path(engine["root_dir"])
 
 
 def tools_missing(models: bool) -> list[str]:
     """Return the missing programs. models: whether models are distributed, which needs more programs than images."""
-    tools = [tool for tool in spreading.TOOLS if models or tool not in spreading.MODELS_ALONE]
+    tools = [tool for tool in spread_names.TOOLS if models or tool not in spread_names.MODELS_ALONE]
     return [tool for tool in tools if not machine.has_program(tool)]

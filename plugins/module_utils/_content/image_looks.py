@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._host import docker_facts
-from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
+from .._host import docker, docker_facts
+from .._host.host_view import BadRequest, Explained, HostView, Request
 from .._runtime import state_file
-from .._runtime.command import NoAnswer, Run
-from . import image_probe, spreading
+from .._runtime.command import NoAnswer, Run, Unknown
+from . import image_probe, spread_names
 
 Ask = Callable[[str], "dict[str, Any]"]
-NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
 
 
 def section(view: HostView, request: Request) -> dict[str, Any]:
@@ -58,7 +57,7 @@ def look_up(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
         raise Unknown(f"not references of images: {', '.join(repr(ref) for ref in bad)}")
     images = _inspect(run, refs) if refs else {}
     # An image that another host sent has a tag here in place of its digest: Docker knows digests of pulled images alone.
-    tags = {ref: spreading.local_alias(ref) for ref, image in images.items() if image is None}
+    tags = {ref: spread_names.local_alias(ref) for ref, image in images.items() if image is None}
     tags = {ref: tag for ref, tag in tags.items() if tag}
     if tags:
         tagged = _inspect(run, list(tags.values()))
@@ -67,19 +66,8 @@ def look_up(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
-    """Ask for all references at once; one by one where the answer cannot be told apart."""
-    rc, out, err = run(docker_facts.image_command(refs))
-    if rc == 127:
-        raise Unknown(NO_DOCKER)
-    described = docker_facts.parse_images(refs, out, err)
-    if described is None and len(refs) > 1:
-        described = {}
-        for ref in refs:
-            described.update(_inspect(run, [ref]))
-    if described is None:
-        detail = err.strip() or f"exit code {rc}"
-        raise Unknown(f"docker image inspect failed for {', '.join(refs)}: {detail}")
-    return described
+    items = docker.images(run, refs)
+    return {ref: docker_facts.describe_image(item) if item else None for ref, item in items.items()}
 
 
 def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | None = None) -> None:
@@ -116,7 +104,7 @@ def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -
         rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
         answer, lasting = image_probe.parse(rc, out, err, timeout)
         if rc in image_probe.TIMED_OUT:
-            run(["docker", "rm", "--force", container])
+            docker.remove_container(run, container)
         if lasting:
             path = Path(cache_dir, image_probe.cache_name(image_id))
             try:

@@ -14,43 +14,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .snapshots import TOKENIZER_FILES
+from .spread_names import TOOLS, local_alias
 
 MOST_TRIES = 3
 """How often a host tries to get one thing, each time from another source if possible."""
 LOAD_FACTOR = 2
 """The engine writes an image that is loaded to the disk as it comes, and again as layers."""
 GB = 1e9
-TOOLS = {
-    "rsync": "rsync",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
-    "sshd": "openssh-server",
-    "systemd-run": "systemd",
-}
-"""Programs that hosts need, and the packages that have them."""
-MODELS_ALONE = ("rsync",)
-"""Tools that images do not need."""
-
-
-def model_key(model: Mapping[str, Any]) -> str:
-    """Return the name of a model's snapshot among the things."""
-    only = ", ".join(model.get("only") or [])
-    return f"{model['repo']}@{model['revision']}" + (f" ({only})" if only else "")
-
-
-def local_alias(ref: str) -> str:
-    """Return the tag that an image named by digest is given on hosts that did not pull it, or an empty text.
-
-    Engines know a digest as a name only of what they pulled themselves.
-    """
-    name, at, digest = ref.partition("@sha256:")
-    repository = name if ":" not in name.rpartition("/")[2] else name.rpartition(":")[0]
-    return f"{repository}:sha256-{digest[:32]}" if at else ""
-
-
-def names_of(ref: str, ids: Sequence[str] = ()) -> list[str]:
-    """Return all possible names of an image on a host. ids: of the lock file."""
-    return list(dict.fromkeys(name for name in (ref, local_alias(ref), *ids) if name))
 
 
 def name_at(look: Mapping[str, Any], ref: str) -> str:

@@ -41,7 +41,7 @@ from .._common.untrusted import (
     table,
     text,
 )
-from .._content import spread_files, spreading
+from .._content import spread_files, spread_names
 from .._memory import image_answer
 from .._proof import benchmark
 from .._runtime import start_stages
@@ -446,7 +446,7 @@ DISTRIBUTION = record(
             record({"interface": text, "address": untrusted.address, "network": untrusted.network}), 1000
         ),
         "disks": record({"images": DISK, "models": DISK}),
-        "tools_missing": listing(one_of(*spreading.TOOLS), 100),
+        "tools_missing": listing(one_of(*spread_names.TOOLS), 100),
     },
     {"hf_home": absolute, "left_open": flag},
 )
@@ -473,7 +473,7 @@ def spread_look(value: Any, where: str) -> dict[str, Any]:
     """C(distribution) of M(dgxspark.vllm.spark_info), in which each entry fits its name."""
     look: dict[str, Any] = DISTRIBUTION(value, where)
     for key, model in look["models"].items():
-        if spreading.model_key(model) != key or model["folder"] != "models--" + model["repo"].replace("/", "--"):
+        if spread_names.model_key(model) != key or model["folder"] != "models--" + model["repo"].replace("/", "--"):
             raise Untrusted(f"{where}.models says {model['repo']}@{model['revision']} of {key}")
         for entry in model["files"]:
             if not entry["store"].startswith((f"{model['folder']}/blobs/", f"{model['folder']}/snapshots/")):
@@ -488,7 +488,7 @@ def spread_look(value: Any, where: str) -> dict[str, Any]:
         if model["files"] and not model["commit"]:
             raise Untrusted(f"{where}.models.{key} has files and no commit")
     for ref, image in look["images"].items():
-        if image and image["name"] not in spreading.names_of(ref) and not image["name"].startswith("sha256:"):
+        if image and image["name"] not in spread_names.names_of(ref) and not image["name"].startswith("sha256:"):
             raise Untrusted(f"{where}.images says {image['name']} of {ref}")
     return look
 

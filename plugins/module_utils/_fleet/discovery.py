@@ -213,8 +213,8 @@ def with_advice(why: str) -> str:
 @dataclass
 class Machine:
     """A candidate that was asked. state: C(spark), C(other) or C(unknown), which C(why) explains. facts: C(spark) of
-    M(dgxspark.vllm.spark_info). launches: C(adoption.launches) of the same, None where they are not known. heard: of
-    M(dgxspark.vllm.fabric_probe), likewise. notes: what else is not known, and why."""
+    M(dgxspark.vllm.spark_info). launches: C(adoption.launches) of the same, None where they are not known. heard:
+    C(cabling.heard) of the same, likewise. notes: what else is not known, and why."""
 
     target: Target
     state: str
@@ -234,7 +234,7 @@ def read_machine(
     """Return what a candidate is, by the answers of M(dgxspark.vllm.ask).
 
     asked: as root, C(spark) with the section C(adoption). plain: C(spark) again without root, where that failed; empty where it was not asked.
-    cables: as root, C(probe). An answer of another form than its module gives is not known, with the reason.
+    cables: as root, C(probe) with the section C(cabling). An answer of another form than its module gives is not known, with the reason.
     """
     if not asked.get("reached"):
         return Machine(
@@ -261,7 +261,8 @@ def read_machine(
             target, "other", f"{_line(maker)} {_line(facts['machine'].get('product_name') or '')}".strip(), facts=facts
         )
     launches = _list(adoption, "launches", "what runs", notes)
-    heard = _list((cables.get("answers") or {}).get("probe"), "heard", "cables", notes)
+    probe = (cables.get("answers") or {}).get("probe") or {}
+    heard = _list(probe.get("cabling") or {"msg": _reason(probe, "cabling")}, "heard", "cables", notes)
     return Machine(target, "spark", "", "", facts, launches, heard, notes)
 
 

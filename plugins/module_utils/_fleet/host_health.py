@@ -19,7 +19,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._common.sizes import GIB
-from .._host import docker_facts, host_update, machine, nvidia_smi
+from .._host import docker, driver_packages, machine, nvidia_smi
 from .._host.host_view import HostView, Request
 from .._proof import explain, receipts
 from .._runtime import engine_client, start_stages, state_file
@@ -75,7 +75,7 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
         "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
         "disks": machine.read_disks(dict.fromkeys(paths)),
         "docker_proxies": docker_proxies(service["unit"] for service in services),
-        "driver_packages": noted(unknown, {}, driver_packages, run, view.root),
+        "driver_packages": noted(unknown, {}, other_driver_packages, run, view.root),
         "gpu_error": error,
         "gpu_load": load,
         "helpers": noted(unknown, {}, helpers, view),
@@ -294,13 +294,13 @@ def proxies_of(config: Path) -> list[str]:
     return sorted(name for key, name in PROXIES.items() if key in keys)
 
 
-def driver_packages(run: Any, root: str) -> dict[str, list[str]]:
+def other_driver_packages(run: Any, root: str) -> dict[str, list[str]]:
     """Packages of another branch than the loaded driver, by branch; raises NoAnswer."""
     loaded = (machine.read_text(root, "sys/module/nvidia/version") or "").strip()
     show = "--showformat=${Package} ${Version} ${db:Status-Status}\\n"
     rc, out, _err = run(["dpkg-query", "--show", show, "nvidia-*", "libnvidia-*"]) if loaded else (0, "", "")
     rows = [line.split() for line in out.splitlines() if line.endswith(" installed")] if rc == 0 else []
-    return host_update.other_branch({row[0]: row[1] for row in rows if len(row) == 3}, loaded)
+    return driver_packages.other_branch({row[0]: row[1] for row in rows if len(row) == 3}, loaded)
 
 
 def no_initrd(boot: Path) -> list[str]:
@@ -309,7 +309,7 @@ def no_initrd(boot: Path) -> list[str]:
         files = [file.name for file in boot.iterdir() if file.is_file() and file.stat().st_size]
     except OSError:
         return []
-    return host_update.kernels_without_initrd(files)
+    return driver_packages.kernels_without_initrd(files)
 
 
 def used_gib(path: str) -> float:
@@ -331,22 +331,14 @@ def warmest(root: str) -> float | None:
 
 def unused_images(view: HostView) -> list[dict[str, Any]]:
     """Images that no container uses, running or not, with their size."""
-    rc, out, err = view.run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
-    answered("docker", rc, err)
-    names: dict[str, str] = {}
-    for line in out.splitlines() if rc == 0 else []:
-        image_id, _space, name = line.partition(" ")
-        docker_facts.read_ids(image_id)
-        names.setdefault(image_id, name)
+    names = docker.image_names(view.run)
     if not names:
         return []
     used = {container["image_id"] for container in view.containers()}
-    # An image that is removed between the two calls makes inspect fail, but it still prints the others.
-    rc, out, err = view.run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
-    answered("docker", 0 if says_missing(err) else rc, err)
-    unused = []
-    for line in out.splitlines():
-        image_id, _space, size = line.partition(" ")
-        if image_id in names and image_id not in used and size.isdigit():
-            unused.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
+    sizes = docker.image_sizes(view.run, names)
+    unused = [
+        {"ref": names[image_id], "gib": round(size / GIB, 2)}
+        for image_id, size in sizes.items()
+        if image_id in names and image_id not in used
+    ]
     return sorted(unused, key=lambda image: str(image["ref"]))

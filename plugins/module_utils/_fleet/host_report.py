@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from .._host import host_facts, host_lock, machine, made
-from .._host.host_view import BadRequest, Explained, HostView, Request, Unknown
-from .._runtime.command import ADVICE, QUERY_SECONDS, NoAnswer, reader
+from .._host.host_view import BadRequest, Explained, HostView, Request
+from .._runtime.command import ADVICE, QUERY_SECONDS, NoAnswer, Unknown, reader
 
 
 def _disks(_view: HostView, request: Request) -> dict[str, Any]:
@@ -51,6 +51,8 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "images": _images,
 }
 """Sections that are results of their own; C(host_sections) has the others."""
+BEFORE_FACTS = ("cabling",)
+"""Sections that come before the facts: after a change, addresses and links need the seconds that the probe takes."""
 DEFAULT = (*FACTS, "images")
 HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
 """Units beside those of services whose state V(health) reports."""
@@ -89,32 +91,41 @@ def report(view: HostView, request: Request, sections: Iterable[str], known: Sec
     :raises Unknown: where the task wants to fail for a section without an answer
     """
     wanted = set(sections)
+    registry = SECTIONS if known is None else known
     result: dict[str, Any] = {}
-    unknown: dict[str, str] = {}
-    explained: set[str] = set()
+    reasons: dict[str, Unknown] = {}
+
+    def gather(names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                result[name] = _answer(view, request, name, registry[name])
+            except Unknown as reason:
+                result[name], reasons[name] = None, reason
+
     facts = {name: section for name, section in host_facts.FACTS.items() if name in wanted}
     facts |= {name: (_bound(read, request), missing) for name, (read, missing) in ASKED.items() if name in wanted}
+    gather(name for name in BEFORE_FACTS if name in wanted)
     if facts:
         result["spark"] = host_facts.collect(view, facts)
-    for name, section in (SECTIONS if known is None else known).items():
-        if name not in wanted:
-            continue
-        try:
-            result[name] = section(view, request)
-            if name == "images":
-                result["host_architecture"] = machine.docker_architecture()
-        except BadRequest:
-            raise
-        except NoAnswer as nothing:
-            unknown[name] = f"{nothing}. {ADVICE}"
-        except Unknown as reason:
-            unknown[name] = str(reason)
-            explained |= {name} if isinstance(reason, Explained) else set()
-        except Exception as error:  # the boundary of a section
-            unknown[name] = f"{name} cannot be read: {type(error).__name__}: {error}"
-    if request.params["fail_on_unknown"] and set(unknown) - explained:
+    gather(name for name in registry if name in wanted and name not in BEFORE_FACTS)
+    if result.get("images") is not None:
+        result["host_architecture"] = machine.docker_architecture()
+    unknown = {name: str(reason) for name, reason in reasons.items()}
+    if request.params["fail_on_unknown"] and not all(isinstance(reason, Explained) for reason in reasons.values()):
         raise Unknown("; ".join(unknown.values()))
-    return {**result, **dict.fromkeys(unknown), "unknown": unknown}
+    return {**result, "unknown": unknown}
+
+
+def _answer(view: HostView, request: Request, name: str, section: Callable[[HostView, Request], Any]) -> Any:
+    """Return one section; raises C(BadRequest), and C(Unknown) for every other failure."""
+    try:
+        return section(view, request)
+    except (BadRequest, Unknown):
+        raise
+    except NoAnswer as nothing:
+        raise Unknown(f"{nothing}. {ADVICE}") from nothing
+    except Exception as error:  # the boundary of a section
+        raise Unknown(f"{name} cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _bound(

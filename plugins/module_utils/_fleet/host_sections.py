@@ -61,6 +61,18 @@ def _distribution(view: HostView, request: Request) -> dict[str, Any]:
     return distribution.section(view, request)
 
 
+def _upstream(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import upstream_looks
+
+    return upstream_looks.section(view, request)
+
+
+def _cabling(view: HostView, request: Request) -> dict[str, Any]:
+    from .._cluster import cable_probe
+
+    return cable_probe.section(view, request)
+
+
 SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     **host_report.SECTIONS,
     "model_files": _model_files,
@@ -71,6 +83,8 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "engines": _engines,
     "health": _health,
     "distribution": _distribution,
+    "upstream": _upstream,
+    "cabling": _cabling,
 }
 """Sections that are results of their own."""
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -104,6 +118,22 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
             "locked": {"type": "dict", "default": {}},
             "address": {"type": "str", "default": ""},
             "fabric": {"type": "str", "default": ""},
+        },
+    },
+    "cabling": {
+        "type": "dict",
+        "options": {
+            "name": {"type": "str", "required": True},
+            "seconds": {"type": "float", "default": 6},
+        },
+    },
+    "upstream": {
+        "type": "dict",
+        "options": {
+            "images": {"type": "list", "elements": "str", "default": []},
+            "models": {"type": "list", "elements": "dict", "default": []},
+            "endpoint": {"type": "str", "default": ""},
+            "timeout": {"type": "float", "default": 5},
         },
     },
 }

@@ -8,10 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .._host import docker_facts, machine
+from .._host import docker, machine
 from .._host.host_view import HostView, Request
 from .._runtime import hostmem, state_file
-from .._runtime.command import answered, says_missing
 from . import unmanaged
 
 UNITS = Path("/etc/systemd/system")
@@ -75,15 +74,11 @@ def launches_of(view: HostView) -> list[dict[str, Any]]:
 
 def inspect_images(view: HostView, ids: list[str]) -> dict[str, dict[str, Any]]:
     """Return C(docker image inspect) of images, by id; missing ones are left out."""
-    if not ids:
-        return {}
-    rc, text, err = view.run(["docker", "image", "inspect", "--", *ids])
-    answered("docker", 0 if says_missing(err) else rc, err)
-    return {str(image.get("Id")): image for image in docker_facts.read_inspected(text, err)}
+    return {str(image.get("Id")): image for image in docker.inspect(view.run, "image", ids)}
 
 
 def taken(view: HostView) -> list[dict[str, Any]]:
-    """Return the notes of M(dgxspark.vllm.unmanaged_state) about launches that it stopped, and whether each could come back (C(there))."""
+    """Return the notes of M(dgxspark.vllm.service_state) about launches that it stopped, and whether each could come back (C(there))."""
     notes = [note for note in map(read_note, sorted(NOTES.glob("*.json"))) if note["name"]]
     unit_names = sorted({note["unit"] for note in notes if note["unit"]})
     loaded = {unit["name"] for unit in view.named_units(unit_names) if unit["load_state"] == "loaded"}

@@ -42,33 +42,6 @@ FILES = (
     ("/etc/docker", "daemon.json"),
 )
 
-# The name in the bundle, and what is asked. What a host does not have says so.
-COMMANDS = (
-    ("docker/info.txt", ["docker", "info"]),
-    ("docker/containers.txt", ["docker", "ps", "--all", "--no-trunc"]),
-    ("docker/images.txt", ["docker", "image", "ls", "--digests", "--no-trunc"]),
-    ("docker/disk.txt", ["docker", "system", "df"]),
-    ("system/nvidia-smi.txt", ["nvidia-smi"]),
-    ("system/uname.txt", ["uname", "-a"]),
-    ("system/uptime.txt", ["uptime"]),
-    ("system/meminfo.txt", ["cat", "/proc/meminfo"]),
-    ("system/pressure.txt", ["cat", "/proc/pressure/memory"]),
-    ("system/disks.txt", ["df", "-hT"]),
-    ("system/block_devices.txt", ["lsblk"]),
-    ("system/processes.txt", ["ps", "-eo", "pid,ppid,user,rss,pcpu,etime,stat,args", "--sort=-rss"]),
-    ("system/failed_units.txt", ["systemctl", "--failed", "--no-pager", "--plain"]),
-    ("system/clock.txt", ["timedatectl"]),
-    ("system/addresses.txt", ["ip", "-details", "addr"]),
-    ("system/routes.txt", ["ip", "route"]),
-    ("system/sockets.txt", ["ss", "-tlnp"]),
-    ("system/rdma.txt", ["rdma", "link"]),
-    ("system/swap.txt", ["cat", "/proc/swaps"]),
-    ("system/vm.txt", ["sysctl", "vm"]),
-    ("system/packages.txt", ["dpkg-query", "--show", "*nvidia*", "*docker*", "linux-image*", "dgx*"]),
-    ("system/held_packages.txt", ["apt-mark", "showhold"]),
-    ("system/cmdline.txt", ["cat", "/proc/cmdline"]),
-)
-
 SECRET_PLACES = (
     "/etc/dgxspark/secrets",
     "/root/.cache/huggingface/token",
@@ -76,16 +49,6 @@ SECRET_PLACES = (
     "/srv/huggingface/token",
     "/srv/huggingface/stored_tokens",
 )
-
-
-def logs(lines: int) -> list[tuple[str, list[str]]]:
-    """Return the logs of the host itself, which come last: they are the longest and seldom the reason."""
-    common = ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}"]
-    return [
-        ("journal/kernel.log", [*common, "--dmesg", "--boot"]),
-        ("journal/docker.log", [*common, "--unit=docker.service"]),
-        ("journal/kernel_before_boot.log", [*common, "--dmesg", "--boot=-1"]),
-    ]
 
 
 class Bundle:

@@ -9,6 +9,7 @@ An answer that is none, of a client that prints something else with exit code 0,
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from .._common import redaction
@@ -126,18 +127,13 @@ def parse_containers(text: str, errors: str = "") -> list[dict[str, Any]]:
     return sorted(found, key=lambda container: container["name"])
 
 
-def image_command(refs: list[str]) -> list[str]:
-    """Return the one call that describes all C(refs); docker prints those that exist and names the others on stderr."""
-    return ["docker", "image", "inspect", "--", *refs]
-
-
-def parse_images(refs: list[str], text: str, errors: str) -> dict[str, dict[str, Any] | None] | None:
-    """Map references to parsed images. docker prints the found ones in the order asked for.
+def match_images(refs: Sequence[str], text: str, errors: str) -> dict[str, dict[str, Any] | None] | None:
+    """Return the images of C(docker image inspect) by reference. docker prints the found ones in the order asked for.
 
     :param refs: that were asked for
     :param text: output of docker image inspect
     :param errors: its messages
-    :returns: reference to C(describe_image), or to None when the engine does not have it; None when output and
+    :returns: the image as docker has it, or None when the engine does not have it; None when output and
         messages do not add up (then ask one by one)
     """
     items = _json(text, list) or []
@@ -147,9 +143,7 @@ def parse_images(refs: list[str], text: str, errors: str) -> dict[str, dict[str,
     present = [ref for ref in refs if ref not in missing]
     if len(items) != len(present):
         return None
-    found: dict[str, dict[str, Any] | None] = dict.fromkeys(refs)
-    found.update({ref: describe_image(item) for ref, item in zip(present, items)})
-    return found
+    return {**dict.fromkeys(refs), **dict(zip(present, items))}
 
 
 def absent_image() -> dict[str, Any]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
-from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package, version_key
+from .driver_packages import other_branch, release_key, version_key
+from .known_bad import BAD, KEEPS_HANDOVER, KHO_OFF, KHO_PACKAGE, TABLE, Row, against, against_package
 
 SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]
 UPGRADE = [
@@ -47,10 +48,6 @@ NOT_TO_GO = (
 _KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
 # From branch 590 on Ubuntu's packages have no branch in their names: then it is that of the version.
 _DRIVER = re.compile(r"nvidia-(?:driver|open)(?:-(\d+))?((?:-(?:open|server))*)")
-_BRANCH_IN_NAME = re.compile(r"(?:lib)?nvidia-(?:[a-z][a-z0-9]*-)+?(\d{3})(?:-[\w.+-]+)?")
-_BRANCH_IN_VERSION = re.compile(
-    r"(?:lib)?nvidia-(?:cfg1|common|compute|decode|dkms|driver|encode|extra|fbc1|gl|kernel-(?:common|source)|utils)(?:-open|-server)*"
-)
 _INST = re.compile(r"^Inst (\S+)(?: \[([^\]]*)\])? \((\S+)", re.MULTILINE)
 _REMV = re.compile(r"^Remv (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
 
@@ -104,35 +101,6 @@ def parse_firmware(rc: int, text: str) -> list[dict[str, str]] | None:
         ]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
-
-
-def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str]]:
-    """Return the driver packages of another branch than the driver, by branch.
-
-    :param packages: versions by name
-    :param driver: version of the driver that is loaded; without one no package is of another branch
-    :returns: sorted names by branch, C({"595": ["libnvidia-compute-595", "nvidia-dkms-595"]})
-    """
-    loaded = driver.partition(".")[0]
-    found: dict[str, list[str]] = {}
-    for name, version in sorted(packages.items()) if loaded.isdigit() else ():
-        named = _BRANCH_IN_NAME.fullmatch(name)
-        key = version_key(version) if not named and _BRANCH_IN_VERSION.fullmatch(name) else ()
-        branch = named[1] if named else str(key[0]) if key else loaded
-        if branch != loaded:
-            found.setdefault(branch, []).append(name)
-    return found
-
-
-def kernels_without_initrd(names: Iterable[str]) -> list[str]:
-    """Return the kernels that cannot find their root file system at the next boot.
-
-    :param names: of the files in C(/boot) that are not empty
-    :returns: releases that have a C(vmlinuz) and no C(initrd.img)
-    """
-    files = set(names)
-    releases = [name[len("vmlinuz-") :] for name in files if re.match(r"vmlinuz-\d", name)]
-    return sorted((release for release in releases if f"initrd.img-{release}" not in files), key=release_key)
 
 
 def initrd_fix(kernels: Sequence[str]) -> str:
@@ -392,11 +360,6 @@ def reboot_reasons(
     if firmware:
         reasons.append("firmware is written at the next boot")
     return reasons
-
-
-def release_key(release: str) -> tuple[Any, ...]:
-    """Order kernels of one flavour by their numbers."""
-    return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
 def changed_links(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -17,12 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._runtime import hostmem
-from .._runtime.command import QUERY_SECONDS, NoAnswer, Run, answered, noted, reader, says_missing
+from .._runtime.command import QUERY_SECONDS, NoAnswer, Run, Unknown, answered, noted, reader, says_missing
 from . import docker_facts, machine, network, nvidia_smi, units
-
-
-class Unknown(Exception):
-    """A question has no answer; the text is the reason, a sentence without its full stop."""
 
 
 class Explained(Unknown):
@@ -251,6 +247,10 @@ class HostView:
         rc, text, err = self.run(["ip", "-j", subject])
         answered("ip", rc, err)
         return text if rc == 0 else ""
+
+    def ipv4_addresses(self) -> tuple[int, str, str]:
+        """Return exit code, output and messages of C(ip), asked for the IPv4 addresses of interfaces that are up, as JSON."""
+        return self.run(network.IPV4_COMMAND)
 
     def fabric(self) -> dict[str, Any]:
         """Return the QSFP side, as C(network.describe_fabric) has it. C(ip) is asked only where a ConnectX-7 is found."""

@@ -6,11 +6,11 @@ the doctor shows that, and an update refuses by them what would come. Comparison
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .driver_packages import version_key
 from .platform_data import ROWS
 
 GOOD, BAD, DOUBTFUL = "good", "bad", "doubtful"
@@ -91,12 +91,6 @@ class Row:
 TABLE = tuple(Row(**row) for row in ROWS)
 KEEPS_HANDOVER = next(row for row in TABLE if row.option is False and row.verdict == BAD)
 """The line on kernels that keep memory for kexec handover (KHO) unless told not to."""
-
-
-def version_key(text: str) -> tuple[int, ...]:
-    """Read the numbers of a driver's version, as a package or as C(nvidia-smi) writes it; empty for one that is not known."""
-    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
 
 
 def begins(text: str, begin: str) -> bool:

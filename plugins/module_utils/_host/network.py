@@ -21,6 +21,9 @@ from .machine import PCI_CONNECTX, names_in, number, pci_ids, read_cgroup, read_
 # Function index of the ConnectX-7 -> cage. One cage is two PCIe functions (domains 0000 and 0002) with one netdev each.
 CAGES = {0: "left (beside the RJ45 port)", 1: "right (outer)"}
 
+IPV4_COMMAND = ["ip", "-json", "-4", "address", "show", "up"]
+ROUTES_COMMAND = ["ip", "-4", "route", "show"]
+
 _CX7_NAME = re.compile(r"en(?P<domain>P\d+)?p1s0f(?P<function>[01])np[01]\Z")
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0-7])\Z")
 

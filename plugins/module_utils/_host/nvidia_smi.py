@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from .._runtime import hostmem
-from .._runtime.command import unreadable
+from .._runtime.command import Run, unreadable
 from .machine import number, whole
 
 GPU_FIELDS = (
@@ -84,3 +84,40 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
                 container["name"], 0
             )
     return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in service_mib.items()]
+
+
+LOAD_FIELDS = ("driver_version", "clocks.current.sm", "power.draw", "power.limit", "temperature.gpu")
+LOAD_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(LOAD_FIELDS), "--format=csv,noheader,nounits"]
+
+
+def load(run: Run) -> dict[str, Any] | None:
+    """Return clock, power and temperature of the first GPU while it works, None where nvidia-smi does not say."""
+    rc, out, _err = run(LOAD_QUERY)
+    return parse_load(out) if rc == 0 else None
+
+
+def parse_load(text: str) -> dict[str, Any] | None:
+    """Parse what C(LOAD_QUERY) prints of the first GPU; [N/A], as GB10 says of its power limit, is None."""
+    line = next((line for line in text.splitlines() if line.count(",") == len(LOAD_FIELDS) - 1), None)
+    if line is None:
+        return None
+    values = dict(zip(LOAD_FIELDS, [field.strip() for field in line.split(",")]))
+    driver = values["driver_version"]
+    return {
+        "driver": None if driver.startswith("[") else driver,
+        "sm_clock_mhz": number(values["clocks.current.sm"]),
+        "power_watts": number(values["power.draw"]),
+        "power_limit_watts": number(values["power.limit"]),
+        "temperature_c": number(values["temperature.gpu"]),
+    }
+
+
+def driver_version(run: Run) -> tuple[str, str]:
+    """Return the version of the driver, and why nvidia-smi does not say it; both are empty without nvidia-smi."""
+    rc, out, err = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    if rc == 127:
+        return "", ""
+    if rc == 0 and out.strip():
+        return out.strip().splitlines()[0].strip(), ""
+    last = (err.strip() or out.strip()).splitlines()[-1:] or ["it printed nothing"]
+    return "", f"nvidia-smi ended with {rc}: {last[0].strip()}"

@@ -31,6 +31,7 @@ PROPERTIES = (
     "StatusText",
     "InvocationID",
     "InactiveExitTimestampMonotonic",
+    "FragmentPath",
 )
 
 UP = ("active", "reloading")
@@ -50,6 +51,18 @@ def show_command(units: list[str]) -> list[str]:
 def journal_command(unit: str, lines: int) -> list[str]:
     """Return the call that prints the last C(lines) messages of a unit, without times and names."""
     return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
+
+
+def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
+    """Return the last messages of a unit in one line. Raises C(NoAnswer) where journalctl is silent.
+
+    :param run: runs a program
+    :param unit: its name
+    :param lines: of the journal
+    :returns: a text, empty for an empty journal
+    """
+    _rc, log, _err = run(journal_command(unit, lines))
+    return " ".join(log.split())
 
 
 def ask(run: command.Run, names: list[str]) -> list[dict[str, Any]]:
@@ -73,7 +86,8 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     """Parse the output of C(show_command).
 
     Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, active_seconds,
-    main_pid, queued, status_text, invocation_id, start_monotonic}]) by name, each unit once. enabled is True, False or None where systemd has no unit file;
+    main_pid, queued, status_text, invocation_id, start_monotonic, path}]) by name, each unit once. enabled is None where systemd has
+    no unit file; path is that of the unit file;
     active_since is a UTC time in ISO form or None; active_seconds is the time since then by the monotonic clock, which nobody
     sets, None where that clock is not given; queued tells that a job waits for its turn, as a start does behind C(After=);
     status_text is what the unit itself says of its state, as C(Type=notify) units do; invocation_id and start_monotonic (seconds of the
@@ -112,6 +126,7 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
             "status_text": values.get("StatusText", ""),
             "invocation_id": values.get("InvocationID", ""),
             "start_monotonic": int(began) / 1e6 if began.isdigit() and began != "0" else None,
+            "path": values.get("FragmentPath", ""),
         }
     return [found[name] for name in sorted(found)]
 

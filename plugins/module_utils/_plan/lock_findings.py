@@ -161,7 +161,7 @@ def moved(
     :param images: of the host, by reference
     :param refs: repository to commits of its branches and tags on the host
     :param name: of the service
-    :param upstream: C(images) and C(models) of M(dgxspark.vllm.upstream_info), None if they were not requested
+    :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None if it was not requested
     """
     where = described["key"].partition("/")[0]
     ref = str(described["image"])

@@ -55,7 +55,7 @@ def make_plan(
     :param lock: the lock file as C(lock.read) gives it
     :param pin: whether what the lock file has is deployed by digest and commit; without, the plan is of the names as they are written, which is
         what a lock is made from
-    :param upstream: what M(dgxspark.vllm.upstream_info) says of locked names
+    :param upstream: C(upstream) of M(dgxspark.vllm.spark_info)
     :param resolve: returns the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone
     :param known: returns what an image said to the question of a name, None where it was not asked; see C(image_questions)
     :param reached: hosts that the play may ask now, all where it is None

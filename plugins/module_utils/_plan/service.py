@@ -19,7 +19,7 @@ class Sources:
     """What the plan of all hosts is made from beside the inventory.
 
     recipes: name to recipe. digest: the SHA-256 of a file on the controller, None where there is none. lock: the lock file. pin: whether
-    what it has is deployed by digest and commit. upstream: what M(dgxspark.vllm.upstream_info) says of locked names. sparks: how
+    what it has is deployed by digest and commit. upstream: C(upstream) of M(dgxspark.vllm.spark_info). sparks: how
     many Sparks are planned. known: what an image said to the question of a name, see C(image_questions). starts: what engines were
     measured to take, None where nothing is known, see C(measured_starts). measurements: whether the plan of a host has
     them, with what they are of.

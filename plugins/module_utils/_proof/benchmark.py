@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from .._common import schema, validation
 from .._common.foreign_text import parse_json
 from .._common.schema import NUMBER, Key
+from .._host import docker
 from .._runtime import metrics
 
 KEYS: dict[str, Key] = {
@@ -126,7 +127,8 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     problems = validation.Problems(f"{where}, spark_bench")
     spark_bench = problems.mapping(value, "spark_bench")
     spark_bench = {
-        name: schema.from_command_line(KEYS[name], value) if name in KEYS else value for name, value in spark_bench.items()
+        name: schema.from_command_line(KEYS[name], value) if name in KEYS else value
+        for name, value in spark_bench.items()
     }
     settings = schema.filled(problems, spark_bench, KEYS)
     for key, least in (("prompt_tokens", SHORTEST), ("concurrency", 2)):
@@ -630,7 +632,7 @@ def load_command(
     :returns: words of a command line on the host
     """
     inner = ["sh", "-c", LOAD_SCRIPT, "bench", *tokenizer_words, str(seconds), *options]
-    return ["docker", "exec", container, *([wrapper] if wrapper else []), *inner]
+    return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
 
 
 def parse_load(
@@ -713,30 +715,6 @@ def _reason(rc: int, err: str) -> str:
 
 
 # --- the host while it is measured ---------------------------------------------------------------------------------
-
-GPU_FIELDS = ("driver_version", "clocks.current.sm", "power.draw", "power.limit", "temperature.gpu")
-GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,noheader,nounits"]
-
-
-def parse_gpu(text: str) -> dict[str, Any] | None:
-    """Parse the first line that C(GPU_QUERY) prints; [N/A], GB10's answer for its power limit, is None."""
-    line = next((line for line in text.splitlines() if line.count(",") == len(GPU_FIELDS) - 1), None)
-    if line is None:
-        return None
-    values = dict(zip(GPU_FIELDS, [field.strip() for field in line.split(",")]))
-
-    def number(name: str) -> float | None:
-        match = re.match(r"\d+(\.\d+)?", values[name])
-        return float(match.group()) if match else None
-
-    driver = values["driver_version"]
-    return {
-        "driver": None if driver.startswith("[") else driver,
-        "sm_clock_mhz": number("clocks.current.sm"),
-        "power_watts": number("power.draw"),
-        "power_limit_watts": number("power.limit"),
-        "temperature_c": number("temperature.gpu"),
-    }
 
 
 def gpu_under_load(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from .._host import units
+from .._host import docker, units
 from .._runtime import endpoint, engine_client, start_stages
-from .._runtime.command import NoAnswer, Run, noted, says_missing
+from .._runtime.command import NoAnswer, Run, noted
 from . import explain
 
 LOOK_SECONDS = 10.0
@@ -146,11 +146,10 @@ class _Behind:
         return shown[0] if shown else None
 
     def _container_state(self) -> str:
-        argv = ["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", str(self.container)]
-        rc, out, err = self._ask(argv)
-        if rc != 0 and (rc == 127 or says_missing(err)):
-            return "missing"
-        return str(out).strip() if rc == 0 else "not known"
+        self.unknown.pop("docker", None)
+        silent = {"Status": "not known"}
+        state = noted(self.unknown, silent, docker.container_state, self.run, str(self.container), LOOK_SECONDS)
+        return str(state.get("Status")) if state is not None else "missing"
 
     def why_gone(self) -> str | None:
         """Return the reason why the server will never answer, or None."""
@@ -322,9 +321,9 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
             silent.append(f"({error})")
     if container:
         try:
-            rc, out, err = run(["docker", "logs", f"--tail={lines}", container])
-            if rc == 0:
-                return f"{out}{err}".rstrip().splitlines()[-lines:]
+            log = docker.log(run, container, lines)
+            if log is not None:
+                return "".join(log).rstrip().splitlines()[-lines:]
         except NoAnswer as error:
             silent.append(f"({error})")
     return silent

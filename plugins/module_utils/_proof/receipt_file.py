@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
     :param module: the Ansible module, which may be in check mode
     :param path: of the receipt
     :param make: makes receipt and findings from the previous receipt, None for the first
-    :returns: the result of M(dgxspark.vllm.receipt)
+    :returns: C(changed), C(receipt) and C(previous) as mappings, C(findings), and C(diff) with C(--diff)
     """
     previous, old_text = read_previous(module, path)
     receipt, findings = make(previous)
@@ -52,6 +52,24 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
             "after": receipts.text_of(receipt.subject),
         }
     return result
+
+
+def keep_benchmark(module: Any, path: str, benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the figures of a benchmark into the receipt of a service; fails the module for a missing receipt.
+
+    :param module: the Ansible module
+    :param path: of the receipt
+    :param benchmark: the section
+    :returns: the result of C(keep)
+    """
+
+    def make(previous: receipts.Receipt | None) -> tuple[receipts.Receipt, list[Finding]]:
+        if previous is None:
+            module.fail_json(msg=f"there is no receipt {path} to keep the figures in; site.yml --tags prove writes it")
+            raise AssertionError("fail_json returned")
+        return receipts.with_benchmark(previous, benchmark), []
+
+    return keep(module, path, make)
 
 
 def read_previous(module: Any, path: str) -> tuple[receipts.Receipt | None, str | None]:

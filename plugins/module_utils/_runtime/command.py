@@ -57,6 +57,10 @@ class NoAnswer(Exception):
         self.program = program
 
 
+class Unknown(Exception):
+    """A question has no answer; the text is the reason, a sentence without its full stop."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What came of a call.

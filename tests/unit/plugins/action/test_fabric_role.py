@@ -40,7 +40,7 @@ ROLE = """
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collections")
-    own = with_played(folder, ["spark_info", "fabric_probe", "fabric_check"])
+    own = with_played(folder, ["spark_info", "fabric_check"])
     (own / "roles").mkdir()
     (own / "roles" / "fabric").symlink_to(ROOT / "roles" / "fabric")
     return folder
@@ -66,7 +66,7 @@ class Group:
         """Run the role; return its exit code and what it printed, as one line."""
         for name, entry in self.entries.items():
             spark = {"fabric": {**entry["fabric"], "relay": False}, "management_address": entry["management_address"]}
-            said = {"spark_info": {"spark": spark}, "fabric_probe": {"heard": entry["heard"], "tools": []}}
+            said = {"spark_info": {"spark": spark, "cabling": {"heard": entry["heard"], "tools": []}}}
             for module, answer in {**said, "fabric_check": CHECKED}.items():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
         netplan = json.dumps({"__fabric_netplan": str(self.folder / "netplan.yaml")})
@@ -127,13 +127,13 @@ def test_clusters_that_are_written_at_once_are_all_on_the_page(tmp_path: Path) -
     (tmp_path / "hosts.yml").write_text(
         yaml.safe_dump({"sparks": {"hosts": dict.fromkeys(names), "vars": {"ansible_connection": "local"}}})
     )
-    planned = {"topology": "none", "ready": False, "hosts": {"a": {}}, "rails": [], "findings": []}
+    hosts = {name: {"fabric": {"ports": []}} for name in "ab"}
     task = {
         "name": "Write",
-        "dgxspark.vllm.fabric_page": {
+        "dgxspark.vllm.fabric_plan": {
             "dest": ".spark/plan.json",
             "name": "{{ inventory_hostname }}",
-            "planned": planned,
+            "hosts": hosts,
         },
     }
     (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "sparks", "gather_facts": False, "tasks": [task]}]))

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from playbook_runs import ansible_playbook
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_names
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def run(
     # The hosts are folders of the controller, which may not have what a host has to have; in check mode none of it is called.
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
-    for tool in spreading.TOOLS:
+    for tool in spread_names.TOOLS:
         (tools / tool).write_text("#!/bin/sh\nexit 1\n")
         (tools / tool).chmod(0o755)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"

@@ -121,7 +121,7 @@ def test_check_run_probes_what_runs(call: Any, engine: Any, fake_run: Any) -> No
 
 
 def test_container_that_ended_and_its_log(call: Any, closed_port: int, fake_run: Any) -> None:
-    fake_run.on("docker container inspect", "exited\n").on("docker logs", "out\n", err="Killed\n")
+    fake_run.on("docker container inspect", '{"Status": "exited"}\n').on("docker logs", "out\n", err="Killed\n")
     result = call(url=f"http://127.0.0.1:{closed_port}", container="spark-heavy", timeout=60)
     assert "the container spark-heavy is not running (exited)" in result["msg"]
     assert result["log"] == ["out", "Killed"]

@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail
 from ansible.module_utils.testing import patch_module_args
 from cluster_fixture import PING
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric_beacons
+from ansible_collections.dgxspark.vllm.plugins.action import fabric_plan
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
-from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
+from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 
 TEST = {
     "rail": "rail0",
@@ -51,101 +50,24 @@ def host(tree: Any, fake_run: Any) -> Callable[[], dict[str, Any]]:
 # --- fabric_plan
 
 
-def test_plan(capsys: Any, tree: Any, host: Any) -> None:
+def plan_network(hosts: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    defaults = {name: option.get("default") for name, option in documented(fabric_plan.DOCUMENTATION).items()}
+    return fabric_plan.plan_network({**defaults, "hosts": hosts, **settings})
+
+
+def test_plan(tree: Any, host: Any) -> None:
     tree.qsfp()
-    result = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, mtu=9000)
-    assert result["changed"] is False and result["topology"] == "direct"
+    result = plan_network({"a": host(), "b": host()}, mtu=9000)
+    assert result["topology"] == "direct"
     assert result["hosts"]["b"]["rails"][0]["address"] == "192.168.100.11/24"
     assert result["report"][0].startswith("info fabric.assumed: ") and result["bandwidth_tests"] == []
 
 
-def test_plan_of_hosts_without_facts_or_with_bad_settings(capsys: Any, host: Any) -> None:
-    failed = run_module(fabric_plan, capsys, hosts={"a": {}, "b": host(), "c": None})
-    assert failed["failed"] and failed["msg"] == "hosts without the facts of spark_info: a, c"
-    failed = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, network="10.0.0.1/24")
-    assert failed["failed"] and "network: " in failed["msg"]
-
-
-# --- fabric_probe
-
-
-def test_probe_listens_and_says_who_it_is() -> None:
-    """A pair of sockets is the cable; the other end answers once and then sees what this one says."""
-    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    seen: list[bytes] = []
-
-    def peer() -> None:
-        seen.append(other.recv(2048))
-        other.send(b"something else")
-        for netdev in ("enp1s0f0np0", "enp1s0f0np0", "enP2p1s0f0np0"):
-            other.send(fabric_beacons.beacon("3c:6d:66:00:00:01", "spark-2", netdev))
-        other.send(fabric_beacons.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0"))  # its own, come back
-        other.send(fabric_beacons.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the interface
-
-    thread = threading.Thread(target=peer)
-    thread.start()
-    frame = fabric_beacons.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0")
-    heard = fabric_probe.listen({own: ("enp1s0f0np0", frame)}, "spark-1", 0.8)
-    thread.join()
-    own.close()
-    other.close()
-    assert seen == [frame]
-    assert [(entry["host"], entry["peer"]) for entry in heard] == [
-        ("spark-1", "enP2p1s0f0np0"),
-        ("spark-2", "enP2p1s0f0np0"),
-        ("spark-2", "enp1s0f0np0"),
-    ]
-
-
-class Packets:
-    """A packet socket as the kernel has it, while a frame comes in on another interface before it is bound."""
-
-    def __init__(self, family: int, kind: int, protocol: int) -> None:
-        assert (family, kind) == (socket.AF_PACKET, socket.SOCK_RAW)
-        self.end, self.cable = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        if protocol:  # it has no interface yet, so it takes in all of them
-            self.cable.send(fabric_beacons.beacon("3c:6d:66:00:00:09", "spark-9", "enp1s0f1np1"))
-
-    def bind(self, address: tuple[str, int]) -> None:
-        assert address[1] == fabric_beacons.ETHERTYPE
-        self.cable.send(fabric_beacons.beacon("3c:6d:66:00:00:01", "spark-2", address[0]))
-
-    def fileno(self) -> int:
-        return self.end.fileno()
-
-    def send(self, frame: bytes) -> int:
-        return len(frame)
-
-    def recv(self, size: int) -> bytes:
-        return self.end.recv(size)
-
-    def close(self) -> None:
-        self.end.close()
-        self.cable.close()
-
-
-def test_probe_hears_nothing_of_other_interfaces_before_it_is_bound(
-    capsys: Any, programs: Any, tree: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree.qsfp()
-    monkeypatch.setattr(fabric_probe, "socket", SimpleNamespace(**{**vars(socket), "socket": Packets}))
-    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree), seconds=0.2)
-    assert [(each["netdev"], each["host"], each["peer"]) for each in result["heard"]] == [
-        ("enP2p1s0f0np0", "spark-2", "enP2p1s0f0np0"),
-        ("enp1s0f0np0", "spark-2", "enp1s0f0np0"),
-    ]
-
-
-def test_probe_without_a_link_is_silent(capsys: Any, programs: Any, tree: Any) -> None:
-    tree.qsfp(up=())
-    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree))
-    assert result["changed"] is False and result["heard"] == [] and isinstance(result["tools"], list)
-
-
-def test_probe_of_an_interface_that_is_not_there(capsys: Any, programs: Any, tree: Any) -> None:
-    tree.qsfp()
-    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree))
-    assert result["failed"] and "cannot be listened on" in result["msg"]
+def test_plan_of_hosts_without_facts_or_with_bad_settings(host: Any) -> None:
+    with pytest.raises(AnsibleActionFail, match=r"^hosts without the facts of spark_info: a, c$"):
+        plan_network({"a": {}, "b": host(), "c": None})
+    with pytest.raises(AnsibleActionFail, match="network: "):
+        plan_network({"a": host(), "b": host()}, network="10.0.0.1/24")
 
 
 # --- fabric_check
@@ -191,7 +113,7 @@ def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
 
 def test_check_says_what_is_gone_of_a_relay(capsys: Any, programs: Any) -> None:
     programs.on("ip -4 route show", "default via 10.0.0.1 dev enP7s7\n")
-    programs.on("systemctl show", "ActiveState=active\nUnitFileState=enabled\n")
+    programs.on("systemctl show", "Id=dgxspark-fabric-relay.service\nActiveState=active\nUnitFileState=enabled\n")
     programs.on("/usr/sbin/sysctl", "0\n")
     programs.on("/usr/sbin/iptables", "")
     routes = {
@@ -242,11 +164,11 @@ def test_check_mode_adds_nothing_up(capsys: Any, programs: Any) -> None:
     assert "collective" not in result and programs.calls == []
 
 
-def test_plugs_in_wrong_ports_are_told_apart_from_what_the_role_repairs(capsys: Any, tree: Any, host: Any) -> None:
+def test_plugs_in_wrong_ports_are_told_apart_from_what_the_role_repairs(tree: Any, host: Any) -> None:
     tree.qsfp()
     heard = [{"netdev": "enp1s0f0np0", "host": "a", "peer": "enp1s0f0np0"}]
-    result = run_module(fabric_plan, capsys, hosts={"a": {**host(), "heard": []}, "b": {**host(), "heard": heard}})
+    result = plan_network({"a": {**host(), "heard": []}, "b": {**host(), "heard": heard}})
     assert result["misplugged"] == []
-    result = run_module(fabric_plan, capsys, hosts={name: {**host(), "heard": []} for name in "ab"})
+    result = plan_network({name: {**host(), "heard": []} for name in "ab"})
     assert [line.partition(":")[0] for line in result["misplugged"]] == ["error fabric.not_joined"]
     assert set(result["misplugged"]) <= set(result["report"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cable_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import host_report, host_sections
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import service_arguments
@@ -226,9 +228,9 @@ def test_every_section_is_a_documented_result(
     fake_run.on("ip", "[]").on("timedatectl", "yes").on("journalctl", "").on("dpkg-query", "")
     sections = [*host_report.FACTS, *host_sections.SECTIONS]
     ray = {"container": "spark-x-ray", "address": "127.0.0.1:6379"}
-    result = run_module(
-        monkeypatch, capsys, fake_run, root=str(spark), gather=sections, ray=ray, state_dir=str(tmp_path)
-    )
+    monkeypatch.setattr(cable_probe, "attach", lambda netdev: socket.socket())
+    asked = {"ray": ray, "cabling": {"name": "spark-1", "seconds": 0}, "state_dir": str(tmp_path)}
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), gather=sections, **asked)
     documented = yaml.safe_load(spark_info.RETURN)
     assert result["unknown"] == {}
     assert set(result) - {"changed", "invocation", "warnings"} == set(documented) - {"msg"}

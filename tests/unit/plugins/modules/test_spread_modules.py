@@ -28,6 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     image_layers,
     image_stream,
     spread_files,
+    spread_names,
     spreading,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
@@ -149,13 +150,13 @@ def test_where_images_lie_is_not_guessed(run: Any, call: Any, tmp_path: Path) ->
 
 
 def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_path: Path) -> None:
-    run.on(f"docker image inspect -- {spreading.local_alias(DIGEST)}", json.dumps([{"Id": "sha256:1"}]))
+    run.on(f"docker image inspect -- {spread_names.local_alias(DIGEST)}", json.dumps([{"Id": "sha256:1"}]))
     run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", root_dir("/")).on(
         "ip -json", "[]"
     )
     look = survey(call, images=[DIGEST], hf_home=str(tmp_path), address="192.0.2.11")["distribution"]
     assert look["images"][DIGEST]["id"] == "sha256:1"
-    assert look["images"][DIGEST]["name"] == spreading.local_alias(DIGEST)
+    assert look["images"][DIGEST]["name"] == spread_names.local_alias(DIGEST)
 
 
 def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_path: Path) -> None:

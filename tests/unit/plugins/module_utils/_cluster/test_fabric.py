@@ -17,7 +17,6 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import (
     fabric,
     fabric_bandwidth,
-    fabric_beacons,
     fabric_layout,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
@@ -785,22 +784,7 @@ def test_a_device_that_is_not_active_is_left_out(make: Make) -> None:
     assert rules(plan, "error") == ["fabric.rdma_down"]
 
 
-# --- frames, pings, probes
-
-
-def test_beacons() -> None:
-    frame = fabric_beacons.beacon("3c:6d:66:cc:b3:b7", "spark-1", "enp1s0f0np0")
-    assert frame[:14].hex() == "ffffffffffff3c6d66ccb3b788b5" and len(frame) >= 60
-    assert fabric_beacons.read_beacon(frame + b"\0" * 4) == {"host": "spark-1", "peer": "enp1s0f0np0"}
-    nvidia = frame[:14] + b"TOPO_DISCOVER_2NODE_V2"
-    for other in (
-        b"",
-        nvidia,
-        frame[:14] + b'{"magic": "x"}',
-        frame[:14] + b"[1]",
-        frame[:12] + b"\x08\0" + frame[14:],
-    ):
-        assert fabric_beacons.read_beacon(other) is None
+# --- pings, probes of the bandwidth
 
 
 def test_probes_of_the_bandwidth(make: Make) -> None:

@@ -19,7 +19,7 @@ KERNEL = (
     "192.168.100.0/24 dev enp1s0f0np0 proto kernel scope link src 192.168.100.10\n"
     "192.168.102.0/24 via 192.168.100.11 dev enp1s0f0np0 proto static\n"
 )
-SHOWN = "ActiveState=active\nUnitFileState=enabled\n"
+SHOWN = f"Id={relay.UNIT}\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n"
 
 
 def host(**changes: tuple[int, str, str]) -> Any:
@@ -65,7 +65,7 @@ def test_a_route_that_is_gone_is_named(said: tuple[int, str, str], why: list[str
         ({"sysctl": (0, "0\n", "")}, ["net.ipv4.ip_forward is not 1: 0"]),
         (
             {"systemctl": (0, SHOWN.replace("=active", "=inactive"), "")},
-            [f"{relay.UNIT} is not active, or not at boot: ActiveState=inactive UnitFileState=enabled"],
+            [f"{relay.UNIT} is not active, or not at boot: inactive, enabled"],
         ),
         (
             {"iptables": (1, "", "iptables: Bad rule")},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_looks, image_probe
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import Unknown
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Unknown
 
 IMAGE = {"Id": "sha256:aa", "Config": {"Env": ["CUDA_VERSION=13.0.2"]}}
 

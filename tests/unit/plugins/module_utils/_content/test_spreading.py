@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_names, spreading
 
 KEY = "Org/Model@main"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -385,12 +385,12 @@ def test_another_image_under_the_same_name_is_told() -> None:
     ],
 )
 def test_an_image_named_by_digest_gets_a_tag(ref: str, alias: str) -> None:
-    assert spreading.local_alias(ref) == alias
+    assert spread_names.local_alias(ref) == alias
 
 
 def test_an_image_is_asked_of_a_source_by_the_name_that_it_has_there() -> None:
     ref, tag = "an/image@sha256:" + "ab" * 32, "an/image:sha256-" + "ab" * 16
-    assert spreading.names_of(ref, ["sha256:1"]) == [ref, tag, "sha256:1"]
+    assert spread_names.names_of(ref, ["sha256:1"]) == [ref, tag, "sha256:1"]
     assert spreading.name_at(look(1, images={ref: {**IMAGE, "name": ref}}), ref) == ref
     assert spreading.name_at(look(1, images={ref: {**IMAGE, "name": "sha256:1"}}), ref) == "sha256:1"
     # Whoever got it from another host has it by its tag.

@@ -41,7 +41,7 @@ def answers(**said: Any) -> dict[str, Any]:
 
 def spark(address: str, **changes: Any) -> Machine:
     asked = answers(spark={"spark": facts(address=address, **changes), "adoption": {"launches": []}})
-    return discovery.read_machine(Target(address), asked, {}, answers(probe={"heard": []}))
+    return discovery.read_machine(Target(address), asked, {}, answers(probe={"cabling": {"heard": []}}))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_cables_of_another_form_are_not_known() -> None:
         Target("a"),
         answers(spark={"spark": facts(), "adoption": {"launches": [5]}}),
         {},
-        answers(probe={"heard": [{}]}),
+        answers(probe={"cabling": {"heard": [{}]}}),
     )
     assert found.state == "spark" and found.heard is None and found.launches is None
     assert len([note for note in found.notes if "its answer is invalid" in note]) == 2

@@ -16,9 +16,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view impo
     BadRequest,
     HostView,
     Request,
-    Unknown,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Unknown
 
 PARAMS = {"disk_paths": ["/"], "hf_home": "/nonexistent", "images": [], "fail_on_unknown": False}
 

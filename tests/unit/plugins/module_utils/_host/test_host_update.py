@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_update
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import driver_packages, host_update
 
 SIMULATED = """\
 NOTE: This is only a simulation!
@@ -281,7 +281,7 @@ def installed(*packages: str) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_packages_of_another_branch_are_found(packages: list[str], driver: str, found: dict[str, list[str]]) -> None:
-    assert host_update.other_branch(installed(*packages), driver) == found
+    assert driver_packages.other_branch(installed(*packages), driver) == found
 
 
 def test_parts_of_another_driver_do_not_come_without_the_whole() -> None:
@@ -313,5 +313,5 @@ def test_parts_of_another_driver_that_are_there_are_a_warning() -> None:
     ],
 )
 def test_kernels_without_an_initial_ram_disk(files: list[str], found: list[str]) -> None:
-    assert host_update.kernels_without_initrd(files) == found
+    assert driver_packages.kernels_without_initrd(files) == found
     assert ("update.initrd" in rules(no_initrd=found)) is bool(found)

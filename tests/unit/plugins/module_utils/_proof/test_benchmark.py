@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import nvidia_smi
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "bench"
@@ -354,7 +355,7 @@ def test_the_key_is_in_no_argument() -> None:
 
 
 def test_a_gb10_has_no_power_limit() -> None:
-    found = benchmark.parse_gpu("580.173.02, 2405, 13.46, [N/A], 55\n")
+    found = nvidia_smi.parse_load("580.173.02, 2405, 13.46, [N/A], 55\n")
     assert found == {
         "driver": "580.173.02",
         "sm_clock_mhz": 2405,
@@ -362,7 +363,7 @@ def test_a_gb10_has_no_power_limit() -> None:
         "power_limit_watts": None,
         "temperature_c": 55,
     }
-    assert benchmark.parse_gpu("No devices were found\n") is None
+    assert nvidia_smi.parse_load("No devices were found\n") is None
 
 
 def test_a_gpu_under_load_is_the_median_of_its_samples() -> None:

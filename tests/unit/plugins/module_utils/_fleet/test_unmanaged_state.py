@@ -10,8 +10,8 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches
-from ansible_collections.dgxspark.vllm.plugins.modules import spark_info, unmanaged_state
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches, unmanaged_state
+from ansible_collections.dgxspark.vllm.plugins.modules import service_state, spark_info
 
 GIB = 1024 * 1024
 
@@ -30,7 +30,7 @@ class Docker:
             "HostConfig": {"RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}, "NetworkMode": "host"},
         }
         self.calls: list[list[str]] = []
-        self.enabled = True
+        self.file_state = "enabled"
         self.failing: dict[str, tuple[int, str, str]] = {}
         self.memory(20)
 
@@ -53,15 +53,15 @@ class Docker:
             return 0, json.dumps([self.box]), ""
         if argv[1:3] == ["image", "inspect"]:
             return 0, json.dumps([{"Id": "sha256:1", "Config": {}}]), ""
-        if argv[:2] == ["systemctl", "is-enabled"]:
-            return (0, "enabled\n", "") if self.enabled else (1, "disabled\n", "")
-        if argv[:3] == ["systemctl", "show", "--no-pager"]:
-            return 0, f"Id={argv[-1]}\nLoadState=loaded\n", ""
         if argv[:2] == ["systemctl", "show"]:
-            what = argv[2].partition("=")[2]
-            state = "active" if self.box["State"]["Running"] else "inactive"
-            shown = {"LoadState": "loaded", "FragmentPath": "/etc/systemd/system/mine.service", "ActiveState": state}
-            return 0, f"{shown[what]}\n", ""
+            shown = {
+                "Id": argv[-1],
+                "LoadState": "loaded",
+                "ActiveState": "active" if self.box["State"]["Running"] else "inactive",
+                "UnitFileState": self.file_state,
+                "FragmentPath": "/etc/systemd/system/mine.service",
+            }
+            return 0, "\n".join(f"{name}={value}" for name, value in shown.items()), ""
         if argv[:2] in (["docker", "stop"], ["systemctl", "stop"]):
             self.running(False)
         if argv[:2] in (["docker", "start"], ["systemctl", "start"]):
@@ -81,7 +81,6 @@ def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     monkeypatch.setattr(launches, "NOTES", tmp_path / "notes")
     for module in (launches, unmanaged_state):
         monkeypatch.setattr(module, "PROC_ROOT", str(tmp_path))
-    monkeypatch.setattr(unmanaged_state, "ETC", str(tmp_path / "etc"))
     return played
 
 
@@ -96,9 +95,10 @@ def program(root: Path, pid: int, command: str, cgroup: str) -> None:
 @pytest.fixture
 def call(tmp_path: Path, capsys: Any) -> Any:
     def call(state: str, **args: Any) -> dict[str, Any]:
-        settings = {"container": "mine", "state": state, "root": str(tmp_path), "timeout": 0, **args}
-        with patch_module_args(settings), pytest.raises(SystemExit):
-            unmanaged_state.main()
+        check = {"_ansible_check_mode": args.pop("_ansible_check_mode", False)}
+        settings = {"unmanaged": {"container": "mine", **args}, "state": state, "root": str(tmp_path), "timeout": 0}
+        with patch_module_args({**settings, "etc": str(tmp_path / "etc"), **check}), pytest.raises(SystemExit):
+            service_state.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -124,7 +124,7 @@ def test_a_unit_is_what_stops_and_starts_its_container(docker: Docker, call: Any
 
 
 def test_a_unit_that_did_not_start_at_boot_does_not_afterwards(docker: Docker, call: Any) -> None:
-    docker.enabled = False
+    docker.file_state = "disabled"
     assert call("stopped", unit="mine.service")["changed"] is True
     assert call("started", unit="mine.service")["changed"] is True
     assert docker.did("systemctl", "start") and not docker.did("systemctl", "enable")
@@ -160,14 +160,20 @@ def test_a_unit_that_is_no_server_of_vllm_is_never_touched(docker: Docker, call:
 NO_BUS = (1, "", "Failed to connect to bus: Connection refused")
 
 
-@pytest.mark.parametrize(
-    "asked", ["systemctl show --property=ActiveState", "systemctl is-enabled", "systemctl show --property=FragmentPath"]
-)
-def test_a_unit_of_which_systemd_does_not_say_is_neither_stopped_nor_called_so(
-    docker: Docker, call: Any, tmp_path: Path, asked: str
+def test_a_unit_of_which_systemd_does_not_say_whether_it_starts_at_boot_is_not_stopped(
+    docker: Docker, call: Any, tmp_path: Path
 ) -> None:
     program(tmp_path, 71, SERVE, "/system.slice/mine.service")
-    docker.failing[asked] = NO_BUS
+    docker.file_state = ""
+    assert "does not say whether it starts at boot" in call("stopped", container="", unit="mine.service")["msg"]
+    assert not docker.did("systemctl", "stop") and not (tmp_path / "notes").exists()
+
+
+def test_a_unit_of_which_systemd_does_not_say_is_neither_stopped_nor_called_so(
+    docker: Docker, call: Any, tmp_path: Path
+) -> None:
+    program(tmp_path, 71, SERVE, "/system.slice/mine.service")
+    docker.failing["systemctl show"] = NO_BUS
     result = call("stopped", container="", unit="mine.service")
     assert result["failed"] and "Failed to connect to bus" in result["msg"]
     assert not docker.did("systemctl", "stop") and not (tmp_path / "notes").exists()

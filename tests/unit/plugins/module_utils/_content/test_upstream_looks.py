@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What tags and branches stand for by now: a little server plays registry and hub."""
+"""Tests of upstream.py and upstream_looks.py: a small server plays registry and hub."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import upstream
-from ansible_collections.dgxspark.vllm.plugins.modules import upstream_info
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 DIGEST, COMMIT = f"sha256:{'e' * 64}", "0123456789abcdef0123456789abcdef01234567"
 
@@ -50,10 +50,10 @@ def address() -> Iterator[str]:
 
 
 def call(capsys: Any, **args: Any) -> dict[str, Any]:
-    with patch_module_args(args), pytest.raises(SystemExit):
-        upstream_info.main()
+    with patch_module_args({"gather": ["upstream"], "upstream": args}), pytest.raises(SystemExit):
+        spark_info.main()
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
+    return result if result.get("failed") else {"changed": result["changed"], **result["upstream"]}
 
 
 def test_tags_and_branches_are_asked_for_and_refusals_are_told(address: str, capsys: Any) -> None:

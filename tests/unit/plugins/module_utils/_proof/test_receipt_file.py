@@ -1,4 +1,4 @@
-"""The module, and with it receipt_file.py, which keeps the file."""
+"""Tests of receipt_file.py: the file of a receipt, as modules write it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.modules import receipt
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipt_file, receipts
 
 DEPLOYED = {"image": "sha256:1", "argv": ["a"]}
 
@@ -17,10 +19,22 @@ DEPLOYED = {"image": "sha256:1", "argv": ["a"]}
 @pytest.fixture
 def call(capsys: Any, tmp_path: Path) -> Any:
     def call(**args: Any) -> dict[str, Any]:
-        given = args if "benchmark" in args else {"deployed": DEPLOYED, **args}
-        settings = {"path": str(tmp_path / "heavy.json"), "_ansible_diff": True, **given}
+        path = str(args.pop("path", tmp_path / "heavy.json"))
+        check = args.pop("check", False)
+
+        def make(previous: receipts.Receipt | None) -> tuple[receipts.Receipt, list[Finding]]:
+            given = {"deployed": DEPLOYED, "measured": {}, "cluster": None, "rank": 0, **args}
+            receipt = receipts.build(
+                "heavy", given["deployed"], given["measured"], previous, given["cluster"], given["rank"]
+            )
+            return receipt, receipts.compare(previous, receipt)
+
+        settings = {"_ansible_diff": True, "_ansible_check_mode": check}
         with patch_module_args(settings), pytest.raises(SystemExit):
-            receipt.main()
+            module = AnsibleModule({}, supports_check_mode=True)
+            if "benchmark" in args:
+                module.exit_json(**receipt_file.keep_benchmark(module, path, args["benchmark"]))
+            module.exit_json(**receipt_file.keep(module, path, make))
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -71,10 +85,10 @@ def test_mode_is_put_right(call: Any, tmp_path: Path) -> None:
 
 
 def test_check_mode_writes_nothing(call: Any, tmp_path: Path) -> None:
-    result = call(path=str(tmp_path / "new/dir/heavy.json"), _ansible_check_mode=True)
+    result = call(path=str(tmp_path / "new/dir/heavy.json"), check=True)
     assert result["changed"] is True and not (tmp_path / "new").exists()
     call()
-    result = call(measured={"ttft_seconds": 1}, _ansible_check_mode=True)
+    result = call(measured={"ttft_seconds": 1}, check=True)
     assert result["changed"] is False
     assert json.loads((tmp_path / "heavy.json").read_text())["measured"] == {}
 

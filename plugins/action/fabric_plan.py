@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan the network of a cluster and write the page of all networks; documented in plugins/modules/fabric_plan.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, fabric_layout
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_figures, fabric_tables
+from ansible_collections.dgxspark.vllm.plugins.modules.fabric_plan import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write_report
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+
+class ActionModule(ActionBase):
+    """Plan one network, and add it and its figures to what is kept of all clusters."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the plan of O(hosts), and where the page is."""
+        result = super().run(tmp, task_vars)
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
+        args = plain(args)
+        planned = plan_network(args) if args["hosts"] else {}
+        result.update(changed=False, **planned)
+        if args["dest"]:
+            result["page"] = write_page(args, planned, task_vars or {})
+        return result
+
+
+def plan_network(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of the hosts of a task; raises AnsibleActionFail for hosts without facts and for settings that are wrong."""
+    hosts = args["hosts"]
+    bare = [name for name, entry in hosts.items() if not isinstance((entry or {}).get("fabric"), dict)]
+    if bare:
+        raise AnsibleActionFail(f"hosts without the facts of spark_info: {', '.join(bare)}")
+    settings = {field.name: args[field.name] for field in dataclasses.fields(fabric_layout.Settings)}
+    try:
+        plan = fabric.plan(hosts, fabric_layout.Settings(**{**settings, "subnets": tuple(settings["subnets"])}))
+    except ValueError as error:
+        raise AnsibleActionFail(str(error)) from error
+    wrong = [each for each in plan["findings"] if each["rule"] in fabric.MISPLUGGED and each["severity"] == "error"]
+    return {"report": fabric.lines(plan["findings"]), "misplugged": fabric.lines(wrong), **plan}
+
+
+def write_page(args: Mapping[str, Any], planned: dict[str, Any], task_vars: dict[str, Any]) -> str:
+    """Write the page of all clusters and return where it is; raises AnsibleActionFail for files that cannot be written."""
+    messages: list[str] = []
+    dest = dest_path(args["dest"], task_vars, messages)
+    if messages:
+        raise AnsibleActionFail(messages[0])
+    page = Path(dest).with_name("fabric.html")
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    try:
+        with locked_folder(page.parent):
+            kept = page.with_name(fabric_figures.FILE)
+            state = added(fabric_figures.read(read_kept(kept)), args, planned, at)
+            write_report(kept, json.dumps(state, indent=1, sort_keys=True) + "\n")
+            write_report(page, fabric_tables.page(state))
+    except OSError as error:
+        raise AnsibleActionFail(f"{page} cannot be written on the controller: {error}") from error
+    return str(page)
+
+
+def added(state: dict[str, Any], args: Mapping[str, Any], planned: dict[str, Any], at: str) -> dict[str, Any]:
+    """Return a state with the plan and the figures of a task. at: now."""
+    name, least = args["name"], args["min_gbps"]
+    if planned:
+        state = fabric_figures.with_plan(state, name, planned, at)
+    if args["bandwidth"]:
+        state = fabric_figures.with_rails(state, name, args["bandwidth"], least, at)
+    if args["test"] and args["results"]:
+        state = fabric_figures.with_test(state, name, args["test"], args["results"], least, at)
+    return state
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder, and create it if it is missing: hosts of several clusters are workers that write the same files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

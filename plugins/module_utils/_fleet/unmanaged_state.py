@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stops a container or unit of vLLM that this collection did not create, and restores it as it was.
+
+Its former state is noted on the host before anything is changed. Launches of this collection and other programs are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._host import docker, machine, systemctl, units
+from .._host.host_view import HostView
+from .._plan import verbs
+from .._runtime import state_file
+from .._runtime.command import NoAnswer, Run
+from . import unmanaged
+
+NOTES = Path("/var/lib/dgxspark/adopted")
+PROC_ROOT = "/"
+STOP_SECONDS = 60
+
+
+class Refused(Exception):
+    """Why a launch is not touched, or what failed."""
+
+
+@dataclass
+class Launch:
+    """A container or a unit on the host, as it is now.
+
+    container: its C(docker inspect), None without one. unit: an entry of C(units.ask), None without one.
+    """
+
+    run: Run
+    name: str
+    container_name: str
+    unit_name: str
+    container: Mapping[str, Any] | None
+    unit: Mapping[str, Any] | None
+
+    @property
+    def note(self) -> Path:
+        """The file of its note."""
+        return NOTES / f"{self.name.replace('/', '_')}.json"
+
+    def is_running(self) -> bool:
+        """Whether it runs."""
+        if self.container_name:
+            return self.container is not None and bool((self.container.get("State") or {}).get("Running"))
+        return self.unit is not None and self.unit["active_state"] in verbs.RUNNING
+
+    def held(self, ask: Run, root: str) -> tuple[float, list[int]]:
+        """Return the GPU memory that it holds, GiB, and the ids of the processes that hold it. Raises C(NoAnswer).
+
+        :param ask: runs a program that reports
+        :param root: where C(/proc) is read
+        """
+        view = HostView(ask, root)
+        apps = (view.gpu(view.containers()) or {}).get("processes") or []
+        if self.container_name:
+            return verbs.held_by([self.container_name], apps)
+        own = {process["pid"] for process in _processes(self.unit_name)}
+        return verbs.held_by([self.name], [{**app, "container": self.name} for app in apps if app["pid"] in own])
+
+    def stop(self, service: str, url: str) -> None:
+        """Note what it is, and stop it for good.
+
+        :param service: the service that takes its place
+        :param url: where it answers
+        :raises Refused: where it cannot be noted completely, and for a program that fails
+        """
+        enabled, path = False, ""
+        if self.unit is not None:
+            if self.unit["enabled"] is None:
+                raise Refused(
+                    f"{self.name}: systemd does not say whether it starts at boot, so it could not be restored as it was, and "
+                    "was not stopped"
+                )
+            enabled = self.unit["enabled"]
+            # A unit file that was linked from elsewhere is unlinked by disable.
+            path = str(Path(self.unit["path"]).resolve()) if self.unit["path"] else ""
+        note = {
+            "container": self.container_name,
+            "unit": self.unit_name,
+            "enabled": enabled,
+            "path": path,
+            "restart": ((self.container or {}).get("HostConfig") or {}).get("RestartPolicy") or {},
+            "service": service,
+            "url": url,
+        }
+        # First, so that a run that is cut off can be undone.
+        state_file.write(self.note, note)
+        if self.unit_name:
+            self._systemctl("disable", self.unit_name if enabled else "")
+            self._systemctl("stop", self.unit_name)
+        else:
+            self._docker("update", "--restart=no", "--", self.container_name)
+            self._docker("stop", "--time", str(STOP_SECONDS), "--", self.container_name)
+
+    def former_state(self) -> dict[str, Any] | None:
+        """Return the note of C(stop), None for a launch that runs and has none. Raises C(Refused) for a stopped one without a note."""
+        note = state_file.read(self.note)
+        if note is None and not self.is_running():
+            raise Refused(
+                f"{self.name}: what it was is not noted on this host ({self.note}), so it is not restored. Start it yourself."
+            )
+        return note
+
+    def restore(self, note: Mapping[str, Any]) -> None:
+        """Start it as it was, and remove its note; raises C(Refused) for a program that fails. note: of C(former_state)."""
+        if note["unit"]:
+            # Older notes do not say it; only enabled units were noted then.
+            self._systemctl("enable", (note.get("path") or note["unit"]) if note.get("enabled", True) else "")
+            self._systemctl("start", note["unit"], "--no-block")
+        else:
+            policy = note["restart"]
+            kind, retries = str(policy.get("Name") or "no"), policy.get("MaximumRetryCount") or 0
+            limit = f":{retries}" if kind == "on-failure" and retries else ""
+            self._docker("update", f"--restart={kind}{limit}", "--", self.container_name)
+            self._docker("start", "--", self.container_name)
+        self.note.unlink(missing_ok=True)
+
+    def _docker(self, *words: str) -> None:
+        why = docker.act(self.run, *words)
+        if why:
+            raise Refused(f"{self.name}: docker {' '.join(words)} failed: {why}")
+
+    def _systemctl(self, verb: str, unit: str, *options: str) -> None:
+        why = systemctl.act(self.run, verb, [unit] if unit else [], *options)
+        if why:
+            raise Refused(f"{self.name}: systemctl {verb} {unit} failed: {why}")
+
+
+def _processes(unit: str) -> list[dict[str, Any]]:
+    """Return the programs of a unit."""
+    return [process for process in machine.read_processes(PROC_ROOT) if unmanaged.unit_of(process["cgroup"])[0] == unit]
+
+
+def find(run: Run, container: str, unit: str, settings: str) -> Launch:
+    """Return a launch that this collection did not create.
+
+    :param run: runs a program
+    :param container: its name; empty for a unit that runs vLLM without one
+    :param unit: the unit that runs it; empty without one
+    :param settings: folder with the settings of services
+    :returns: the launch as it is now
+    :raises Refused: for a missing container, a launch of this collection, and other programs
+    :raises NoAnswer: where docker or systemd do not answer
+    """
+    name = container or unit
+    box = docker.container(run, container) if container else None
+    shown = next(iter(units.ask(run, [unit])), None) if unit else None
+    if unit and (shown is None or not shown["active_state"]):
+        raise NoAnswer("systemctl", f"{name}: systemd does not say whether it runs")
+    launch = Launch(run, name, container, unit, box, shown)
+    if container and box is None and not unit:
+        raise Refused(
+            f"{name}: there is no such container on this host. One that was removed cannot be restored; remove its note: {launch.note}"
+        )
+    ours = unmanaged.is_own(unit, machine.read_services(settings))
+    if box is not None:
+        labels = (box.get("Config") or {}).get("Labels") or {}
+        ours = ours or str(labels.get("dgxspark.managed", "")).lower() == "true" or not unmanaged.is_engine(dict(box))
+    elif not container and launch.is_running():
+        ours = ours or not any(unmanaged.engine_words(process["words"]) for process in _processes(unit))
+    if ours:
+        raise Refused(f"{name} is left alone: it is of this collection, or no launch of vLLM.")
+    return launch

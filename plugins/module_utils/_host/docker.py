@@ -1,0 +1,219 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs docker on a host, for modules that change it: questions, each by one call for all objects, and changes.
+
+A question returns objects, nothing for missing objects, and raises C(NoAnswer) for every other failure. A change returns the reason of
+its failure, empty when it worked. Reports ask through C(HostView).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .._common.foreign_text import parse_json
+from .._runtime import command
+from .._runtime.command import Answer, Run, Unknown, answered, says_missing, unreadable
+from . import docker_facts
+
+NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
+IMAGES_COMMAND = ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]
+
+
+def inspect(run: Run, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return C(docker inspect) of objects; missing ones are left out.
+
+    :param run: runs a program
+    :param kind: C(container) or C(image)
+    :param names: their names or ids
+    :returns: the objects
+    :raises NoAnswer: where docker fails or prints something else
+    """
+    if not names:
+        return []
+    rc, out, err = run(["docker", kind, "inspect", "--", *names])
+    if rc == 127:
+        return []
+    # An object that is removed between two calls makes inspect fail, but it still prints the others.
+    answered("docker", 0 if says_missing(err) else rc, err)
+    return docker_facts.read_inspected(out, err)
+
+
+def inspect_all(run: Run, kind: str) -> list[dict[str, Any]]:
+    """Return C(docker inspect) of all containers or images. kind: C(container) or C(image). Raises C(NoAnswer)."""
+    rc, out, err = run(docker_facts.LIST_COMMAND if kind == "container" else IMAGES_COMMAND)
+    if rc == 127:
+        raise unreadable("docker", err)  # who removes what is unused needs the answer
+    answered("docker", rc, err)
+    return inspect(run, kind, sorted(set(docker_facts.read_ids(out))))
+
+
+def container(run: Run, name: str) -> dict[str, Any] | None:
+    """Return C(docker container inspect) of a container, None for a missing one. Raises C(NoAnswer)."""
+    return next(iter(inspect(run, "container", [name])), None)
+
+
+def container_state(run: Run, name: str, seconds: float | None = None) -> dict[str, Any] | None:
+    """Return C(State) of a container as Docker has it, None for a missing one.
+
+    :param run: runs a program
+    :param name: of the container
+    :param seconds: that docker may take, those of C(run) unless given
+    :returns: with C(Status), C(Running), C(ExitCode)
+    :raises NoAnswer: where docker fails or prints something else
+    """
+    options = {} if seconds is None else {"seconds": seconds}
+    rc, out, err = run(["docker", "container", "inspect", "--format", "{{json .State}}", "--", name], **options)
+    if rc == 127 or (rc != 0 and says_missing(err)):
+        return None
+    answered("docker", rc, err)
+    state = _parse(out)
+    if not isinstance(state, dict):
+        raise unreadable("docker", out)
+    return state
+
+
+def containers(run: Run, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return containers as C(docker_facts.parse_containers) has them; missing ones are left out.
+
+    :param run: runs a program
+    :param names: of the containers
+    :returns: the containers
+    :raises NoAnswer: where docker fails or prints something else
+    """
+    rc, out, err = run(["docker", "container", "inspect", "--", *names])
+    if rc == 127 or (rc != 0 and says_missing(err) and not out.strip()):
+        return []
+    answered("docker", 0 if says_missing(err) else rc, err)
+    return docker_facts.parse_containers(out, err)
+
+
+def running_names(run: Run, label: str) -> list[str]:
+    """Return the names of the running containers with a label. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "ps", "--no-trunc", "--filter", f"label={label}", "--format", "{{.Names}}"])
+    answered("docker", rc, err)
+    return out.split() if rc == 0 else []
+
+
+def log(run: Run, name: str, lines: int | None = None, **options: Any) -> tuple[str, str] | None:
+    """Return both outputs of a container, None where docker has no log of it.
+
+    :param run: runs a program
+    :param name: of the container
+    :param lines: most lines of each, all unless given
+    :param options: of C(run), such as C(tail)
+    :returns: standard output and errors
+    """
+    limit = [] if lines is None else [f"--tail={lines}"]
+    rc, out, err = run(["docker", "logs", *limit, name], **options)
+    return (out, err) if rc == 0 else None
+
+
+def images(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+    """Return C(docker image inspect) by reference, None for a missing image; one call for all.
+
+    :param run: runs a program
+    :param refs: by tag, digest or id
+    :returns: the images
+    :raises Unknown: where docker is missing or does not answer
+    """
+    rc, out, err = run(["docker", "image", "inspect", "--", *refs])
+    if rc == 127:
+        raise Unknown(NO_DOCKER)
+    matched = docker_facts.match_images(refs, out, err)
+    if matched is not None:
+        return matched
+    if len(refs) > 1:  # the answer cannot be told apart
+        return {ref: image for ref in refs for image in images(run, [ref]).values()}
+    if rc != 0 and says_missing(err):  # docker names it otherwise than it was asked for
+        return dict.fromkeys(refs)
+    raise Unknown(f"docker image inspect failed for {', '.join(refs)}: {err.strip() or f'exit code {rc}'}")
+
+
+def image_names(run: Run) -> dict[str, str]:
+    """Return one name of each image, by id. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    answered("docker", rc, err)
+    names: dict[str, str] = {}
+    for line in out.splitlines() if rc == 0 else []:
+        image_id, _space, name = line.partition(" ")
+        docker_facts.read_ids(image_id)
+        names.setdefault(image_id, name)
+    return names
+
+
+def image_sizes(run: Run, ids: Iterable[str]) -> dict[str, int]:
+    """Return the bytes of images by id, without those that were removed meanwhile. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *ids])
+    answered("docker", 0 if says_missing(err) else rc, err)
+    rows = [line.partition(" ") for line in out.splitlines()]
+    return {image_id: int(size) for image_id, _space, size in rows if size.isdigit()}
+
+
+def image_layers(run: Run, image_id: str) -> str:
+    """Return C(RootFS.Layers) of an image as JSON. Raises C(NoAnswer), for a missing image too."""
+    rc, out, err = run(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", image_id])
+    answered("docker", rc if rc != 127 else 1, err)
+    return out
+
+
+def has_image(run: Run, image_id: str) -> bool:
+    """Whether the host has an image. Raises C(NoAnswer)."""
+    rc, _out, err = run(["docker", "image", "inspect", "--format", "{{.Id}}", image_id])
+    if rc != 0 and says_missing(err):
+        return False
+    answered("docker", rc if rc != 127 else 1, err)
+    return True
+
+
+def data_folder(run: Run) -> str:
+    """Return the folder in which Docker keeps images. Raises C(NoAnswer)."""
+    rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
+    answered("docker", rc if rc != 127 else 1, err)
+    if not out.strip():
+        raise unreadable("docker", out)
+    return out.strip()
+
+
+def act(run: Run, *words: str, missing: bool = False) -> str:
+    """Run docker for a change; returns the reason of its failure, empty when it worked.
+
+    :param run: runs a program
+    :param missing: whether an object that is missing is fine, as for removals
+    :param words: of the command line, after C(docker)
+    :returns: a text
+    """
+    rc, out, err = run(["docker", *words])
+    if rc == 0 or (missing and says_missing(err)):
+        return ""
+    return err.strip() or out.strip() or f"exit code {rc}"
+
+
+def with_config(folder: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Answer:
+    """Run docker with the settings of a folder, such as its accounts at registries.
+
+    :param folder: of config.json
+    :param words: of the command line
+    :param seconds: that it may take
+    :param data: its standard input, such as a password
+    :returns: what came of it
+    """
+    return command.run(["docker", "--config", folder, *words], seconds, data=data)
+
+
+def exec_command(container: str, *words: str) -> list[str]:
+    """Return the command that runs a program in a running container."""
+    return ["docker", "exec", container, *words]
+
+
+def remove_container(run: Run, name: str) -> str:
+    """Stop and remove a container; returns the reason of a failure, empty when it is gone."""
+    return act(run, "rm", "--force", name, missing=True)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return parse_json(text, "docker")
+    except ValueError:
+        return None

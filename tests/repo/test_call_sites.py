@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Programs of a host are called in module_utils/_host alone: there, a failure is told from an answer, once for all callers.
+
+A command line is found as a list, a tuple or the arguments of a call that begin with the name of a program.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import tree
+
+PROGRAMS = ("systemctl", "docker", "nvidia-smi", "journalctl", "ip", "ss")
+WORDS = (
+    "run",
+    "exec",
+    "ps",
+    "inspect",
+    "container",
+    "image",
+    "save",
+    "load",
+    "logs",
+    "info",
+    "system",
+    "rm",
+    "tag",
+    "show",
+)
+CONTAINERS = "the command line of a container, which a unit or a helper runs"
+RESIDENT = "shared with the programs that stay on hosts, which carry no file of _host"
+LISTED = {
+    "plugins/module_utils/_addons/clients.py": (1, CONTAINERS),
+    "plugins/module_utils/_addons/speech.py": (1, CONTAINERS),
+    "plugins/module_utils/_cluster/fabric.py": (
+        3,
+        "commands of a plan, which restore a network when the host is cut off",
+    ),
+    "plugins/module_utils/_content/image_layers.py": (3, RESIDENT),
+    "plugins/module_utils/_content/image_parts.py": (1, "a stream of docker save"),
+    "plugins/module_utils/_content/image_probe.py": (1, CONTAINERS),
+    "plugins/module_utils/_content/image_stream.py": (1, RESIDENT),
+    "plugins/module_utils/_content/plan_probe.py": (1, CONTAINERS),
+    "plugins/module_utils/_content/snapshots.py": (1, CONTAINERS),
+    "plugins/module_utils/_fleet/generation_host.py": (2, "generations"),
+    "plugins/module_utils/_fleet/generation_records.py": (2, "generations"),
+    "plugins/module_utils/_fleet/generation_restore.py": (5, "generations"),
+    "plugins/module_utils/_fleet/unmanaged.py": (1, CONTAINERS),
+    "plugins/module_utils/_plan/container_argv.py": (2, CONTAINERS),
+    "plugins/module_utils/_proof/offline.py": (1, CONTAINERS),
+    "plugins/module_utils/_runtime/hostmem.py": (1, RESIDENT),
+    "plugins/module_utils/_runtime/start_stages.py": (1, RESIDENT),
+}
+"""Command lines elsewhere: how many, and why. The number of a file may only shrink."""
+
+
+def command_lines(text: str) -> list[int]:
+    """Return the lines of a file on which a command line of such a program begins."""
+    lines = []
+    for node in ast.walk(ast.parse(text)):
+        words = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+        first = words[0] if words else None
+        if isinstance(first, ast.Name) and first.id in PROGRAMS:  # a parameter with the program's name
+            lines.append(node.lineno)
+        if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
+            continue
+        others = [word.value for word in words[1:] if isinstance(word, ast.Constant)]
+        is_name = first.value.rpartition("/")[2] in PROGRAMS and not set(others) & {"podman", "compose", "free"}
+        # A tuple of constants is a choice of words, unless it goes into a longer command line.
+        is_choice = isinstance(node, ast.Tuple) and not set(others) & {*WORDS, "-i"} and len(others) == len(words) - 1
+        if is_name and not is_choice:
+            lines.append(node.lineno)
+    return lines
+
+
+def test_programs_of_a_host_are_called_in_one_place() -> None:
+    names = [*tree.below("plugins/module_utils/", suffix=".py"), *tree.below("plugins/modules/", suffix=".py")]
+    counted = Counter(
+        {
+            name: len(command_lines(tree.read(name)))
+            for name in names
+            if not name.startswith("plugins/module_utils/_host/")
+        }
+    )
+    more = {name: number for name, number in counted.items() if number > LISTED.get(name, (0, ""))[0]}
+    assert more == {}, "call a function of module_utils/_host, or add one there"
+    assert {name for name in LISTED if not counted[name]} == set(), "these have none any more"
+
+
+def test_a_new_call_is_found() -> None:
+    for text in (
+        'run(["systemctl", "stop", unit])',
+        'ROUTES = ["ip", "route"]',
+        'argv = [*("docker", "run", "--rm"), name]',
+        'run(["/usr/bin/docker", *words])',
+        "run([docker, 'save', image])",
+    ):
+        assert command_lines(text), text
+    for text in ('kind in ("docker", "compose")', 'raise NoAnswer("docker", why)', 'PROGRAMS = {"docker": 1}'):
+        assert not command_lines(text), text
