@@ -66,12 +66,13 @@ def plan_relay(
 
 
 def _routes_from(name: str, number: int, size: int, cables: Mapping[tuple[int, int], Rail]) -> list[Route]:
-    """Return the routes of one host of a ring to the cables that it does not touch.
+    """Return the routes.
 
     :param name: of the host
     :param number: its place in the ring
     :param size: hosts of the ring
     :param cables: rails by the place of their first host and their position
+    :returns: routes
     """
     routes = []
     for (cable, position), rail in cables.items():

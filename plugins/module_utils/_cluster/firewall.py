@@ -67,6 +67,7 @@ def plan(
     :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, where only
         ports of its servers are closed
     :param unasked: hosts that report their addresses before anything is changed
+    :returns: variables of the role, or None, and findings
     """
     where = f"host {host}"
     closed = _closed(listening)

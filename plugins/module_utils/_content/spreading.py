@@ -169,6 +169,7 @@ def _doubtful(have: Mapping[str, Mapping[str, Any]], verified: Sequence[str], ve
     :param verified: those whose files were all verified
     :param verify: as of C(survey)
     :param lacking: number of hosts without the model
+    :returns: hosts
     """
     # Verified files have the right sizes; without any, hosts that differ are all read.
     right = sizes(have[verified[0]]) if verified else None
@@ -335,6 +336,7 @@ def by_fabric(looks: Mapping[str, Mapping[str, Any]], host: str, source: str) ->
     :param looks: host to its report
     :param host: one host
     :param source: the other
+    :returns: whether they do
     """
     return any(link["kind"] == "fabric" for link in links(looks[host], looks[source]))
 
@@ -559,7 +561,6 @@ def get_tasks(state: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]], 
     """Return the things that a host takes in this round; the transfer adds their details.
 
     :param state: with the round planned
-    :param looks: host to its report
     :param looks: host to its report
     :param host: the receiver
     :returns: parts of a job

@@ -129,10 +129,10 @@ def _of_program(text: str) -> Download | None:
     return Download(repo, named["local_dir"], named.get("revision", ""))
 
 
-_SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
+_HUB_FOLDER = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
 
 
 def hub_snapshot(path: str) -> tuple[str, str]:
     """Return the repository and the commit of a folder in the hub's cache; empty texts for any other."""
-    match = _SNAPSHOT.fullmatch(path)
+    match = _HUB_FOLDER.fullmatch(path)
     return (f"{match.group(1)}/{match.group(2)}", match.group(3)) if match else ("", "")

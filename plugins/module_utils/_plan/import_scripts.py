@@ -76,6 +76,7 @@ def only(launches: Sequence[tuple[str, Any]], select: str | None, plural: str) -
     :param launches: launches by name
     :param select: the requested name
     :param plural: noun for messages
+    :returns: name and value
     :raises Unreadable: without a launch, or with several
     """
     names = ", ".join(name for name, _value in launches)

@@ -59,6 +59,7 @@ def check_launch(
     :param settings: variables of the host
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown
     :param images: of the host, by reference
+    :returns: the verdict
     """
     image = service.image
     on_host = images.get(image["ref"]) or {}
@@ -205,6 +206,7 @@ def _residents(
     :param planned: names of its services
     :param facts: C(spark) of M(dgxspark.vllm.spark_info)
     :param solved: the budget from totals alone
+    :returns: names with GiB, and GiB
     """
     # Sidecars count as running, so that the momentary figure is without them.
     resident = [{"name": sidecar["name"], "gib": sidecar["memory_gib"]} for sidecar in settings["spark_sidecars"]]

@@ -38,6 +38,7 @@ def addon_findings(
     :param images: of the host, as C(by_planned_names) returns them
     :param upstream: see C(moved)
     :param bundle: the folder of a bundle, a source of images that no registry knows
+    :returns: findings
     """
     result: list[Finding] = []
     by_tag = sorted({ref for ref in named.values() if "@" not in ref and locked_image(lock, ref) is None})
@@ -69,6 +70,7 @@ def findings(
     :param name: of the service
     :param sparks: number of Sparks in the inventory
     :param settings: of the host
+    :returns: findings
     """
     result = _moving(lock, described, name, sparks, settings)
     if lock is None:
@@ -162,6 +164,7 @@ def moved(
     :param refs: repository to commits of its branches and tags on the host
     :param name: of the service
     :param upstream: C(upstream) of M(dgxspark.vllm.spark_info), None if it was not requested
+    :returns: findings
     """
     where = described["key"].partition("/")[0]
     ref = str(described["image"])

@@ -144,6 +144,7 @@ def resolve_service(
     :param recipes: recipe name to recipe
     :param defaults: C(spark_defaults) of the host
     :param present: images that the host has
+    :returns: the service, or None, and messages
     """
     problems = Problems(where)
     if not isinstance(service, Mapping):

@@ -29,6 +29,7 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
     :param sources: recipes, lock file and other sources of the plan
     :param planned: as C(planned_service.plan_service) returns it
     :param placed: the service before it was planned
+    :returns: findings
     """
     settings = host.settings
     findings = [
@@ -245,6 +246,7 @@ def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool
     :param service: planned
     :param settings: variables of the host
     :param filtered: whether a firewall of this collection closes its port
+    :returns: findings
     """
     if service.rank:
         return []

@@ -4,5 +4,5 @@
 """What runs on hosts between plays: commands and HTTP with deadlines, memory, load guard and guard, ranks, wedged engines.
 
 Anybody may import it. Hosts have it installed as the package dgxspark_vllm, next to the programs of the roles.
-It imports only C(_common) and the standard library.
+It never imports anything but C(_common) and the standard library.
 """

@@ -286,6 +286,7 @@ def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
     :param change: of C(judge) or C(heartbeat)
     :param zone: of the reader
     :param now: seconds since 1970
+    :returns: one line
     """
     kind, key = change["what"], f"{change['key']} ({change['where']})"
     reason = short(change.get("error") or "")

@@ -386,6 +386,7 @@ def may_restart(settings: Settings, state: State, name: str, now: float) -> bool
     :param state: with the restarts so far
     :param name: of the engine
     :param now: monotonic seconds
+    :returns: whether they do
     """
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches that people have, turned into services: importer and import_sources.
+"""Launches that people have, turned into services: importer, import_sources, import_config and import_tables.
 
 The units and docker commands below fixtures/imports are those of the two documents "dual DGX Spark stack" and "Running
 vLLM on the DGX Spark" as they stand there; the recipes are written for these tests in the formats of their projects.
