@@ -126,7 +126,8 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     problems = validation.Problems(f"{where}, spark_bench")
     spark_bench = problems.mapping(value, "spark_bench")
     spark_bench = {
-        name: schema.from_command_line(KEYS[name], value) if name in KEYS else value for name, value in spark_bench.items()
+        name: schema.from_command_line(KEYS[name], value) if name in KEYS else value
+        for name, value in spark_bench.items()
     }
     settings = schema.filled(problems, spark_bench, KEYS)
     for key, least in (("prompt_tokens", SHORTEST), ("concurrency", 2)):
