@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import validation
-from .._common.docker_run import read_options
+from .._common.docker_run import DockerRun, read_options
 from .._common.findings import SEVERITIES, Finding, has_errors
 from .._common.plain_data import InputError, unfit
 from .._vllm import image_catalogue, versions
@@ -148,8 +148,7 @@ def _launch(
 ) -> Launch:
     """Return the launch that C(check_launch) has to judge; entry: of the image catalogue, empty for none."""
     docker = read_options(_texts_of(params, "docker_args"))[0]
-    replaced = "passthrough" if docker.values("--entrypoint") else None
-    family = params.get("entrypoint") or replaced or entry.get("entrypoint")
+    family = _entrypoint_family(params, entry, docker)
     model: Mapping[str, Any] = params.get("model") or {}
     env: Mapping[str, Any] = params.get("env") or {}
     return Launch(
@@ -172,6 +171,12 @@ def _launch(
         packages=_texts_of(params, "packages"),
         probed=probed,
     )
+
+
+def _entrypoint_family(params: Mapping[str, Any], entry: Mapping[str, Any], docker: DockerRun) -> str | None:
+    """Return the configured entrypoint, else docker's, else the catalogue's."""
+    replaced = "passthrough" if docker.values("--entrypoint") else None
+    return params.get("entrypoint") or replaced or entry.get("entrypoint")
 
 
 def _text_of(params: Mapping[str, Any], key: str) -> str:
