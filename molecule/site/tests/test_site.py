@@ -301,7 +301,7 @@ def test_bad_input_stops_before_any_host(play, change, needle):
     assert code != 0
     assert needle in text
     assert "no host was touched" in text
-    assert "Gather facts of the host" not in text
+    assert "Compare the host with the plan" not in text
     assert not Path("/tmp/pwned").exists()
 
 

@@ -121,7 +121,7 @@ def with_played(folder: Path, modules: Iterable[str]) -> Path:
     for name in modules:
         path = own / "plugins" / "modules" / f"{name}.py"
         path.unlink()
-        path.write_text(PLAYED.format(name=name, options=[*options_of(name), "created"]))
+        path.write_text(PLAYED.format(name=name, options=options_of(name)))
     return own
 
 

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action import generation, service_proof
+from ansible_collections.dgxspark.vllm.plugins.action import compare, service_proof
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
 
 START: dict[str, Any] = {
@@ -94,12 +94,12 @@ def test_where_the_controller_may_not_write_is_a_warning(tmp_path: Path, monkeyp
     assert "what a measured is on its receipts alone" in warned[0]
 
 
-def test_a_look_that_proves_a_host_keeps_the_same_and_registers_no_receipts(
+def test_a_comparison_that_proves_a_host_keeps_the_same_and_registers_no_receipts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = {"up_to_date": True, "proved": True, "answers": {"x": {"ready": True}}, **said()}
-    action = generation.ActionModule.__new__(generation.ActionModule)
-    action._task = SimpleNamespace(args={"action": "up_to_date", "prove": True}, check_mode=False, _uuid="0")  # type: ignore[assignment]
+    action = compare.ActionModule.__new__(compare.ActionModule)
+    action._task = SimpleNamespace(args={"proof": {}}, check_mode=False, _uuid="0")  # type: ignore[assignment]
     action._templar = SimpleNamespace(template=str)
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(action, "_execute_module", lambda **_asked: looked)
