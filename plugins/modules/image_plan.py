@@ -374,7 +374,8 @@ def kept(path: Path) -> dict[str, Any] | None:
         if content is None or content.get("schema") != plan_probe.SCHEMA:
             return None
         image_answer.read(content.get("answer"))
-        return image_answer.raw(content["answer"], "the kept answer")
+        answer: dict[str, Any] = image_answer.raw(content["answer"], "the kept answer")
+        return answer
     except (OSError, ValueError):  # Untrusted is a ValueError
         return None
 
