@@ -20,10 +20,10 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._content import snapshots
-from .._host import deployed, deployment, staging, unit_steps
+from .._host import deployed, deployment, docker, staging, unit_steps
 from .._host.host_state import Created, HostFile
 from .._runtime import state_file
-from .._runtime.command import NoAnswer, Run, says_missing
+from .._runtime.command import NoAnswer, Run
 from .._vllm.image_catalogue import names_of_image
 from . import document_check
 from . import generations as engine
@@ -210,19 +210,10 @@ class Host:
 
         Where it fails, C(silent) says why: what is not returned then may be there all the same.
         """
-        if not refs:
-            return {}
         try:
-            rc, out, err = self.run(["docker", "image", "inspect", *refs])
+            listed = docker.inspect(self.run, "image", refs)
         except NoAnswer as nothing:
             self.silent = str(nothing)
-            return {}
-        if rc not in (0, 127) and not says_missing(err):
-            self.silent = err.strip() or f"docker image inspect ended with {rc}"
-        try:
-            listed = parse_json(out or "[]", "docker image inspect")
-        except ValueError:
-            self.silent = self.silent or "docker image inspect printed no JSON"
             return {}
         found = {}
         for image in listed:

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .._host import deployed, host_lock, made, staging
+from .._host import deployed, docker, host_lock, made, staging
 from .._plan import service_views
 from .._runtime import command
 from . import generations as engine
@@ -224,13 +224,13 @@ def name_images(host: Host, wanted: set[str], gone: set[str]) -> list[str]:
     """Have each image that a generation names carry our name, and remove what only removed ones named."""
     there, meant = host.tags(), {engine.tag_of(image): image for image in wanted}
     for tag in sorted(set(meant) - there):
-        host.run(["docker", "tag", meant[tag], tag])
+        docker.act(host.run, "tag", meant[tag], tag)
     removed = []
     # Only what this collection has brought; and never by force: what a container uses stays.
     for image in sorted(gone & made.images()):
         names = host.images([image]).get(image) or {}
         for name in [*(names.get("RepoTags") or []), *(names.get("RepoDigests") or [])]:
-            if not name.startswith(f"{engine.TAG}:") and remove_name(host, name) == 0:
+            if not name.startswith(f"{engine.TAG}:") and not remove_name(host, name):
                 removed.append(name)
     for tag in sorted(there - set(meant)):
         remove_name(host, tag)
@@ -241,9 +241,9 @@ def name_images(host: Host, wanted: set[str], gone: set[str]) -> list[str]:
     return removed
 
 
-def remove_name(host: Host, name: str) -> int:
-    """Take a name of an image away, and the image with its last one, which takes Docker a while; returns how it ended."""
-    return int(host.run(["docker", "image", "rm", name], command.WORK_SECONDS)[0])
+def remove_name(host: Host, name: str) -> str:
+    """Remove a name of an image, and the image with its last name, which takes Docker a while; returns the reason of a failure."""
+    return docker.act(lambda argv: host.run(argv, command.WORK_SECONDS), "image", "rm", name)
 
 
 def forget(host: Host) -> bool:

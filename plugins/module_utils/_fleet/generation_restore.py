@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._host import beneath, deploy, deployed
+from .._host import beneath, deploy, deployed, docker
 from .._host.deployment import Deployment, Tools
 from .._host.deployment import Refused as NotDeployable
 from . import document_check, generation_looks, generation_records
@@ -51,7 +51,9 @@ def restore(host: Host, tools: Tools) -> dict[str, Any]:
     for entry in models:
         set_model(host, entry)
     for image, name in tags:
-        must(host, ["docker", "tag", image, name])
+        why = docker.act(host.run, "tag", image, name)
+        if why:
+            raise Refused(f"docker tag {image} {name} failed: {why}")
     job = deployment_of(host, manifest, tools)
     try:
         deploy.deploy(job)
@@ -121,10 +123,3 @@ def tags_to_set(host: Host, manifest: engine.Generation) -> list[tuple[str, str]
         for ref, image in sorted(images.items())
         if "@" not in ref and not ref.startswith("sha256:") and image and there.get(ref) != image
     ]
-
-
-def must(host: Host, argv: list[str]) -> None:
-    """Run a program that may not fail."""
-    rc, out, err = host.run(argv)
-    if rc:
-        raise Refused(f"{' '.join(argv)} failed: {(err or out).strip()}")

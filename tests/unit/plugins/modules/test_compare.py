@@ -625,7 +625,7 @@ def test_programs_without_an_answer_are_reasons(
         assert any(f"{program} did not answer in 30 s" in text for text in found["why"])
         assert any(f"{program} did not answer" in text for text in call()["unanswered"])
     play(monkeypatch, lambda argv, **_options: (1, "[]", "Cannot connect") if argv[0] == "docker" else played(argv))
-    assert "Docker does not say which images run: Cannot connect" in up_to_date()["why"]
+    assert "Docker does not say which images run: docker failed: Cannot connect" in up_to_date()["why"]
 
 
 # --- what was deployed ------------------------------------------------------------------------------------------------

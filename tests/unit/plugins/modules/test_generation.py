@@ -22,7 +22,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_host,
     generation_looks,
     generation_records,
-    generation_restore,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed, host_lock, made
@@ -130,12 +129,14 @@ def test_nothing_is_recorded_while_docker_does_not_answer(
 
     play(monkeypatch, dead)
     result = call("record", proven=True)
-    assert result["failed"] and "Docker does not say which images run: Cannot connect" in result["msg"]
+    assert result["failed"] and "Docker does not say which images run: docker failed: Cannot connect" in result["msg"]
     looked = call("look", generation=1)
     assert looked["current"]["number"] == 1
     (problem,) = looked["problems"]
-    assert problem.startswith("which images are on this host is not known: Docker does not say: Cannot connect")
-    assert "Docker does not say: Cannot connect" in call("restore", generation=1)["msg"]
+    assert problem.startswith(
+        "which images are on this host is not known: Docker does not say: docker failed: Cannot connect"
+    )
+    assert "Docker does not say: docker failed: Cannot connect" in call("restore", generation=1)["msg"]
     play(monkeypatch, answer)
     assert call("record", proven=True)["recorded"] is False
 
@@ -148,7 +149,7 @@ def test_a_docker_that_fails_without_a_word_is_silent_too(
     played = spark.__call__
     play(monkeypatch, lambda argv, **options: answer if argv[0] == "docker" else played(argv))
     result = call("record", proven=True)
-    assert result["failed"] and f"docker image inspect ended with {answer[0]}" in result["msg"]
+    assert result["failed"] and f"docker failed: exit code {answer[0]}" in result["msg"]
 
 
 def test_images_of_which_docker_does_not_say_stay_noted_as_ours(
@@ -341,6 +342,10 @@ def test_a_tag_that_leads_elsewhere_by_now_is_set_back(spark: Spark, call: Call)
     spark.images[OLD].discard("repo/engine:moving")
     spark.images[NEW].add("repo/engine:moving")
     assert call("look")["same"] is False
+    spark.refuse = {"tag"}
+    failed = call("restore")
+    assert failed["failed"] and f"docker tag {OLD} repo/engine:moving failed: tag does not work" in failed["msg"]
+    spark.refuse = set()
     call("restore")
     assert ["docker", "tag", OLD, "repo/engine:moving"] in spark.calls
     assert spark.asked("restart") == ["spark-heavy.service"]
@@ -625,14 +630,6 @@ def test_hostile_what_a_killed_module_left_half_written_goes_with_the_next(spark
 @pytest.mark.parametrize(("account", "meant"), [("root", "root"), ("1000", 1000), ("0", 0)])
 def test_an_account_without_a_name_is_given_files_by_its_number(account: str, meant: str | int) -> None:
     assert generation_records.number_or_name(account) == meant
-
-
-def test_a_step_of_going_back_that_fails_says_what_the_program_said(spark: Spark) -> None:
-    spark.refuse = {"daemon-reload"}
-    params = {"root": str(spark.root), "hf_home": "/srv/huggingface"}
-    host = generation_host.Host(params, spark, False, print)
-    with pytest.raises(generation_host.Refused, match="systemctl daemon-reload failed: daemon-reload does not work"):
-        generation_restore.must(host, ["systemctl", "daemon-reload"])
 
 
 def test_weights_of_a_generation_are_whole_and_lie_where_they_lay(spark: Spark) -> None:

@@ -62,7 +62,7 @@ def test_routes_and_forwarding_of_a_ring_are_asked_before_packets_are_sent(tmp_p
     network = {"pings": [PING], "routes": [route], "relay": [{"from": "eth1", "to": "eth2"}]}
     said = {
         "ip": "192.168.102.0/24 via 192.168.100.11 dev eth1 proto static\n",
-        "systemctl": "ActiveState=active\nUnitFileState=enabled\n",
+        "systemctl": "Id=dgxspark-fabric-relay.service\nActiveState=active\nUnitFileState=enabled\n",
         "/usr/sbin/sysctl": "1\n",
         "/usr/sbin/iptables": "",
         "ping": GOOD[1],
