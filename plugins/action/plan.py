@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(refusal(errors))
         how = "looks" if args["answer"] == "none" and plan.asking else args["answer"]
         result = answer(plan.plan, plan.findings, locked, how) if how != "none" else {}
-        result.update(asking=plan.asking, settled=False)
+        result.update(asking=plan.asking, unchanged=False)
         if args["kept_facts"] == "use":
             result["facts"] = dict(plan.facts)
             result["made"] = json.dumps({"schema": plan.plan["schema"], "findings": plan.findings})
@@ -170,7 +170,7 @@ class ActionModule(ActionBase):
         if self._upstream(args["upstream_from"], play, task_vars):
             return {}
         said = {name: task_vars["hostvars"][name].get(args["measured_from"]) or {} for name in sorted(play)}
-        if not all(is_settled(answer, made["facts"][name]) for name, answer in said.items()):
+        if not all(is_unchanged(answer, made["facts"][name]) for name, answer in said.items()):
             return {}
         messages: list[str] = []
         args["dest"] = dest_path(args["dest"], task_vars, messages)
@@ -187,7 +187,7 @@ class ActionModule(ActionBase):
         # Without a proof, as in check mode, nothing has to be proved.
         proved = not any(answer.get("unproved") for answer in said.values())
         again = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
-        return {**again, "changed": False, "settled": proved, "_ansible_verbose_override": True}
+        return {**again, "changed": False, "unchanged": proved, "_ansible_verbose_override": True}
 
     def _make_plan(
         self,
@@ -386,7 +386,7 @@ def judged_with(
     return found
 
 
-def is_settled(answer: Mapping[str, Any], checksum: str) -> bool:
+def is_unchanged(answer: Mapping[str, Any], checksum: str) -> bool:
     """Tell whether a host is up to date, and says what a plan was made with.
 
     answer: of M(dgxspark.vllm.compare). checksum: of the facts that the plan was made with.

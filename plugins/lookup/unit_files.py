@@ -7,24 +7,24 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: unit_files
-short_description: What a component of a host is made of, as the module deploy takes it
+short_description: What a part of a host is made of, as the module deploy takes it
 version_added: 0.1.0
 description:
-  - Returns the folders, files and units of a component for the plan of a host, with its templates rendered. Texts of the plan reach
+  - Returns the folders, files and units of a part for the plan of a host, with its templates rendered. Texts of the plan reach
     the files unchanged, escaped for the syntax of each file.
 options:
   _terms:
     description:
-      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall), V(relay),
+      - The part, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(firewall), V(relay),
         V(hermes_packages), the list of packages of the planned Hermes agent, in the folder of its environment, or V(library), what programs of
-        a component import.
+        a part import.
     type: list
     elements: str
     required: true
   planned:
     description:
       - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
-        part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component.
+        part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a part.
     type: raw
   user:
     description: Account that runs the units of V(services), V(speech) and V(ollama).
@@ -53,7 +53,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: One dictionary a component, with C(folders), C(files), C(units) and what else M(dgxspark.vllm.deploy) is given.
+  description: One dictionary a part, with C(folders), C(files), C(units) and what else M(dgxspark.vllm.deploy) is given.
   type: list
   elements: dict
 """
@@ -78,7 +78,7 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
         """Return one dictionary for each term.
 
-        :param terms: names of components
+        :param terms: names of parts
         :param variables: of the task
         :param kwargs: options of the lookup
         :returns: C({folders, files, units, ...}), as the module deploy takes them
@@ -111,12 +111,12 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(f"unit_files: {error}") from error
 
 
-def located(component: dict[str, Any]) -> dict[str, Any]:
-    """Return a component with the contents of its files rendered, and the files of this collection named by their paths on the controller.
+def located(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part with the contents of its files rendered, and the files of this collection named by their paths on the controller.
 
     Raises ValueError for a value that a file cannot hold.
     """
-    return {**component, "files": [_located_file(file) for file in component["files"]]}
+    return {**part, "files": [_located_file(file) for file in part["files"]]}
 
 
 def _located_file(file: dict[str, Any]) -> dict[str, Any]:

@@ -200,7 +200,7 @@ asking:
   description: Whether hosts are to be asked first, those whose C(image_questions) have the C(state) V(ask).
   returned: when O(models) is not set
   type: bool
-settled:
+unchanged:
   description: Whether the plan of O(made_from) stands, and no host has anything to apply or to prove.
   returned: when O(models) is not set
   type: bool

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the files of the engine that programs on hosts import; each component copies them beside its programs."""
+"""Find the files of the engine that programs on hosts import; each part copies them beside its programs."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "speech": ("roles/speech/files/spark_health.py",),
     "watchdog": ("roles/watchdog/files/spark_watchdog.py",),
 }
-"""Programs of each component that import files of the engine, by their paths in the collection."""
+"""Programs of each part that import files of the engine, by their paths in the collection."""
 IMPORT = re.compile(r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n]*))", re.MULTILINE)
 """An import statement. The rest of a file is not parsed: that would take each host of a play half a second."""
 
 
 @functools.cache
-def library_files(component: str) -> tuple[str, ...]:
-    """Return the files of the engine that the programs of a component import, directly or through others of them, in alphabetical order.
+def library_files(part: str) -> tuple[str, ...]:
+    """Return the files of the engine that the programs of a part import, directly or through others of them, in alphabetical order.
 
-    :param component: a key of C(PROGRAMS)
+    :param part: a key of C(PROGRAMS)
     :returns: PACKAGE/MODULE of each, without C(.py)
-    :raises ValueError: for an unknown component
+    :raises ValueError: for an unknown part
     """
-    if component not in PROGRAMS:
-        raise ValueError(f"{component} has no programs that import the engine; known are {', '.join(PROGRAMS)}")
-    waiting = list(PROGRAMS[component])
+    if part not in PROGRAMS:
+        raise ValueError(f"{part} has no programs that import the engine; known are {', '.join(PROGRAMS)}")
+    waiting = list(PROGRAMS[part])
     files: set[str] = set()
     while waiting:
         path = waiting.pop()

@@ -12,7 +12,7 @@ from .._host.host_state import HostState, merge
 from . import unit_files
 
 PARTS = {"services": "service", "protection": "guard", "gpu_clocks": "guard"}
-"""Parts that components of C(unit_files.render) belong to, where the name is another."""
+"""Parts that parts of C(unit_files.render) belong to, where the name is another."""
 
 
 def planned_state(
@@ -26,9 +26,9 @@ def planned_state(
     :param planned: the host's part of a plan
     :param addons: its part of the plan of add-on services
     :param variables: variables of roles that somebody has set, by their names; the others have the roles' defaults
-    :param render: returns a component of C(unit_files.render) with texts in place of its templates
+    :param render: returns a part of C(unit_files.render) with texts in place of its templates
     :returns: rows with the part that owns each; files hold a text, or name a file of the controller or of this collection
     :raises ValueError: for a text that no unit can hold
     """
-    components = unit_files.render(planned, addons, variables)
-    return merge(HostState.from_dict(render(document), PARTS.get(name, name)) for name, document in components.items())
+    parts = unit_files.render(planned, addons, variables)
+    return merge(HostState.from_dict(render(document), PARTS.get(name, name)) for name, document in parts.items())

@@ -68,12 +68,12 @@ def _of_own_files(name: str, files: Sequence[Mapping[str, Any]]) -> dict[str, An
     return {"name": name, "enabled": True, "restart_on": [file["path"] for file in files]}
 
 
-def library(component: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the folders and files of the package C(dgxspark_vllm) that programs of a component import; see C(services).
+def library(part: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the folders and files of the package C(dgxspark_vllm) that programs of a part import; see C(services).
 
     The modules run the same files, so a unit at boot decides as a play does.
     """
-    names = host_programs.library_files(component)
+    names = host_programs.library_files(part)
     packages = sorted({name.partition("/")[0] for name in names})
     # Python writes __pycache__ into them.
     folders = [{"path": path, "remove": "whole"} for path in (LIBRARY, *(f"{LIBRARY}/{name}" for name in packages))]
@@ -231,16 +231,16 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
     sockets = [f"spark-{name}.socket" for name in ports]
     settings = f"{DEMAND_ETC}/settings.json"
-    component: dict[str, Any] = {
+    part: dict[str, Any] = {
         "folders": [],
         "files": [rank_socket_unit(item) for item in woken],
         "units": [_of_own_files(f"spark-{item.name}.socket", [rank_socket_unit(item)]) for item in woken],
         "created": [],
     }
     if not ports:
-        return component
+        return part
     imported = library("on_demand")
-    component["folders"] = [
+    part["folders"] = [
         *_folders(DEMAND_ETC),
         {"path": DEMAND_STATE, "remove": "whole"},
         *imported["folders"],
@@ -252,13 +252,13 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
         *(socket_unit(name, *place) for name, place in own_ports.items()),
         demand_unit(sockets),
     ]
-    component["files"] += files
-    component["created"] = [DEMAND_RUN]
-    component["units"] += [
+    part["files"] += files
+    part["created"] = [DEMAND_RUN]
+    part["units"] += [
         *map(_socket_state, own_ports),
         _of_own_files("spark-on-demand.service", [*files, *({"path": f"{SYSTEM}/{name}"} for name in sockets)]),
     ]
-    return component
+    return part
 
 
 def _socket_state(name: str) -> dict[str, Any]:
@@ -622,7 +622,7 @@ def render(
     addons: Mapping[str, Any] | None = None,
     variables: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return what the roles that run on every Spark install on a host, by component.
+    """Return what the roles that run on every Spark install on a host, by part.
 
     :param planned: the host's part of a plan
     :param addons: the plan of add-on services
@@ -639,7 +639,7 @@ def render(
         "service_hf_home": settings["hf_home"],
         **(variables or {}),
     }
-    components = {
+    parts = {
         "host": host(role_variables),
         "services": services(
             planned.get("services") or [],
@@ -649,21 +649,21 @@ def render(
         ),
     }
     if beside.get("speech"):
-        components["speech"] = speech(beside["speech"]["services"], role_variables["speech_user"])
+        parts["speech"] = speech(beside["speech"]["services"], role_variables["speech_user"])
     if beside.get("ollama") and beside["ollama"].get("state") == "present":
-        components["ollama"] = ollama(beside["ollama"], role_variables["ollama_user"])
+        parts["ollama"] = ollama(beside["ollama"], role_variables["ollama_user"])
     if beside.get("watchdog") and beside["watchdog"].get("state") == "present":
-        components["watchdog"] = watchdog(beside["watchdog"]["settings"])
-    return components | _guard_components(beside.get("guard") or {})
+        parts["watchdog"] = watchdog(beside["watchdog"]["settings"])
+    return parts | _guard_parts(beside.get("guard") or {})
 
 
-def _guard_components(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the components of the role guard."""
-    components = {}
+def _guard_parts(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parts of the role guard."""
+    parts = {}
     if planned.get("state") == "present":
-        components["guard"] = guard(planned["settings"])
+        parts["guard"] = guard(planned["settings"])
     if planned.get("protection"):
-        components["protection"] = protection(planned["protection"])
+        parts["protection"] = protection(planned["protection"])
     if planned.get("clocks"):
-        components["gpu_clocks"] = gpu_clocks(planned["clocks"])
-    return components
+        parts["gpu_clocks"] = gpu_clocks(planned["clocks"])
+    return parts

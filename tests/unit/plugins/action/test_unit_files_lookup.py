@@ -22,13 +22,13 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
 TEXT = "😀 \u2028 \\ \" ' %n $HOME {{ 7 * 7 }} {% raw %} #: - !unsafe"
 OF_ROLE = {
-    "host": {"__host_component": "host"},
-    "service": {"__service_component": "services"},
-    "speech": {"__speech_component": "speech"},
-    "ollama": {"__ollama_component": "ollama"},
-    "watchdog": {"__watchdog_component": "watchdog"},
+    "host": {"__host_document": "host"},
+    "service": {"__service_document": "services"},
+    "speech": {"__speech_document": "speech"},
+    "ollama": {"__ollama_document": "ollama"},
+    "watchdog": {"__watchdog_document": "watchdog"},
     "guard": {
-        "__guard_component": "guard",
+        "__guard_document": "guard",
         "__guard_protection": "protection",
         "__guard_clocks": "gpu_clocks",
     },

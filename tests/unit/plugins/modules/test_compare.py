@@ -208,7 +208,7 @@ def receipts(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "receipts").iterdir())
 
 
-def test_a_host_that_is_settled_is_proved_in_the_same_look(
+def test_a_host_that_is_unchanged_is_proved_in_the_same_look(
     proved: Callable[..., dict[str, Any]], served: Any, tmp_path: Path
 ) -> None:
     found = proved(served.url)
@@ -297,7 +297,7 @@ def test_a_proof_that_makes_no_sense_is_refused(up_to_date: Callable[..., dict[s
     assert "services" in up_to_date(proof={"timeout": 3})["msg"]
 
 
-def test_a_host_that_was_proved_as_what_is_wanted_is_settled(
+def test_a_host_that_was_proved_as_what_is_wanted_is_unchanged(
     spark: Spark, up_to_date: Callable[..., dict[str, Any]]
 ) -> None:
     before = spark.files()

@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from planned_fixture import MEASURED
 
 from ansible_collections.dgxspark.vllm.plugins.action import plan as plan_action
-from ansible_collections.dgxspark.vllm.plugins.action.plan import JudgedPlan, is_settled, judged_with
+from ansible_collections.dgxspark.vllm.plugins.action.plan import JudgedPlan, is_unchanged, judged_with
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import kept_facts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.kept_facts import KeptFacts, checksum_of
 
@@ -127,14 +127,14 @@ def test_a_plan_that_kept_facts_make_impossible_is_made_without_them() -> None:
     assert judged_with({"s1": FACTS}, judge).facts == {}
 
 
-def test_a_host_is_settled_if_it_is_up_to_date_and_says_what_the_plan_was_made_with() -> None:
+def test_a_host_is_unchanged_if_it_is_up_to_date_and_says_what_the_plan_was_made_with() -> None:
     answer = {"up_to_date": True, "spark": MEASURED, "images": IMAGES}
     checksum = checksum_of(FACTS)
-    assert is_settled(answer, checksum)
-    assert is_settled({**answer, "spark": {**MEASURED, "gpu": {**MEASURED["gpu"], "temperature_c": 60}}}, checksum)
-    assert not is_settled({**answer, "up_to_date": False}, checksum)
-    assert not is_settled({**answer, "spark": {**MEASURED, "kernel": "6.18"}}, checksum)
-    assert not is_settled({**answer, "images": {}}, checksum) and not is_settled({}, checksum)
+    assert is_unchanged(answer, checksum)
+    assert is_unchanged({**answer, "spark": {**MEASURED, "gpu": {**MEASURED["gpu"], "temperature_c": 60}}}, checksum)
+    assert not is_unchanged({**answer, "up_to_date": False}, checksum)
+    assert not is_unchanged({**answer, "spark": {**MEASURED, "kernel": "6.18"}}, checksum)
+    assert not is_unchanged({**answer, "images": {}}, checksum) and not is_unchanged({}, checksum)
 
 
 def test_hosts_that_are_not_to_be_asked_or_not_in_the_run_are_not_planned_with_kept_facts(tmp_path: Path) -> None:
