@@ -88,7 +88,8 @@ class ActionModule(HostAction):
         network = ((own["clusters"] or {}).get(cluster) or {}).get("fabric") or {}
         role_variables = own_variables(self.variables, self._templar.template) if plan else {}
         host = str(self.variables.get("inventory_hostname", ""))
-        return PlannedParts(host, plan, own["addons"] or {}, network, role_variables)
+        read = self._loader.get_text_file_contents
+        return PlannedParts(host, plan, own["addons"] or {}, network, role_variables, read)
 
     def _tags(self, kind: str) -> list[str]:
         """Return the tags of this run. kind: C(run) or C(skip)."""

@@ -49,6 +49,11 @@ options:
       - The state document, with the SHA-256 of each file. Rows with C(fill) have their content, since the host fills in its values.
       - Left out, the host is compared with the document of its current generation, and O(models) by names and sizes of their files.
     type: dict
+  contents:
+    description:
+      - Contents of key files with C(fill), by their paths.
+    type: dict
+    default: {}
   parts:
     description:
       - The parts that the run deploys. Rows of other parts, in the record of the host too, are left out.
@@ -275,6 +280,7 @@ ARGUMENTS: dict[str, Any] = {
     "prove": {"type": "bool", "default": False},
     "earlier": {"type": "dict"},
     "document": {"type": "dict"},
+    "contents": {"type": "dict", "default": {}, "no_log": True},
     "parts": {"type": "list", "elements": "str"},
     "models": {"type": "list", "elements": "dict", "default": []},
     "bundled": {"type": "list", "elements": "dict", "default": []},

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import genera
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState, merge
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents, role_documents
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import read_file
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, wanted_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet, of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
@@ -44,13 +45,14 @@ PINGED = ("direct", "switch", "ring")
 @dataclass(frozen=True)
 class PlannedParts:
     """What is planned for a host: its part of the plan, its part of the plan of add-on services, the network of its cluster (C(fabric) of the
-    cluster in the plan), and the variables of roles that are set for it."""
+    cluster in the plan), the variables of roles that are set for it, and what reads files of keys on the controller."""
 
     host: str
     plan: Mapping[str, Any]
     addons: Mapping[str, Any]
     network: Mapping[str, Any]
     role_variables: Mapping[str, Any]
+    read: Callable[[str], str] = read_file
 
 
 def parts_of(tags: Sequence[str], skipped: Sequence[str]) -> frozenset[str] | None:
@@ -116,8 +118,10 @@ def arguments_of(
     network, why = network_of(planned) if "fabric" in parts else ({}, [])
     bundled, unbundled = bundled_of(plan, task_vars) if "models" in parts else ([], [])
     is_whole = parts >= {*ROLES, *ADD_ONS, "prove"}
+    document = document_of(planned, parts)
     return {
-        "document": document_of(planned, parts).to_dict(),
+        "document": with_digests(document).to_dict(),
+        "contents": host_documents.secret_contents(document),
         "parts": None if is_whole else sorted(parts),
         "models": models_of(plan, task_vars) if "models" in parts else [],
         "bundled": bundled,
@@ -130,19 +134,19 @@ def arguments_of(
 
 
 def document_of(planned: PlannedParts, parts: Collection[str]) -> HostState:
-    """Return the document of some parts of a host, with checksums in place of contents.
+    """Return the document of some parts of a host.
 
     The firewall that is planned as absent has no rows. Raises AnsibleActionFail for a value that no file can hold.
     """
     own = (planned.network.get("hosts") or {}).get(planned.host) or {}
     try:
-        document = host_documents.host_document(planned.plan, planned.addons, planned.role_variables)
+        document = host_documents.host_document(planned.plan, planned.addons, planned.role_variables, planned.read)
         if own.get("relay"):
             unit = role_documents.relay_unit({"ways": own["relay"], "outdated": False})
             document = merge([document, HostState.from_dict(unit, "fabric")])
     except ValueError as error:
         raise AnsibleActionFail(f"the plan cannot be written to {planned.host}: {error}") from error
-    return with_digests(document.of_parts(parts))
+    return document.of_parts(parts)
 
 
 def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dict[str, Any]]:

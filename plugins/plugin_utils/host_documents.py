@@ -68,9 +68,18 @@ def host_document(
 def with_digests(document: HostState) -> HostState:
     """Return the document with checksums in place of contents, and of the names of files on the controller.
 
-    Contents that the host fills in stay: it compares the file with the text that its own values give.
+    Contents that the host fills in stay: it compares the file with the text that its own values give. Those of keys do not (C(secret_contents)).
     """
     return replace(document, files=tuple(map(_with_digest, document.files)))
+
+
+def secret_contents(document: HostState) -> dict[str, str]:
+    """Return the contents of key files that the host fills in, by path."""
+    return {
+        file.path: str(file.content)
+        for file in document.files
+        if file.secret and file.fill and file.content is not None
+    }
 
 
 def desired_checksum(
@@ -93,7 +102,7 @@ def desired_checksum(
 
 def _with_digest(file: HostFile) -> HostFile:
     is_made_there = file.generate and file.content is None and file.source is None
-    content = file.content if file.fill else None
+    content = file.content if file.fill and not file.secret else None
     checksum = None if is_made_there else _digest_of(file)
     return replace(file, content=content, source=None, bundled=None, digest=checksum)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._host import deploy
 from .._host.deployment import Refused as NotDeployable
-from .._host.host_state import HostState
+from .._host.host_state import HostFile, HostState
 from .._runtime.command import Run
 from . import compare_contents, document_check, stable_facts
 from . import generations as engine
@@ -44,7 +44,7 @@ def compare(
     if params["document"] is None:
         state, differences = host.state, host.differences
     else:
-        state = read_document(params["document"])
+        state = read_document(params["document"], params["contents"])
         state = state if parts is None else state.of_parts(parts)
         differences, _seen = document_check.check(state, host.record, host.look, parts)
     moved = compare_contents.moved_models(host) if concerns(parts, "service", "models") else {}
@@ -75,20 +75,24 @@ def compare(
     }
 
 
-def read_document(document: Mapping[str, Any]) -> HostState:
-    """Return the state document that the controller has sent. Raises ValueError for a file without content and checksum."""
+def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> HostState:
+    """Return the state document that the controller has sent.
+
+    :param document: as plain data
+    :param contents: of key files, by path
+    :returns: the document, with contents as C(deploy) has them
+    :raises ValueError: for a file without content and checksum
+    """
     state = HostState.from_dict(document).distinct()
-    files = tuple(
-        replace(file, content=None, data=base64.b64encode(file.content.encode()).decode())
-        if file.content is not None
-        else file
-        for file in state.files
-    )
     try:
         deploy.check(state)
     except NotDeployable as refused:
         raise ValueError(str(refused)) from refused
-    return replace(state, files=files)
+    return replace(state, files=tuple(_with_data(file, contents.get(file.path, file.content)) for file in state.files))
+
+
+def _with_data(file: HostFile, content: str | None) -> HostFile:
+    return file if content is None else replace(file, content=None, data=base64.b64encode(content.encode()).decode())
 
 
 def added(host: Host) -> list[str]:

@@ -64,6 +64,6 @@ def write_bytes(path: Path, content: bytes, mode: int | None = 0o644) -> None:
         draft.replace(path)
     except BaseException as error:
         draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)  # a disk that is full names none
         raise

@@ -52,6 +52,7 @@ class Host:
         plugin = compare.ActionModule.__new__(compare.ActionModule)
         plugin._task = SimpleNamespace(args=given, _uuid="0", check_mode=check_mode)
         plugin._templar = SimpleNamespace(template=lambda value: value)
+        plugin._loader = SimpleNamespace(get_text_file_contents=lambda path: Path(path).read_text(encoding="utf-8"))
 
         def execute(**asked: Any) -> dict[str, Any]:
             self.sent.append(asked["module_args"])
@@ -103,7 +104,10 @@ def test_a_second_task_asks_the_host_if_the_new_plan_is_another_one(host: Host) 
     again = host.task(earlier=earlier)
     assert len(host.sent) == 2 and again["why"] == ["spark-watchdog.service has to go"]
     # Facts are known; a proof goes by a few of them.
-    assert host.sent[1]["gather"] == compare.FEW_FACTS and host.sent[1]["document"] != host.sent[0]["document"]
+    assert (
+        host.sent[1]["gather"] == {**compare.FEW_FACTS, "root": "/"}
+        and host.sent[1]["document"] != host.sent[0]["document"]
+    )
 
 
 def test_other_facts_than_those_of_the_plan_are_judged_by_the_next_plan(host: Host) -> None:

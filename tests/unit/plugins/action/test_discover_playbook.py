@@ -249,7 +249,7 @@ def test_quickstart_writes_the_inventory_and_goes_on_to_the_site(lan: Lan) -> No
     assert code != 0 and "127.0.0.52 cannot be served yet" in " ".join(text.split()), text
     assert not (lan.folder / "mine").exists()
     code, text = lan.run(*options, playbook="quickstart", discover_hosts=hosts, discover_user="me")
-    site = text.partition("PLAY [Apply]")[2]
+    site = text.partition("PLAY [Compare the hosts with the plan]")[2]
     assert f"written: {lan.folder}/mine/hosts.yml" in text, text
     assert "No route to host" in site and "unreachable=1" in site, text
     # group_vars of the folder that was not there when the run began are read.
