@@ -55,6 +55,11 @@ class Finding:
         return {key: value for key, value in asdict(self).items() if value or key == "service"}
 
 
+def to_sentence(text: str) -> str:
+    """Return C(text) with a capital first letter and a full stop, as the fix of a finding."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def list_causes(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the errors among findings (plain dicts) that are not the consequence of another."""
     return [dict(item) for item in findings if item["severity"] == "error" and not item.get("consequence_of")]

@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from .._common.findings import Finding
+from .._common.findings import Finding, to_sentence
 from . import learned
 from .answered import ImageRefusal
 from .budget_notes import (
@@ -48,7 +48,7 @@ from .checks import (
     without_buffer,
 )
 from .engine import NOT_COMPARED, Engine
-from .fixes import Draft, FixCandidate, Report, describe_fix, to_sentence
+from .fixes import Draft, FixCandidate, Report, describe_fix
 from .host_memory import KV_BUFFER
 from .kv_plan import PlanFailure
 from .layers import Refusal
@@ -183,6 +183,19 @@ def _rank_findings(drafts: Sequence[Draft]) -> dict[tuple[str, str], int]:
     return ranks
 
 
+def _try_changes(host: Host, items: Sequence[ServiceInput], changes: FixCandidate) -> dict[tuple[str, str], int]:
+    """Return the severity of each rule for each service after the changes of a fix."""
+    return _rank_findings(_judge_node(host, _apply_changes(items, changes))[1].drafts)
+
+
+def _is_solved(
+    key: tuple[str, str], before: Mapping[tuple[str, str], int], after: Mapping[tuple[str, str], int]
+) -> bool:
+    """Tell whether the finding of a service and rule is gone or less severe, and no new error appeared."""
+    has_new_error = any(level == 2 > before.get(other, 0) for other, level in after.items())
+    return after.get(key, -1) < before[key] and not has_new_error
+
+
 def _changed_keys(candidate: FixCandidate) -> list[tuple[str, str]]:
     """Return the arguments that a candidate changes."""
     return [(change["service"], key) for change in candidate for key in change["args"]]
@@ -199,10 +212,10 @@ def _add_fix(host: Host, items: Sequence[ServiceInput], drafts: list[Draft], dra
         if candidate in tried or _changed_keys(candidate) in map(_changed_keys, clean):
             continue
         tried.append(candidate)
-        after = _rank_findings(_judge_node(host, _apply_changes(items, candidate))[1].drafts)
-        worse = [key for key, level in after.items() if level > before.get(key, 0)]
-        if any(after[key] == 2 for key in worse) or after.get(key_of_draft, -1) >= before[key_of_draft]:
+        after = _try_changes(host, items, candidate)
+        if not _is_solved(key_of_draft, before, after):
             continue
+        worse = [key for key, level in after.items() if level > before.get(key, 0)]
         # Fewer requests at once are a price that a fix may have, any other warning is not.
         paid = all(rule == "memory.concurrency" for _service, rule in worse)
         (clean if paid and after.get(key_of_draft, 0) == 0 else better).append(candidate)
@@ -224,14 +237,18 @@ def _judge_once(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tupl
     node, report = _judge_node(host, items)
     findings = tuple(_add_fix(host, items, report.drafts, draft) for draft in report.drafts)
     temporary = [finding for finding, draft in zip(findings, report.drafts) if draft.is_temporary]
+    before = _rank_findings(report.drafts)
     judge = Judge(
         find_problems=partial(_find_problems, host),
+        solves=lambda changes, finding: _is_solved(
+            (finding.service, finding.rule), before, _try_changes(host, items, changes)
+        ),
         change=_change_items,
         name=lambda item: item.name,
         is_exclusive=lambda item: bool(item.exclusive),
         is_temporary=lambda finding: any(finding is other for other in temporary),
     )
-    findings = merge_causes(findings, items, judge, lambda changes: to_sentence(describe_fix(changes)).rstrip("."))
+    findings = merge_causes(findings, items, judge, describe_fix)
     return node, findings, frozenset(report.tight)
 
 

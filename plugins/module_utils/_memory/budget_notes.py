@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from .._common.findings import to_sentence
 from .answered import ImageRefusal
 from .engine import IMAGE
-from .fixes import FixCandidate, Report, to_sentence
+from .fixes import FixCandidate, Report
 from .host_memory import unknown_connectors
 from .kv_plan import PlanFailure
 from .layers import Refusal

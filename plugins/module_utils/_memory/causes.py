@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from .._common.findings import Finding
+from .._common.findings import Finding, to_sentence
 
 Item = TypeVar("Item")
 """A service as the caller judges it; opaque here."""
@@ -46,6 +47,7 @@ class Judge(Generic[Item]):
     """The caller's functions to judge services.
 
     find_problems: returns errors and warnings of a node with these services; errors have their own fix.
+    solves: plans the whole node with the changes of a fix; tells whether the finding improves and no new error appears.
     change: returns services with the changes of a fix.
     name: returns the name of a service.
     is_exclusive: tells whether a service already runs at other times than others.
@@ -53,6 +55,7 @@ class Judge(Generic[Item]):
     """
 
     find_problems: Callable[[tuple[Item, ...]], Sequence[Finding]]
+    solves: Callable[[list[dict[str, Any]], Finding], bool]
     change: Callable[[tuple[Item, ...], list[dict[str, Any]]], tuple[Item, ...]]
     name: Callable[[Item], str]
     is_exclusive: Callable[[Item], bool]
@@ -67,9 +70,13 @@ class Judge(Generic[Item]):
         severities = {finding.severity for finding in self.find_problems(items) if finding.rule in ROOM_RULES}
         return 2 if "error" in severities else 1 if severities else 0
 
-    def find_joint_fix(self, items: tuple[Item, ...]) -> list[dict[str, Any]]:
-        """Return changes after which no check fails for lack of memory; empty if none were found."""
-        changes: list[dict[str, Any]] = []
+    def find_joint_fix(self, items: tuple[Item, ...], first: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+        """Return changes after which no check fails for lack of memory; empty if none were found.
+
+        :param first: changes to start with
+        """
+        changes = list(first)
+        items = self.change(items, changes)
         for _round in range(MOST_CHANGES):
             offered = [finding.changes for finding in self.find_room_errors(items) if finding.changes]
             if not offered:
@@ -80,6 +87,19 @@ class Judge(Generic[Item]):
             items = self.change(items, offered[0])
             changes = _merge_changes(changes, offered[0])
         return []
+
+    def extend_fix(
+        self, items: tuple[Item, ...], changes: list[dict[str, Any]], cause: Finding
+    ) -> list[dict[str, Any]]:
+        """Return changes that remove C(cause) on the whole node: C(changes), or these and others; empty if none were found.
+
+        :param items: all services of the node
+        :param changes: a fix for some of them; the others may take the memory that it frees
+        """
+        if not changes or self.solves(changes, cause):
+            return changes
+        extended = self.find_joint_fix(items, changes)
+        return extended if extended and self.solves(extended, cause) else []
 
 
 def merge_causes(
@@ -93,7 +113,7 @@ def merge_causes(
     :param findings: of a node, each with its own fix
     :param items: the services of the node
     :param judge: how services are judged
-    :param describe: returns the changes of a fix as a sentence without its end
+    :param describe: returns the changes of a fix in words
     :returns: the findings in their order; consequences name the rule of their cause
     """
     errors = [finding for finding in findings if _is_room_error(finding)]
@@ -128,19 +148,19 @@ def _merge_errors(
     merged: dict[int, Finding] = {}
     for item in too_large:
         item_errors = _select_errors(errors, {judge.name(item)})
-        _merge(item_errors, _fix_alone(judge, item, describe), merged, several=False)
+        _merge(item_errors, partial(_fix_alone, judge, items, item, describe), merged, several=False)
     if len(remaining) > 1 and judge.find_room_errors(remaining):
         shared = _select_errors(errors, {"", *(judge.name(item) for item in remaining)})
-        _merge(shared, _fix_together(judge, remaining, describe), merged, several=True)
+        _merge(shared, partial(_fix_together, judge, items, remaining, describe), merged, several=True)
     elif merged:
         # The service that is too large by itself also causes the failures of the whole node.
         cause = next(finding for finding in merged.values() if not finding.consequence_of)
         for finding in errors:
             merged.setdefault(id(finding), replace(finding, consequence_of=cause.rule))
     elif len(items) == 1:
-        _merge(errors, _fix_alone(judge, items[0], describe), merged, several=False)
+        _merge(errors, partial(_fix_alone, judge, items, items[0], describe), merged, several=False)
     else:
-        _merge(errors, _fix_together(judge, items, describe), merged, several=True)
+        _merge(errors, partial(_fix_together, judge, items, items, describe), merged, several=True)
     return merged
 
 
@@ -159,27 +179,53 @@ class _Fix:
     changes: list[dict[str, Any]]
 
 
-def _fix_alone(judge: Judge[Item], item: Item, describe: Callable[[list[dict[str, Any]]], str]) -> _Fix:
-    changes = judge.find_joint_fix((item,))
-    return _Fix(f"{describe(changes)}." if changes else "", changes)
+def _fix_alone(
+    judge: Judge[Item],
+    items: tuple[Item, ...],
+    item: Item,
+    describe: Callable[[list[dict[str, Any]]], str],
+    cause: Finding,
+) -> _Fix:
+    """Return how a service that is too large by itself fits: beside the others, or else at another time or place."""
+    alone = judge.find_joint_fix((item,))
+    changes = judge.extend_fix(items, alone, cause)
+    if changes or not alone:
+        return _Fix(to_sentence(describe(changes)) if changes else "", changes)
+    return _Fix(to_sentence(f"{describe(alone)}; then {_describe_separation(judge, items, judge.name(item))}"), [])
 
 
-def _fix_together(judge: Judge[Item], items: tuple[Item, ...], describe: Callable[[list[dict[str, Any]]], str]) -> _Fix:
-    """Return how services that fit one by one fit together: smaller ones, or at different times."""
-    names = [judge.name(item) for item in items]
-    changes = judge.find_joint_fix(items)
-    ways = [describe(changes)] if changes else []
-    if not any(judge.is_exclusive(item) for item in items):
-        ways.append(
-            f"{'r' if ways else 'R'}un {' and '.join(names)} one at a time, each started by its first request (on_demand: {{exclusive: big}})"
-        )
-    ways.append(f"{'m' if ways else 'M'}ove one of them to another Spark")
-    return _Fix(", or ".join(ways) + ".", changes)
+def _fix_together(
+    judge: Judge[Item],
+    items: tuple[Item, ...],
+    sharing: tuple[Item, ...],
+    describe: Callable[[list[dict[str, Any]]], str],
+    cause: Finding,
+) -> _Fix:
+    """Return how services that fit one by one fit together: smaller ones, or at different times.
+
+    :param items: all services of the node
+    :param sharing: those that fit one by one
+    """
+    changes = judge.extend_fix(items, judge.find_joint_fix(sharing), cause)
+    separation = _describe_separation(judge, sharing, "one of them")
+    return _Fix(to_sentence(f"{describe(changes)}, or {separation}" if changes else separation), changes)
 
 
-def _merge(errors: Sequence[Finding], fix: _Fix, merged: dict[int, Finding], several: bool) -> None:
+def _describe_separation(judge: Judge[Item], items: tuple[Item, ...], moved: str) -> str:
+    """Return how services share no memory: at different times, unless some do so already, or with C(moved) on another Spark."""
+    move = f"move {moved} to another Spark"
+    if any(judge.is_exclusive(item) for item in items):
+        return move
+    names = " and ".join(judge.name(item) for item in items)
+    return f"run {names} one at a time, each started by its first request (on_demand: {{exclusive: big}}), or {move}"
+
+
+def _merge(
+    errors: Sequence[Finding], make_fix: Callable[[Finding], _Fix], merged: dict[int, Finding], several: bool
+) -> None:
     """Choose the error that explains best, give it the fix and vLLM's first words, and mark the others.
 
+    :param make_fix: returns the fix of the chosen error
     :param merged: receives the changed findings by the id of the original
     :param several: services fit one by one: the sum of the node explains best
     """
@@ -191,10 +237,11 @@ def _merge(errors: Sequence[Finding], fix: _Fix, merged: dict[int, Finding], sev
     for finding in errors:
         if finding is not cause:
             merged[id(finding)] = replace(finding, consequence_of=cause.rule)
+    fix = make_fix(cause)
     merged[id(cause)] = replace(
         cause,
         fix=fix.text or cause.fix,
-        changes=fix.changes or cause.changes,
+        changes=fix.changes if fix.text else cause.changes,
         vllm_error=first.vllm_error,
         stage=first.stage,
         seconds=first.seconds,

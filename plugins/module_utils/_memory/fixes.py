@@ -61,10 +61,6 @@ def set_args(service: str, **args: Any) -> Change:
     return {"service": service, "args": {key.replace("_", "-"): value for key, value in args.items()}}
 
 
-def to_sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
-
-
 def _format_value(value: Any) -> str:
     if isinstance(value, (bool, Mapping)):
         return json.dumps(value)

@@ -52,3 +52,24 @@ def heavy(**args: Any) -> dict[str, Any]:
 def fast(**args: Any) -> dict[str, Any]:
     """Return the 4B of the published co-residency report."""
     return service("fast", "Qwen3-4B-Instruct-2507", **{"max_model_len": 16384, "max_num_seqs": 8, **args})
+
+
+def node_without_memory() -> dict[str, Any]:
+    """Return a node whose memory is nearly used up: s2 asks for more than is free, and with less it starts last and finds nothing."""
+    model = "Qwen3-4B-Instruct-2507"
+    services = [service("s0", model), service("s1", model), service("s2", model, gpu_memory_utilization=0.16)]
+    return {
+        "total_gib": 59.8,
+        "measured": {"mem_available_gib": 9.0, "resident": []},
+        "services": [{**item, "share": 0} for item in services],
+    }
+
+
+def node_with_a_generous_neighbour() -> dict[str, Any]:
+    """Return a node on which s2 asks for less than its weights, and s1 has most of the memory that s2 needs."""
+    services = [
+        service("s0", "Qwen3-4B-Instruct-2507"),
+        service("s1", "Qwen3-4B-Instruct-2507", gpu_memory_utilization=0.36),
+        service("s2", "Qwen3.6-35B-A3B", "NVFP4", gpu_memory_utilization=0.05),
+    ]
+    return {"total_gib": 119.67, "services": [{**item, "share": 0} for item in services]}

@@ -10,9 +10,9 @@ import math
 import os
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from memory_fixture import service
+from memory_fixture import node_with_a_generous_neighbour, node_without_memory, service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.node_memory import STEPS, Node
@@ -234,6 +234,8 @@ def test_more_for_one_never_makes_another_restart_pass(node: dict[str, Any], per
 
 @QUICK
 @given(nodes())
+@example(node_without_memory())
+@example(node_with_a_generous_neighbour())
 def test_a_fix_does_what_it_promises(node: dict[str, Any]) -> None:
     """After the changes of a fix the finding is gone or less severe, and there is no new error."""
     result = memory_budget(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memory_fixture import fast, heavy
+from memory_fixture import fast, heavy, node_with_a_generous_neighbour, node_without_memory
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
@@ -74,3 +74,33 @@ def test_services_that_already_run_one_at_a_time_are_not_told_to() -> None:
         service["exclusive"] = "big"
     for cause in list_causes(budget(*services)["findings"]):
         assert "on_demand" not in cause["fix"]
+
+
+def test_a_fix_that_holds_only_without_the_other_services_says_so_and_has_no_changes() -> None:
+    cause, shared = list_causes(memory_budget(node_without_memory())["findings"])
+    assert (cause["rule"], cause["service"]) == ("memory.free_at_start", "s2")
+    assert cause["fix"] == (
+        "Set gpu-memory-utilization of s2 to 0.15; then run s0 and s1 and s2 one at a time, each started by its first request "
+        "(on_demand: {exclusive: big}), or move s2 to another Spark."
+    )
+    assert "changes" not in cause
+    assert (shared["rule"], shared["service"]) == ("memory.node", "")
+    assert shared["fix"].startswith("Run s0 and s1 one at a time")
+    assert "changes" not in shared
+
+
+def test_a_fix_that_holds_only_without_the_other_services_leaves_one_at_a_time_out_if_some_already_run_so() -> None:
+    node = node_without_memory()
+    node["services"][0]["exclusive"] = "big"
+    (cause,) = [item for item in list_causes(memory_budget(node)["findings"]) if item["service"] == "s2"]
+    assert cause["fix"] == "Set gpu-memory-utilization of s2 to 0.15; then move s2 to another Spark."
+    assert "changes" not in cause
+
+
+def test_a_service_that_needs_the_memory_of_a_neighbour_has_a_fix_for_both() -> None:
+    node = node_with_a_generous_neighbour()
+    (cause,) = list_causes(memory_budget(node)["findings"])
+    assert (cause["rule"], cause["service"]) == ("memory.no_cache_memory", "s2")
+    assert [change["service"] for change in cause["changes"]] == ["s2", "s1"]
+    fixed = memory_budget({**node, "services": apply(cause["changes"], node["services"])})
+    assert list_causes(fixed["findings"]) == []
