@@ -119,7 +119,10 @@ def test_what_is_left_follows_from_the_last_starts_of_the_same_launch() -> None:
     assert start_stages.seconds_left(starts, "load", 20.0) == 40.0 + 12.0
     # One that takes longer than usual still has the stages before it that follow.
     assert start_stages.seconds_left(starts, "load", 500.0) == 12.0
-    assert start_stages.seconds_left(starts, "profile", 500.0) is None and start_stages.seconds_left([], "load", 0.0) is None
+    assert (
+        start_stages.seconds_left(starts, "profile", 500.0) is None
+        and start_stages.seconds_left([], "load", 0.0) is None
+    )
 
 
 def test_how_far_a_start_is() -> None:
