@@ -63,7 +63,9 @@ def command_lines(text: str) -> list[int]:
     """Return the lines of a file on which a command line of such a program begins."""
     lines = []
     for node in ast.walk(ast.parse(text)):
-        words = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
+        if not isinstance(node, (ast.List, ast.Tuple)):
+            continue
+        words = node.elts
         first = words[0] if words else None
         if isinstance(first, ast.Name) and first.id in PROGRAMS:  # a parameter with the program's name
             lines.append(node.lineno)

@@ -31,7 +31,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock
 
-NAMES = ["proven", "reason", "plan", "addons", "facts", "services", "settings", "wanted", "parts", "baseline", "keep",
+NAMES = ["proven", "reason", "plan", "addons", "facts", "services", "settings", "wanted", "parts", "baseline", "gather", "keep",
          "generation", "controller"]
 module = AnsibleModule({name: {"type": "raw"} for name in ["action", "hf_home", *NAMES]}, supports_check_mode=True)
 asked = module.params
