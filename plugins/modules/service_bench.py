@@ -432,7 +432,8 @@ def main() -> None:
         module.exit_json(**receipt_file.keep_benchmark(module, path, task["benchmark"]))
     result: dict[str, Any] = {"changed": False, "problem": "", "fix": ""}
     try:
-        result.update(getattr(Bench(module, task), step)())
+        with command.failing(module):
+            result.update(getattr(Bench(module, task), step)())
     except engine_client.Problem as problem:
         result.update(problem=problem.message, fix=problem.fix, kind=problem.kind)
     module.exit_json(**result)

@@ -70,7 +70,7 @@ SETTINGS = {
 RECIPE = "qwen3-4b-instruct-2507"
 DOCKER = """#!/bin/sh
 echo "$*" >> "$PLAYED_HOST/docker"
-[ "$1" = run ] || { echo "[]"; exit 1; }
+[ "$1" = run ] || { echo "[]"; echo "Error: No such container: $4" >&2; exit 1; }
 [ -e "$PLAYED_HOST/broken" ] && { echo "ValueError: no kernel for this" >&2; exit 1; }
 echo "INFO loading"
 echo dgxspark-bench-offline
