@@ -535,7 +535,7 @@ def test_docker_is_restarted_under_a_run_of_site(folder, tasks, before, chance):
 @pytest.fixture
 def rollout_tasks(tasks):
     """Names of tasks that a rollout comes to once for each batch."""
-    batch = tasks[position(tasks, "dgxspark.vllm.host :") :]
+    batch = tasks[position(tasks, "Prepare the host") :]
     return [entry["task"] for entry in batch if entry["occurrence"] == 1] + ["Benchmark the services"]
 
 
