@@ -106,7 +106,7 @@ def find_units(root: Path = Path("/")) -> HostState:
 
 
 def save(deployed: Deployed, root: Path = Path("/")) -> bool:
-    """Write the record of a host unless it is on the disk already; an empty one is no file.
+    """Write the record of a host unless it is on the disk already; one without rows is no file.
 
     :param deployed: the record
     :param root: where the files of the host are
@@ -120,7 +120,7 @@ def save(deployed: Deployed, root: Path = Path("/")) -> bool:
         **({"retired": sorted(deployed.retired)} if deployed.retired else {}),
     }
     path = record_path(root)
-    if deployed == Deployed():
+    if not any(vars(deployed.state).values()) and not deployed.retired:
         is_old = path.exists()
         path.unlink(missing_ok=True)
         return is_old
