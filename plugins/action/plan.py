@@ -17,6 +17,10 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bytecode import keep_bytecode
+
+keep_bytecode()  # before the engine is imported
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers

@@ -251,7 +251,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             with contextlib.suppress(BlockingIOError):
                 rest += os.read(self.reader, 1 << 16)
             *lines, rest = rest.split(b"\n")
-            for line in lines:
+            for line in filter(None, lines):
                 told = json.loads(line)
                 with self.lock:
                     self.board.take(told, time.monotonic())
@@ -283,6 +283,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             return
         self.ended.set()
         if self.thread.is_alive():
+            with contextlib.suppress(BlockingIOError):  # what fills the pipe wakes the thread as well
+                os.write(Channel.descriptor, b"\n")
             self.thread.join(2 * TICK)
         Channel.descriptor = None
         if self.screen and self.streams:

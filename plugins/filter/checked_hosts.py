@@ -72,6 +72,10 @@ from ansible.release import __version__
 from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bytecode import keep_bytecode
+
+keep_bytecode()  # before the engine is imported
+
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import (
     arguments,
     host_names,
