@@ -488,9 +488,8 @@ def _check_filling(module: Module, stored: Format, split: Split) -> None:
     )
 
 
-def _module_bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
-    """Return the bytes of one module on one rank."""
-    stored = quantization.format_of(module) if quantization else None
+def _module_bytes(module: Module, stored: Format | None, dtype_bytes: int, split: Split) -> int:
+    """Return the bytes of one module on one rank. stored: its format, C(None) for the dtype of the model."""
     if stored:
         _check_filling(module, stored, split)
     plain = module.rows * module.columns * (module.size or dtype_bytes)
@@ -580,35 +579,103 @@ def weights_bytes(
     tables_on_disk: the build leaves tables of n-grams on disk. replicas: C(--data-parallel-size).
     Raises C(Refusal) for a family or a format that is not known.
     """
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas)
+    quantization = Quantization(config, quant_config, runtime_quantization, minor)
+    parts = rank_parts(config, geometry, split, quantization, minor=minor, drafts=mtp, draft_tokens=draft_tokens)
+    tower = parts.measure(vision_tower(config)) if vision else []
+    tables = parts.measure(parts.tables)
+    vision_size, table_size = _total(tower), _total(tables)
+    host, disk = (0, table_size) if tables_on_disk else (table_size, 0)
+    sizes = [_total(stage) for stage in parts.stages]
+    sizes[0] += host
+    target, draft = max(sizes) + vision_size, _total(parts.drafts)
+    modules = list(chain.from_iterable(parts.stages))
+    if not quantization.runtime:
+        largest = _largest_sum((part.module.name, part.size) for part in modules if part.module.experts)
+        return Weights(target, draft, target, vision_size, host=host, experts=largest, disk=disk)
+    plain_sizes = [sum(part.plain_size for part in stage) for stage in parts.stages]
+    plain_sizes[0] += 0 if tables_on_disk else sum(part.plain_size for part in tables)
+    peak = max(plain_sizes) + sum(part.plain_size for part in tower)
+    quantised = [part for part in (*modules, *([] if tables_on_disk else tables), *tower) if part.stored]
+    layers = [(part_of(part.module.name), part.plain_size) for part in quantised]
+    return Weights(target, draft, peak, vision_size, min(peak, target + _largest_sum(layers)), host, disk=disk)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module as one rank has it.
+
+    stored: its format, C(None) for the dtype of the model. size: its bytes. plain_size: its bytes before vLLM quantises it.
+    ranks: over how many ranks each of its matrices is divided; experts that ranks hold as a whole are divided over one.
+    """
+
+    module: Module
+    stored: Format | None
+    size: int
+    plain_size: int
+    ranks: int
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """The language model on the ranks of each pipeline stage.
+
+    stages: the modules of each stage. drafts: those of its multi-token-prediction layers, which the last stage has.
+    tables: modules of n-gram tables, which the first stage has unless they stay on disk.
+    """
+
+    stages: list[list[Part]]
+    drafts: list[Part]
+    tables: list[Module]
+    split: Split
+    quantization: Quantization
+    dtype_bytes: int
+
+    def measure(self, modules: Iterable[Module]) -> list[Part]:
+        """Return modules as one rank has them."""
+        return [_part(module, self.quantization, self.dtype_bytes, self.split) for module in modules]
+
+
+def rank_parts(
+    config: Config,
+    geometry: Geometry,
+    split: Split,
+    quantization: Quantization,
+    *,
+    minor: int | None = None,
+    drafts: bool = False,
+    draft_tokens: int = 0,
+) -> RankParts:
+    """List what one rank of every pipeline stage has of the language model: the one source of bytes that are held, and of bytes that are read.
+
+    :param config: config.json of the model
+    :param geometry: of the same config
+    :param split: over how many ranks it goes
+    :param quantization: the formats of its modules
+    :param minor: the 23 of vLLM 0.23, C(None) for the newest
+    :param drafts: list the multi-token-prediction layers
+    :param draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers
+    :raises Refusal: for a family or a format that is not known
+    """
     family = geometry.model_type
     text = _plain_config(config, family, minor)
-    quantization = Quantization(config, quant_config, runtime_quantization, minor)
-    dtype_bytes = 4 if geometry.dtype == "float32" else 2
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).for_family(family)
-    stages = _stages(config, text, geometry, split, quantization.padded_experts)
-    ngrams = list(tables(text, family))
-    stages[0] += [] if tables_on_disk else ngrams
-    tower = list(vision_tower(config)) if vision else []
+    split = split.for_family(family)
+    padded = quantization.padded_experts
+    parts = RankParts([], [], list(tables(text, family)), split, quantization, 4 if geometry.dtype == "float32" else 2)
+    parts.stages.extend(map(parts.measure, _stages(config, text, geometry, split, padded)))
+    parts.drafts.extend(parts.measure(_mtp(text, family, geometry, padded, draft_tokens) if drafts else ()))
+    return parts
 
-    def sizes(modules: Iterable[Module], formats: Quantization | None) -> list[tuple[str, int]]:
-        return [(module.name, _module_bytes(module, formats, dtype_bytes, split)) for module in modules]
 
-    def total(modules: Iterable[Module], formats: Quantization | None) -> int:
-        return sum(size for _name, size in sizes(modules, formats))
+def _part(module: Module, quantization: Quantization, dtype_bytes: int, split: Split) -> Part:
+    stored = quantization.format_of(module)
+    plain = _module_bytes(module, None, dtype_bytes, split)
+    size = _module_bytes(module, stored, dtype_bytes, split) if stored else plain
+    return Part(module, stored, size, plain, _ranks_of(module, split))
 
-    vision_size, table_size = total(tower, quantization), total(ngrams, quantization)
-    host, disk = (0, table_size) if tables_on_disk else (table_size, 0)
-    target = max(total(stage, quantization) for stage in stages) + vision_size
-    drafting = _mtp(text, family, geometry, quantization.padded_experts, draft_tokens) if mtp else ()
-    draft = total(drafting, quantization)
-    modules = list(chain.from_iterable(stages))
-    if not quantization.runtime:
-        layers = sizes((module for module in modules if module.experts), quantization)
-        return Weights(target, draft, target, vision_size, host=host, experts=_largest_sum(layers), disk=disk)
-    peak = max(total(stage, None) for stage in stages) + total(tower, None)
-    quantised = (module for module in (*modules, *tower) if quantization.format_of(module))
-    parts = [(part_of(name), size) for name, size in sizes(quantised, None)]
-    return Weights(target, draft, peak, vision_size, min(peak, target + _largest_sum(parts)), host, disk=disk)
+
+def _total(parts: Iterable[Part]) -> int:
+    return sum(part.size for part in parts)
 
 
 def _largest_sum(sizes: Iterable[tuple[str, int]]) -> int:
@@ -743,4 +810,5 @@ def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_par
         parts.append(Module("d2t", vocabulary, size=8))
     formats = Quantization(config, None, "")
     size = 4 if geometry.dtype == "float32" else 2
-    return sum(_module_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)
+    split = Split(tensor_parallel)
+    return sum(_module_bytes(part, formats.format_of(part), size, split) for part in parts)
