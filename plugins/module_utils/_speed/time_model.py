@@ -1,0 +1,240 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The seconds of a decode step and of a prefill: bytes over bandwidths, operations over rates, and fixed times of layers and all-reduces.
+
+Reading and computing overlap in part: their time together is the root of the sum of squares, which is the larger of the two where they
+differ much and 1.4 times either where they are equal. No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from .constants import Constants
+from .reads import Reads, Stage
+
+MARLIN = "marlin"
+"""The kernels that read 8 or 4 bits and compute in 16."""
+
+# Formats of weights with a kernel of their own; all others are served by Marlin's for 4 bits.
+_EXPERT_BASE = 2048 * 512  # elements of the expert that C(expert_flops_per_second) is stated for
+_WINDOW_KERNEL = 128  # a head of up to this size is served by the fast attention kernel
+_LARGE_HEAD = 256
+_SINK_FAMILY = "gpt_oss"
+# Kernels of a prefill are started one by one: a layer takes that many times what it takes in a graph.
+_PREFILL_LAYER_FACTOR = 3.0
+# With eager execution half of an all-reduce is hidden behind the work of the CPU.
+_EAGER_OVERLAP = 0.5
+# The rank with the most of the experts that a batch touches has this many standard deviations more than its share.
+_IMBALANCE = 0.8
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Speculative decoding. tokens: drafted per step. accepted: mean tokens that a step yields. passes: of the drafter in a step.
+
+    weights: bytes of the drafter on one rank, with its experts; C(None) for the multi-token-prediction layers of the checkpoint.
+    """
+
+    tokens: int
+    accepted: float
+    passes: int
+    weights: float | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a model is served. ranks: of a tensor-parallel group. kernels: by format, C(marlin) or another name.
+
+    chunk: tokens of a prefill step (C(--max-num-batched-tokens)).
+    """
+
+    reads: Reads
+    ranks: int = 1
+    eager: bool = False
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    chunk: int = 8192
+    drafting: Drafting | None = None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step by cause. memory and compute overlap; C(total) is not their sum."""
+
+    memory: float
+    compute: float
+    kernels: float
+    reduces: float
+    processor: float
+    total: float
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """Bytes that one rank, or all stages one after the other, read in a step."""
+
+    weights: float = 0.0
+    quantised: float = 0.0
+    head: float = 0.0
+    experts: float = 0.0
+    cache: float = 0.0
+    state: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All bytes of the step."""
+        return self.weights + self.quantised + self.head + self.experts + self.cache + self.state
+
+    def __add__(self, other: StepBytes) -> StepBytes:
+        return StepBytes(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+
+
+def touched_experts(count: int, active: int, tokens: float, alpha: float) -> float:
+    """Return how many different experts C(tokens) tokens pass through.
+
+    alpha: 1 where each token chooses independently of all others, less where tokens of a batch agree.
+    """
+    if not count:
+        return 0.0
+    choices = math.pow(tokens, alpha) if tokens > 1 else 1.0
+    return count * (1 - math.pow(1 - active / count, choices))
+
+
+def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float) -> StepBytes:
+    """Return what a rank reads in one step.
+
+    :param sequences: in the batch
+    :param width: tokens of each, 1 and those that are drafted
+    :param length: context of each, tokens
+    :param alpha: see C(touched_experts)
+    """
+    experts = 0.0
+    for layer in stage.experts:
+        read = touched_experts(layer.count, layer.active, sequences * width, alpha)
+        if layer.ranks > 1:
+            share = read / layer.ranks
+            spread = _IMBALANCE * math.sqrt(share * (1 - 1 / layer.ranks))
+            read = min(layer.count / layer.ranks, share + spread)
+        experts += read * layer.size
+    cache = sum(context.token_bytes * context.tokens_read(length) for context in stage.contexts) * sequences
+    return StepBytes(stage.weights, stage.quantised, stage.head, experts, cache, 2.0 * stage.state * sequences)
+
+
+def all_reduce_seconds(count: int, size: float, ranks: int, constants: Constants) -> float:
+    """Return the seconds of C(count) all-reduces of C(size) bytes each."""
+    if ranks <= 1:
+        return 0.0
+    latency = constants.reduce_pair + constants.reduce_doubling * (math.log2(ranks) - 1)
+    return count * (latency + 2 * (ranks - 1) / ranks * size / constants.link)
+
+
+def _matrix_seconds(stage: Stage, constants: Constants, kernels: Mapping[str, str]) -> float:
+    """Return the seconds that dense matrices and experts take for one token of a long batch."""
+    rates = {
+        "bf16": constants.flops_bf16,
+        "fp8": constants.flops_fp8_marlin if kernels.get("fp8") == MARLIN else constants.flops_fp8,
+        "fp4": constants.flops_4bit_marlin if kernels.get("fp4", MARLIN) == MARLIN else constants.flops_fp4,
+    }
+    dense = sum(flops / rates.get(name, constants.flops_4bit_marlin) for name, flops in stage.flops.items())
+    scale = math.sqrt(max(stage.expert_size, 1e5) / _EXPERT_BASE)
+    return dense + stage.expert_flops / (constants.flops_experts * scale)
+
+
+def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
+    if family == _SINK_FAMILY:
+        return 2 * constants.flops_attention_triton
+    if stage.head_dim > _LARGE_HEAD:
+        return constants.flops_attention_triton
+    return constants.flops_attention if stage.head_dim <= _WINDOW_KERNEL else constants.flops_attention_large
+
+
+def step_time(launch: Launch, constants: Constants, sequences: int, length: float, width: int = 1) -> StepTime:
+    """Return the seconds of one forward pass of all pipeline stages, one after the other.
+
+    :param sequences: in the batch
+    :param length: context of each sequence, tokens
+    :param width: tokens of each sequence in the step
+    """
+    memory = compute = kernels = reduces = processor = total = 0.0
+    tokens = sequences * width
+    for stage in launch.reads.stages:
+        read = step_bytes(stage, sequences, width, length, constants.alpha)
+        of_memory = (
+            (read.weights + read.head + read.state) / constants.bandwidth
+            + read.quantised / constants.bandwidth_quantised
+            + read.experts / constants.bandwidth_experts
+            + read.cache / constants.bandwidth_cache
+        )
+        of_compute = tokens * (
+            _matrix_seconds(stage, constants, launch.kernels) + stage.head_flops / constants.flops_bf16
+        )
+        of_kernels = (
+            stage.layers * constants.layer
+            + len(stage.experts) * constants.moe_layer
+            + stage.recurrent * constants.recurrent_layer
+        )
+        of_reduces = all_reduce_seconds(stage.reduces, tokens * stage.hidden * 2, launch.ranks, constants)
+        device = math.hypot(of_memory, of_compute) + of_kernels
+        of_processor = 0.0
+        if launch.eager:
+            plain = stage.layers - stage.recurrent
+            of_processor = plain * constants.eager_layer + stage.recurrent * constants.eager_recurrent
+            total += max(device + of_reduces, of_processor + of_reduces * _EAGER_OVERLAP)
+        else:
+            total += device + of_reduces
+        memory, compute, kernels = memory + of_memory, compute + of_compute, kernels + of_kernels
+        reduces, processor = reduces + of_reduces, processor + of_processor
+    sends = (len(launch.reads.stages) - 1) * 2 * constants.reduce_pair
+    return StepTime(
+        memory, compute, kernels + constants.step, reduces + sends, processor, total + sends + constants.step
+    )
+
+
+def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, sequences: int) -> float:
+    """Return the seconds of one pass of the drafter."""
+    draft, head = launch.reads.draft, launch.reads.stages[-1].head
+    if drafting.weights is not None or draft is None:
+        return ((drafting.weights or 0.0) + head) / constants.bandwidth + constants.draft
+    width = drafting.tokens if drafting.passes == 1 else 1
+    read = step_bytes(draft, sequences, width, 0, constants.alpha)
+    reduces = all_reduce_seconds(2, sequences * draft.hidden * 2, launch.ranks, constants)
+    plain = (read.weights + read.quantised + read.head) / constants.bandwidth
+    return plain + read.experts / constants.bandwidth_experts + reduces + constants.draft
+
+
+def decode_seconds(launch: Launch, constants: Constants, sequences: int, length: float) -> float:
+    """Return the seconds between two tokens of one stream, with C(sequences) streams of C(length) tokens each."""
+    drafting = launch.drafting
+    if drafting is None:
+        return step_time(launch, constants, sequences, length).total
+    verify = step_time(launch, constants, sequences, length, 1 + drafting.tokens).total
+    return (verify + drafting.passes * _draft_seconds(launch, drafting, constants, sequences)) / drafting.accepted
+
+
+def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
+    """Return the seconds until the first token of one prompt on an idle engine."""
+    seconds, position = constants.step, 0
+    while position < prompt:
+        tokens = min(launch.chunk, prompt - position)
+        for stage in launch.reads.stages:
+            compute = tokens * _matrix_seconds(stage, constants, launch.kernels)
+            for context in stage.contexts:
+                length = position + tokens / 2
+                length = min(length, context.window or length, context.selected or length)
+                rate = (
+                    constants.flops_attention_large
+                    if context.window
+                    else _attention_rate(stage, launch.reads.family, constants)
+                )
+                compute += tokens * context.flops * length / rate
+            read = step_bytes(stage, 1, tokens, 0, 1.0)
+            memory = (read.weights + read.quantised + read.head) / constants.bandwidth
+            memory += read.experts / constants.bandwidth_experts
+            reduces = all_reduce_seconds(stage.reduces, tokens * stage.hidden * 2, launch.ranks, constants)
+            layer = constants.eager_layer if launch.eager else constants.layer * _PREFILL_LAYER_FACTOR
+            seconds += math.hypot(compute, memory) + reduces + stage.layers * layer
+        position += tokens
+    return seconds

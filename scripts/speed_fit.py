@@ -1,0 +1,354 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`make speed-fit`: fit the constants of the speed model to published rates, and print how far it is off by class.
+
+The errors are those of rows that the constants were not fitted to: the rows are divided in two by model, and by source, each half is
+fitted and the other one predicted. Nothing is fitted to a single row: rows of one model, source and number of Sparks weigh as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.layers import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.releases import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.constants import BUS, GB10, Constants
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.reads import LaunchSettings, Reads, read_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model import (
+    MARLIN,
+    Drafting,
+    Launch,
+    decode_seconds,
+    prefill_seconds,
+)
+
+FIXTURES = Path(__file__).parents[1] / "tests" / "unit" / "plugins" / "fixtures"
+VERSION = "0.33.0"  # of the arithmetic; sizes that are read differ little between versions
+LARGEST_ERROR = 0.35  # of one row in a fit, natural logarithm: a row that is far off does not pull the others
+LONG_PROMPT = 2000  # tokens from which a prefill rate is one of long matrix products
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published figure with its launch."""
+
+    values: Mapping[str, Any]
+    launch: Launch
+
+    def __getattr__(self, name: str) -> Any:
+        return self.values.get(name)
+
+    @property
+    def group(self) -> tuple[str, str, int]:
+        """Rows that weigh as one: of one model, source and number of Sparks."""
+        return self.values["config_key"], self.values["source"].split()[0], self.values.get("nodes", 1)
+
+    @property
+    def length(self) -> float:
+        """The mean context of the row, tokens."""
+        return (self.values.get("prompt_tokens") or 0) + (self.values.get("output_tokens") or 0) / 2
+
+    @property
+    def stream_rate(self) -> float:
+        """Measured tokens per second of one stream, 0 where the row has none."""
+        streams = self.values.get("concurrency", 1)
+        together = self.values.get("decode_tps_aggregate")
+        return float(together / streams if streams > 1 and together else self.values.get("decode_tps_stream") or 0)
+
+    @property
+    def model_class(self) -> str:
+        """Name the architecture."""
+        stages = self.launch.reads.stages
+        if any(stage.latent for stage in stages):
+            return "MLA"
+        moe = " MoE" if any(stage.experts for stage in stages) else ""
+        return f"hybrid{moe or ' dense'}" if any(stage.recurrent for stage in stages) else moe.strip() or "dense"
+
+
+def read_rows() -> list[Row]:
+    """Return the published rows whose model can be read."""
+    published = json.loads((FIXTURES / "speed_rows.json").read_text(encoding="utf-8"))["rows"]
+    rows = []
+    for values in published:
+        if values.get("config_key") and values["sure"] != "load only":
+            rows.append(Row(values, _launch(values)))
+    return rows
+
+
+def _launch(values: Mapping[str, Any]) -> Launch:
+    linear = str(values.get("linear_backend") or "").lower()
+    fast = "cutlass" in linear or "flashinfer" in linear
+    kernels = {"fp8": MARLIN if "marlin" in linear else "cutlass", "fp4": "cutlass" if fast else MARLIN}
+    drafting = None
+    spec = values.get("spec")
+    if spec and isinstance(spec.get("accept"), (int, float)):
+        is_mtp = spec["method"] == "mtp"
+        # A DFlash drafter of these models has 2.2 GB.
+        size = 2.2e9 if spec["method"] == "dflash" else None
+        drafting = Drafting(spec["k"], spec["accept"], spec["k"] if is_mtp else 1, size)
+    tensor = values.get("tp", 1)
+    reads = _reads(
+        values["config_key"],
+        tensor,
+        values.get("pp", 1),
+        bool(values.get("ep")),
+        values.get("kv_dtype") or "auto",
+    )
+    chunk = values.get("max_num_batched_tokens") or 8192
+    return Launch(reads, tensor, bool(values.get("eager")), kernels, chunk, drafting)
+
+
+@lru_cache(maxsize=512)
+def _reads(key: str, tensor: int, pipeline: int, experts: bool, cache: str) -> Reads:
+    entry = _configs()[key]
+    for dtype in (cache, "fp8", "auto"):  # caches of forks count as FP8; of some families only one kind is known
+        try:
+            return read_launch(
+                entry["config"],
+                entry.get("quant_config"),
+                LaunchSettings(
+                    parse_release(VERSION),
+                    Split(tensor, pipeline, experts),
+                    kv_cache_dtype=dtype,
+                    runtime_quantization=entry.get("runtime_quantization", ""),
+                ),
+            )
+        except Refusal as refusal:
+            if dtype == "auto":
+                raise SystemExit(f"{key}: {refusal}") from refusal
+    raise AssertionError
+
+
+@lru_cache(maxsize=1)
+def _configs() -> dict[str, Any]:
+    configs: dict[str, Any] = json.loads((FIXTURES / "speed_configs.json").read_text(encoding="utf-8"))
+    return configs
+
+
+# Classes of rows -------------------------------------------------------------------------------------------------------
+
+
+def _is_plain(row: Row) -> bool:
+    """Tell whether a row is about decode without a drafter, measured in a way that counts."""
+    kind, note = row.aggregate_kind or "", row.note or ""
+    # Equal prompts touch the same experts, which makes a mixture two to three times faster than real work.
+    is_equal = "same prompt" in kind or "benchy total" in kind
+    is_rounded = "rounds up" in kind and row.stream_rate < 9
+    return bool(row.stream_rate) and not row.spec and "sockets" not in note and not is_equal and not is_rounded
+
+
+@dataclass(frozen=True)
+class RowClass:
+    """A class of rows with errors of its own. predict, measure: tokens per second. names: the constants that it decides."""
+
+    name: str
+    holds: Callable[[Row], bool]
+    predict: Callable[[Row, Constants], float]
+    measure: Callable[[Row], float]
+    names: tuple[str, ...]
+
+
+def _decode_rate(row: Row, constants: Constants) -> float:
+    return 1 / decode_seconds(row.launch, constants, row.concurrency or 1, row.length)
+
+
+def _prefill_rate(row: Row, constants: Constants) -> float:
+    return float(row.prompt_tokens / prefill_seconds(row.launch, constants, row.prompt_tokens))
+
+
+def _one(row: Row) -> bool:
+    return _is_plain(row) and row.nodes == 1 and row.concurrency == 1 and not row.eager
+
+
+def _long(row: Row) -> bool:
+    return bool(row.prefill_tps) and (row.prompt_tokens or 0) >= LONG_PROMPT
+
+
+DECODE = (_decode_rate, lambda row: row.stream_rate)
+PREFILL = (_prefill_rate, lambda row: float(row.prefill_tps))
+CLASSES = (
+    RowClass(
+        "decode, 1 stream, 1 Spark",
+        _one,
+        *DECODE,
+        (
+            "bandwidth",
+            "bandwidth_quantised",
+            "bandwidth_experts",
+            "step",
+            "layer",
+            "moe_layer",
+            "recurrent_layer",
+        ),
+    ),
+    RowClass(
+        "decode at 4k tokens or more",
+        lambda row: _one(row) and (row.prompt_tokens or 0) >= 4000,
+        *DECODE,
+        ("bandwidth_cache",),
+    ),
+    RowClass(
+        "prefill of 2k tokens or more, 1 Spark",
+        lambda row: _long(row) and row.nodes == 1,
+        *PREFILL,
+        (
+            "flops_bf16",
+            "flops_fp8",
+            "flops_fp8_marlin",
+            "flops_4bit_marlin",
+            "flops_experts",
+            "flops_attention",
+            "flops_attention_large",
+            "flops_attention_triton",
+        ),
+    ),
+    RowClass(
+        "decode, 2 to 64 streams, 1 Spark",
+        lambda row: _is_plain(row) and row.nodes == 1 and row.concurrency > 1 and not row.eager,
+        *DECODE,
+        ("alpha",),
+    ),
+    RowClass(
+        "decode, several Sparks, CUDA graphs",
+        lambda row: _is_plain(row) and row.nodes > 1 and not row.eager,
+        *DECODE,
+        ("reduce_pair", "reduce_doubling"),
+    ),
+    RowClass(
+        "decode, several Sparks, eager",
+        lambda row: _is_plain(row) and row.nodes > 1 and bool(row.eager),
+        *DECODE,
+        ("eager_layer", "eager_recurrent"),
+    ),
+    RowClass(
+        "decode with a drafter, acceptance known",
+        lambda row: row.launch.drafting is not None and row.nodes == 1,
+        *DECODE,
+        ("draft",),
+    ),
+    RowClass("prefill of 2k tokens or more, several Sparks", lambda row: _long(row) and row.nodes > 1, *PREFILL, ()),
+)
+
+
+# Fit ---------------------------------------------------------------------------------------------------------------------
+
+
+def error_of(row_class: RowClass, row: Row, constants: Constants) -> float:
+    """Return the natural logarithm of predicted over measured."""
+    return math.log(row_class.predict(row, constants) / row_class.measure(row))
+
+
+def mean_error(row_class: RowClass, rows: Iterable[Row], constants: Constants) -> float:
+    """Return the mean of the absolute errors, in which each model and source weighs the same."""
+    groups: dict[tuple[str, str, int], list[float]] = {}
+    for row in rows:
+        error = min(LARGEST_ERROR, abs(error_of(row_class, row, constants)))
+        groups.setdefault(row.group, []).append(error)
+    return statistics.mean(statistics.mean(errors) for errors in groups.values())
+
+
+def fit(rows: list[Row], start: Constants = GB10) -> Constants:
+    """Return the constants with the least errors: class by class, each constant by itself, in smaller and smaller steps."""
+    constants = start
+    for row_class in CLASSES:
+        chosen = [row for row in rows if row_class.holds(row)]
+        if chosen and row_class.names:
+            constants = fit_class(row_class, chosen, constants)
+    return constants
+
+
+def fit_class(row_class: RowClass, rows: list[Row], constants: Constants) -> Constants:
+    """Return the constants with the least errors in a class of rows."""
+    best, factor = mean_error(row_class, rows, constants), 1.4
+    while factor > 1.01:
+        improved = False
+        for name in row_class.names:
+            for change in (factor, 1 / factor):
+                value = getattr(constants, name) * change
+                if (name == "alpha" and value > 1) or (name.startswith("bandwidth") and value > 0.96 * BUS):
+                    continue
+                tried = replace(constants, **{name: value})
+                error = mean_error(row_class, rows, tried)
+                if error < best - 1e-6:
+                    best, constants, improved = error, tried, True
+        factor = factor if improved else math.sqrt(factor)
+    return constants
+
+
+def split_rows(rows: list[Row], key: Callable[[Row], str]) -> tuple[list[Row], list[Row]]:
+    """Divide rows in two by a property, always in the same way."""
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    for row in rows:
+        halves[zlib.crc32(key(row).encode()) % 2].append(row)
+    return halves
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the value below which a share of all values is."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def errors(row_class: RowClass, rows: Iterable[Row], constants: Constants) -> list[float]:
+    """Return the absolute errors of the rows of a class."""
+    return [abs(error_of(row_class, row, constants)) for row in rows if row_class.holds(row)]
+
+
+def unseen_errors(rows: list[Row], key: Callable[[Row], str]) -> dict[str, list[float]]:
+    """Return errors by class of rows that the constants were not fitted to."""
+    halves = split_rows(rows, key)
+    found: dict[str, list[float]] = {row_class.name: [] for row_class in CLASSES}
+    for fitted, other in (halves, halves[::-1]):
+        constants = fit(fitted)
+        for row_class in CLASSES:
+            found[row_class.name] += errors(row_class, other, constants)
+    return found
+
+
+def describe(values: list[float]) -> str:
+    """Return count, median and 80th percentile in percent."""
+    if not values:
+        return "-"
+    return f"{len(values)}: {100 * statistics.median(values):.1f} / {100 * quantile(values, 0.8):.1f}"
+
+
+def main() -> int:
+    """Fit, and print constants and errors."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--no-fit", action="store_true", help="only print the errors of the constants as they are")
+    options = parser.parse_args()
+    rows = read_rows()
+    constants = GB10 if options.no_fit else fit(rows)
+    for name, value in asdict(constants).items():
+        print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
+    by_model = {} if options.no_fit else unseen_errors(rows, lambda row: row.group[0])
+    by_source = {} if options.no_fit else unseen_errors(rows, lambda row: row.group[1])
+    print("\nrows: median / 80th percentile of the error in percent, all rows; unseen by model; unseen by source")
+    for row_class in CLASSES:
+        texts = [errors(row_class, rows, constants)]
+        texts += [unseen.get(row_class.name, []) for unseen in (by_model, by_source)]
+        print(f"{row_class.name:46} " + "   ".join(f"{describe(values):18}" for values in texts))
+    kinds = sorted({row.model_class for row in rows})
+    for kind in kinds:
+        chosen = [row for row in rows if row.model_class == kind]
+        print(f"  1 stream, 1 Spark, {kind:14} {describe(errors(CLASSES[0], chosen, constants))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
