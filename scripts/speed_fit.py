@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`make speed-fit`: fit the constants of the speed model to published rates, and print how far it is off by class.
 
-The errors are those of rows that the constants were not fitted to: the rows are divided in two by model, and by source, each half is
+The errors are of rows that the fit has not seen: the rows are divided in two by model, and by source, each half is
 fitted and the other one predicted. Nothing is fitted to a single row: rows of one model, source and number of Sparks weigh as one.
 """
 
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def stream_rate(self) -> float:
-        """Measured tokens per second of one stream, 0 where the row has none."""
+        """Measured tokens per second of one stream, 0 if the row has no rate."""
         streams = self.values.get("concurrency", 1)
         together = self.values.get("decode_tps_aggregate")
         return float(together / streams if streams > 1 and together else self.values.get("decode_tps_stream") or 0)
@@ -151,7 +151,7 @@ def _is_plain(row: Row) -> bool:
 
 @dataclass(frozen=True)
 class RowClass:
-    """A class of rows with errors of its own. predict, measure: tokens per second. names: the constants that it decides."""
+    """A class of rows for which errors are stated. predict, measure: tokens per second. names: the constants that it decides."""
 
     name: str
     holds: Callable[[Row], bool]

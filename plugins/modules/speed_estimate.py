@@ -33,7 +33,7 @@ options:
     required: true
   workload:
     description:
-      - What the services are asked for.
+      - The requests of the services.
     type: dict
     suboptions:
       concurrency:
@@ -44,7 +44,7 @@ options:
         default: [1, 4, 16, 64]
       prompt_tokens:
         description:
-          - Lengths of prompts, in tokens. The decode rates are those of the longest.
+          - Lengths of prompts, in tokens. The decode rates are at the longest.
         type: list
         elements: int
         default: [1024]

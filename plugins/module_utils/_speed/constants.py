@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Constants of a GB10 by which bytes and operations become seconds, and how far published rates lie from the result. Data only.
+"""Constants of a GB10 that turn bytes and operations into seconds, and how far published rates lie from the result. Data only.
 
 C(make speed-fit) fits C(GB10) to the published rows of tests/unit/plugins/fixtures/speed_rows.json and prints what changes.
 Seconds, bytes per second and floating point operations per second.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The speed of a service as ranges: tokens per second by streams, prefill and first token by prompt, and what limits it.
+"""The speed of a service as ranges: tokens per second by streams, prefill and first token by prompt, and the limit.
 
 A figure that is not known is left out, with the reason. No I/O, no Ansible.
 """
@@ -55,18 +55,20 @@ PROMPT_TOKENS = (1024,)
 OUTPUT_TOKENS = 128
 _LARGEST = 1 << 24
 """No workload has more streams or tokens."""
+_MOST_ACCEPTED = 64
+_MOST_SPARKS = 64
 _HOST = {"total_gib": 119.67}
 """The memory of a GB10; speed does not depend on it."""
 # Methods of speculative decoding that draft all tokens in one pass.
 _ONE_PASS = frozenset(("dflash", "dspark", "medusa", "mlp_speculator"))
 _WITHOUT_WEIGHTS = frozenset(("ngram", "ngram_gpu", "suffix"))
-# The number of decode slots whose kernels vLLM picks on sm_121 by itself: FP8 by CUTLASS, 4 bits by Marlin.
+# Backends that compute in 4 bits. By itself vLLM takes Marlin for 4 bits on sm_121, and CUTLASS for FP8.
 _FAST_4BIT = ("cutlass", "flashinfer", "trtllm")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a service is asked for. streams: at once. prompts: lengths in tokens. output: tokens of an answer."""
+    """The requests of a service. streams: at once. prompts: lengths in tokens. output: tokens of an answer."""
 
     streams: tuple[int, ...] = STREAMS
     prompts: tuple[int, ...] = PROMPT_TOKENS
@@ -83,7 +85,7 @@ class Range:
 
     @classmethod
     def around(cls, rates: Iterable[float], spread: Spread) -> Range:
-        """Return the range of rates and of what is published around such rates."""
+        """Return the range of rates, widened by the spread of published rates around each."""
         ordered = sorted(rates)
         typical = math.sqrt(ordered[0] * ordered[-1])
         return cls(ordered[0] * spread.low, typical, ordered[-1] * spread.high)
@@ -107,7 +109,10 @@ def _round(value: float) -> float:
 
 @dataclass(frozen=True)
 class _Service:
-    """A service with what its ranks read. launches: one for each acceptance that has to be considered."""
+    """A service and the reads of its ranks. launches: one for each acceptance to consider.
+
+    decode_unknown, prefill_unknown: why a rate is not known, or empty.
+    """
 
     item: ServiceInput
     reads: Reads
@@ -126,7 +131,7 @@ class _Service:
 
     @property
     def has_varied_steps(self) -> bool:
-        """Whether steps of several streams read other bytes than those of one: experts, states."""
+        """Whether several streams read other weights than one stream does, as experts and states are."""
         return any(stage.experts or stage.recurrent for stage in self.reads.stages)
 
 
@@ -138,12 +143,12 @@ def speed_estimate(params: Mapping[str, Any], constants: Constants = GB10) -> di
     :returns: C(services) by name
     :raises InputError: for malformed input
     """
-    workload, acceptance, raw = _read_workload(params)
-    _host, items = read_params({**_HOST, "services": [_without_nodes(service) for service in raw]})
-    given = {service.get("name"): service for service in raw}
+    workload, acceptance, services = _read_workload(params)
+    _host, items = read_params({**_HOST, "services": [_without_nodes(service) for service in services]})
+    by_name = {service["name"]: service for service in services}
     return {
         "services": {
-            item.name: _estimate_item(item, given[item.name], workload, acceptance, constants) for item in items
+            item.name: _estimate_item(item, by_name[item.name], workload, acceptance, constants) for item in items
         }
     }
 
@@ -153,49 +158,58 @@ def _without_nodes(service: Any) -> Any:
 
 
 def _read_workload(params: Mapping[str, Any]) -> tuple[Workload, float | None, list[Any]]:
-    """Read the workload, the acceptance and the services; raise one error with all that is wrong."""
-    messages = []
-    workload = params.get("workload") or {}
-    if not isinstance(workload, Mapping):
-        raise InputError([f"workload: expected a mapping, got {workload!r}"])
-    messages += [
-        f"workload.{key}: unknown key; known are concurrency, output_tokens, prompt_tokens"
-        for key in workload
-        if key not in ("concurrency", "prompt_tokens", "output_tokens")
-    ]
-    numbers: dict[str, tuple[int, ...]] = {}
-    defaults = {"concurrency": STREAMS, "prompt_tokens": PROMPT_TOKENS, "output_tokens": (OUTPUT_TOKENS,)}
-    for key, default in defaults.items():
-        value = workload.get(key)
-        values = list(default) if value is None else value if isinstance(value, list) else [value]
-        if not values or not all(is_whole(number, 1, _LARGEST) for number in values):
-            messages.append(f"workload.{key}: expected whole numbers of 1 to {_LARGEST}, got {value!r}")
-        numbers[key] = tuple(sorted(set(values))) if not messages else default
+    """Read the workload, the acceptance and the services; raise one error for all mistakes."""
+    messages: list[str] = []
+    mapping = params.get("workload") or {}
+    if isinstance(mapping, Mapping):
+        known = ("concurrency", "output_tokens", "prompt_tokens")
+        messages += [
+            f"workload.{key}: unknown key; known are {', '.join(known)}" for key in mapping if key not in known
+        ]
+    else:
+        messages.append(f"workload: expected a mapping, got {mapping!r}")
+        mapping = {}
+    workload = Workload(
+        _read_counts(mapping, "concurrency", STREAMS, messages),
+        _read_counts(mapping, "prompt_tokens", PROMPT_TOKENS, messages),
+        _read_counts(mapping, "output_tokens", (OUTPUT_TOKENS,), messages)[-1],
+    )
     acceptance = params.get("acceptance")
-    if acceptance is not None and not is_number(acceptance, 1, 64):
-        messages.append(f"acceptance: expected the mean tokens of a step, 1 to 64, got {acceptance!r}")
+    if acceptance is not None and not is_number(acceptance, 1, _MOST_ACCEPTED):
+        messages.append(f"acceptance: expected the mean tokens of a step, 1 to {_MOST_ACCEPTED}, got {acceptance!r}")
     services = params.get("services")
     if not isinstance(services, list) or not services:
         messages.append(f"services: expected a list of services, got {services!r}")
         services = []
-    messages += [
-        f"services[{index}].nodes: expected a whole number of at least 1, got {service['nodes']!r}"
-        for index, service in enumerate(services)
-        if isinstance(service, Mapping) and service.get("nodes") is not None and not is_whole(service["nodes"], 1, 64)
-    ]
+    for index, service in enumerate(services):
+        nodes = service.get("nodes") if isinstance(service, Mapping) else None
+        if nodes is not None and not is_whole(nodes, 1, _MOST_SPARKS):
+            messages.append(f"services[{index}].nodes: expected a whole number of 1 to {_MOST_SPARKS}, got {nodes!r}")
     if messages:
         raise InputError(messages)
-    output = numbers["output_tokens"][-1]
-    chosen = Workload(numbers["concurrency"], numbers["prompt_tokens"], output)
-    return chosen, None if acceptance is None else float(acceptance), services
+    return workload, None if acceptance is None else float(acceptance), services
+
+
+def _read_counts(
+    mapping: Mapping[str, Any], key: str, default: tuple[int, ...], messages: list[str]
+) -> tuple[int, ...]:
+    """Return whole numbers in ascending order; a single number may stand for a list."""
+    value = mapping.get(key)
+    if value is None:
+        return default
+    values = value if isinstance(value, list) else [value]
+    if values and all(is_whole(number, 1, _LARGEST) for number in values):
+        return tuple(sorted(set(values)))
+    messages.append(f"workload.{key}: expected whole numbers of 1 to {_LARGEST}, got {value!r}")
+    return default
 
 
 def _estimate_item(
-    item: ServiceInput, given: Mapping[str, Any], workload: Workload, acceptance: float | None, constants: Constants
+    item: ServiceInput, mapping: Mapping[str, Any], workload: Workload, acceptance: float | None, constants: Constants
 ) -> dict[str, Any]:
-    """Return the result of one service; what cannot be known is in C(unknown), with the reason."""
+    """Return the result of one service; C(unknown) has the reason for each missing figure."""
     try:
-        service = _read_service(item, given, acceptance)
+        service = _read_service(item, mapping, acceptance)
     except Refusal as refusal:
         fix = f"; {refusal.fix}" if refusal.fix else ""
         return {"unknown": {"all": f"{refusal.key}: {refusal.reason}{fix}"}}
@@ -256,7 +270,7 @@ def prefill_range(service: _Service, prompt: int, constants: Constants) -> Range
 
 
 def bound_by(launch: Launch, streams: int, length: float, constants: Constants) -> str:
-    """Name what takes most of a decode step: C(memory), C(compute), C(all-reduce) or C(launch overhead)."""
+    """Name the largest part of a decode step: C(memory), C(compute), C(all-reduce) or C(launch overhead)."""
     time = step_time(launch, constants, streams, length)
     overhead = max(time.kernels, time.processor) if launch.eager else time.kernels
     parts = {"memory": time.memory, "compute": time.compute, "all-reduce": time.reduces, "launch overhead": overhead}
@@ -271,14 +285,13 @@ def _load_seconds(service: _Service) -> dict[str, int]:
 # Input -------------------------------------------------------------------------------------------------------------------
 
 
-def _read_service(item: ServiceInput, given: Mapping[str, Any], acceptance: float | None) -> _Service:
+def _read_service(item: ServiceInput, service: Mapping[str, Any], acceptance: float | None) -> _Service:
     args, config = item.args, item.config
     if config is None:
-        raise Refusal("config", "without the config of the model nothing is known", "give config, its config.json")
-    release = parse_release(item.vllm_version) if item.vllm_version else Release("", max(item.minors or (33,)), False)
+        raise Refusal("config", "the speed follows from the config of the model", "give config, its config.json")
     split = split_of(args)
     ranks = split.tensor * split.pipeline * split.replicas
-    nodes = given.get("nodes")
+    nodes = service.get("nodes")
     if nodes is not None and nodes != ranks:
         raise Refusal(
             "nodes", f"{ranks} ranks take as many Sparks, not {nodes}", "leave nodes out, or correct the sizes"
@@ -286,6 +299,7 @@ def _read_service(item: ServiceInput, given: Mapping[str, Any], acceptance: floa
     if args.get("decode-context-parallel-size", 1) != 1:
         raise Refusal("args.decode-context-parallel-size", "its speed is not known")
     cache = args.get("kv-cache-dtype", "auto")
+    release = parse_release(item.vllm_version) if item.vllm_version else Release("", max(item.minors), False)
     settings = LaunchSettings(
         release,
         split,
@@ -296,28 +310,22 @@ def _read_service(item: ServiceInput, given: Mapping[str, Any], acceptance: floa
     reads = read_launch(config, item.quant_config, settings)
     eager = bool(args.get("enforce-eager"))
     chunk = args.get("max-num-batched-tokens") or DEFAULT_BATCHED_TOKENS
-    draftings, reason = _read_drafting(item, reads, split.tensor, acceptance)
-    kernels = _kernels(given)
+    kernels = _kernels(service)
+    try:
+        draftings, decode_unknown = _read_drafting(item, reads, split.tensor, acceptance), ""
+    except _UnknownError as error:
+        draftings, decode_unknown = (None,), str(error)
     launches = tuple(Launch(reads, split.tensor, eager, kernels, chunk, drafting) for drafting in draftings)
     if eager and reads.is_latent:
-        reason = "no rate of latent attention without CUDA graphs was published"
-    sparse = "sparse attention: published prefill rates are two to four times off the model" if reads.is_sparse else ""
-    if not sparse and any(stage.latent and stage.contexts and not _is_plain_latent(reads) for stage in reads.stages):
-        sparse = "the prefill of compressed caches is not known"
-    return _Service(item, reads, launches, reason, sparse)
+        decode_unknown = "no rate of latent attention without CUDA graphs was published"
+    sparse = "sparse attention: published prefill rates are two to four times off the model"
+    return _Service(item, reads, launches, decode_unknown, sparse if reads.is_sparse or reads.is_compressed else "")
 
 
-def _is_plain_latent(reads: Reads) -> bool:
-    """Tell whether all latent layers keep a row for every token, as DeepSeek V3 does."""
-    return not reads.family.startswith("deepseek_v4")
-
-
-def _kernels(given: Mapping[str, Any]) -> dict[str, str]:
+def _kernels(service: Mapping[str, Any]) -> dict[str, str]:
     """Return the kernels of formats, as the launch asks for them or as vLLM picks them on a GB10."""
-    args = given.get("args")
-    env = given.get("env")
-    parsed = parse(dict(args)).args if isinstance(args, Mapping) else {}
-    variables = env if isinstance(env, Mapping) else {}
+    parsed = parse(dict(service.get("args") or {})).args
+    variables = service.get("env") or {}
     backend = " ".join(
         str(value).lower()
         for value in (parsed.get("linear-backend"), variables.get("VLLM_NVFP4_GEMM_BACKEND"))
@@ -330,39 +338,46 @@ def _kernels(given: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+class _UnknownError(Exception):
+    """A reason why a rate is not known."""
+
+
 def _read_drafting(
     item: ServiceInput, reads: Reads, tensor: int, acceptance: float | None
-) -> tuple[tuple[Drafting | None, ...], str]:
-    """Return the speculative decoding of a launch, once for each acceptance to consider, and why its rate is not known."""
+) -> tuple[Drafting | None, ...]:
+    """Return the speculative decoding of a launch, once for each acceptance to consider."""
     spec = item.args.get("speculative-config")
     if not isinstance(spec, Mapping) or not spec:
-        return (None,), ""
-    method = str(spec.get("method") or "")
-    tokens = spec.get("num_speculative_tokens")
+        return (None,)
+    method, tokens = str(spec.get("method") or ""), spec.get("num_speculative_tokens")
     if not isinstance(tokens, int):
-        return (None,), "the number of draft tokens is not stated"
-    of_model = is_self_drafting(method) or (method == "dspark" and reads.draft is not None)
-    weights: float | None = None
-    if not of_model and method not in _WITHOUT_WEIGHTS:
-        if item.draft_weights_gib is not None:
-            weights = item.draft_weights_gib * GIB / tensor
-        elif item.draft_config is not None:
-            drafter = read_geometry(item.draft_config)
-            weights = float(drafter_bytes(item.draft_config, drafter, method, tensor_parallel=tensor))
-        else:
-            return (None,), f"the size of the drafter of method {method!r} is not stated"
-    elif of_model and reads.draft is None:
-        return (None,), "the config names no layers that draft"
+        raise _UnknownError("the number of draft tokens is not stated")
+    weights = _drafter_bytes(item, reads, method, tensor)
     if acceptance is None:
-        family = "mtp" if is_self_drafting(method) else method
-        published = ACCEPTANCE.get(family, {}).get(tokens)
+        published = ACCEPTANCE.get("mtp" if is_self_drafting(method) else method, {}).get(tokens)
         if published is None:
-            return (
-                None,
-            ), f"how many of {tokens} draft tokens of method {method!r} are accepted was not published; give acceptance"
+            raise _UnknownError(
+                f"the acceptance of {tokens} draft tokens of method {method!r} was not published; give acceptance"
+            )
     else:
         published = (acceptance, acceptance)
     if published[-1] > tokens + 1:
-        return (None,), f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {published[-1]:g}"
+        raise _UnknownError(f"a step with {tokens} draft tokens yields at most {tokens + 1}, not {published[-1]:g}")
     passes = 0 if method in _WITHOUT_WEIGHTS else 1 if method in _ONE_PASS else tokens
-    return tuple(Drafting(tokens, accepted, passes, weights) for accepted in sorted(set(published))), ""
+    return tuple(Drafting(tokens, accepted, passes, weights) for accepted in sorted(set(published)))
+
+
+def _drafter_bytes(item: ServiceInput, reads: Reads, method: str, tensor: int) -> float | None:
+    """Return the bytes of a separate drafter on one rank, C(None) for layers of the checkpoint or methods without a model."""
+    if method in _WITHOUT_WEIGHTS:
+        return 0.0
+    if is_self_drafting(method) or (method == "dspark" and reads.draft is not None):
+        if reads.draft is None:
+            raise _UnknownError("the config names no layers that draft")
+        return None
+    if item.draft_weights_gib is not None:
+        return item.draft_weights_gib * GIB / tensor
+    if item.draft_config is None:
+        raise _UnknownError(f"the size of the drafter of method {method!r} is not stated")
+    drafter = read_geometry(item.draft_config)
+    return float(drafter_bytes(item.draft_config, drafter, method, tensor_parallel=tensor))

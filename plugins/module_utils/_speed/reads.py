@@ -36,10 +36,10 @@ _EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediat
 _LAYER = re.compile(r"^(.*layers\.\d+)\.")
 # Tables of which a token reads one row: the input embedding, embeddings of a layer, n-grams.
 _LOOKED_UP = re.compile(r"^embed_tokens_per_layer|ngram|engram")
-# Families whose checkpoint in Mistral's own format vLLM serves with a latent cache, whatever Transformers' class keeps.
+# Families whose checkpoint in Mistral's own format vLLM serves with a latent cache; Transformers' class keeps keys and values.
 _LATENT = frozenset(("mistral4",))
 # The share of the context that the indexer of sparse attention reads, in bytes of its keys and values.
-# Index keys of 128 bytes and scales beside a latent row of 656 or 1,152 (vllm/v1/attention/backends/mla/indexer.py).
+# Index keys of 128 bytes and scales, next to a latent row of 656 or 1,152 (vllm/v1/attention/backends/mla/indexer.py).
 _INDEX_SHARE = 0.1
 # Latent attention in decode works on rows of 512 dimensions, keys and values alike.
 _LATENT_DIMENSIONS = 512
@@ -80,7 +80,7 @@ class Context:
 
 @dataclass
 class Stage:
-    """What one rank of one pipeline stage reads and computes. Bytes, and floating point operations for one token.
+    """The reads and operations of one rank of a pipeline stage. Bytes, and floating point operations for one token.
 
     weights: read in every step in the model's dtype, without the head. quantised: the same in 8 or 4 bits. head: of the output.
     state: of the recurrent layers, for one sequence. flops: of dense matrices by format. expert_flops: of experts.
@@ -122,6 +122,11 @@ class Reads:
         return any(context.selected for stage in self.stages for context in stage.contexts)
 
     @property
+    def is_compressed(self) -> bool:
+        """Whether rows of a cache stand for several tokens, as in DeepSeek V4."""
+        return self.family.startswith("deepseek_v4")
+
+    @property
     def is_latent(self) -> bool:
         """Whether layers keep latent vectors in place of keys and values."""
         return any(stage.latent for stage in self.stages)
@@ -129,10 +134,10 @@ class Reads:
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """The settings of a launch that decide what is read.
+    """The settings of a launch that decide its reads.
 
     release: of vLLM. kv_cache_dtype, mamba_ssm_cache_dtype: as the options are called. runtime_quantization: C(--quantization) of a checkpoint
-    that has none.
+    in 16 bits.
     """
 
     release: Release
@@ -153,7 +158,7 @@ def format_name(part: Part) -> str:
 
 
 def read_launch(config: Config, quant_config: Config | None, settings: LaunchSettings) -> Reads:
-    """Return what the ranks of a launch read.
+    """Return the reads of the ranks of a launch.
 
     :param config: config.json of the model
     :param quant_config: hf_quant_config.json, or None

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The seconds of a decode step and of a prefill: bytes over bandwidths, operations over rates, and fixed times of layers and all-reduces.
 
-Reading and computing overlap in part: their time together is the root of the sum of squares, which is the larger of the two where they
-differ much and 1.4 times either where they are equal. No I/O, no Ansible.
+Reading and computing overlap in part: their time together is the root of the sum of squares, which is near the larger of the two if they
+differ much, and 1.4 times either if they are equal. No I/O, no Ansible.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from .reads import Reads, Stage
 MARLIN = "marlin"
 """The kernels that read 8 or 4 bits and compute in 16."""
 
-# Formats of weights with a kernel of their own; all others are served by Marlin's for 4 bits.
 _EXPERT_BASE = 2048 * 512  # elements of the expert that C(expert_flops_per_second) is stated for
 _WINDOW_KERNEL = 128  # a head of up to this size is served by the fast attention kernel
 _LARGE_HEAD = 256
 _SINK_FAMILY = "gpt_oss"
-# Kernels of a prefill are started one by one: a layer takes that many times what it takes in a graph.
+# Kernels of a prefill are started one by one: a layer takes this multiple of its time in a graph.
 _PREFILL_LAYER_FACTOR = 3.0
 # With eager execution half of an all-reduce is hidden behind the work of the CPU.
 _EAGER_OVERLAP = 0.5

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ranges of a service: what they depend on, and what is not known."""
+"""The ranges of a service, their causes, and the reasons for unknown figures."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_drafter_has_the_range_of_its_acceptance() -> None:
         ({"name": "one", "memory_gib": 4}, {}, "all", "without the config"),
     ],
 )
-def test_what_is_not_known_has_a_reason(
+def test_an_unknown_figure_has_a_reason(
     entry: dict[str, Any], params: dict[str, Any], figure: str, reason: str
 ) -> None:
     result = estimate(entry, **params)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 import speed_fit
@@ -22,6 +23,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.constants imp
     Spread,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.estimate import read_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model import decode_seconds
 
 WRONG = 0.6
 """A proof calls a measured rate wrong below this share of the low end of the range."""
@@ -83,7 +85,7 @@ def test_healthy_launches_raise_no_alarm(rows: list[speed_fit.Row]) -> None:
     alarms = []
     for row in rows:
         if row.stream_rate and not row.spec:
-            typical = 1 / speed_fit.decode_seconds(row.launch, GB10, row.concurrency, row.length)
+            typical = 1 / decode_seconds(row.launch, GB10, row.concurrency, row.length)
             alarms += [row.values] if row.stream_rate < WRONG * typical * spread_of(row).low else []
     assert len(alarms) <= 2, alarms
 
@@ -100,13 +102,13 @@ def test_a_rate_that_needs_more_than_the_bus_carries_belongs_to_another_checkpoi
 
 def test_a_fit_finds_the_constants_that_rates_were_made_with(rows: list[speed_fit.Row]) -> None:
     """The fit itself: rates that follow from other constants lead to these constants."""
-    other = speed_fit.replace(GB10, bandwidth=180e9, bandwidth_quantised=190e9)
+    other = replace(GB10, bandwidth=180e9, bandwidth_quantised=190e9)
     row_class = speed_fit.CLASSES[0]
     chosen = [row for row in rows if row_class.holds(row)]
     made = [
         speed_fit.Row({**row.values, "decode_tps_stream": row_class.predict(row, other)}, row.launch) for row in chosen
     ]
-    only = speed_fit.replace(row_class, names=("bandwidth", "bandwidth_quantised"))
+    only = replace(row_class, names=("bandwidth", "bandwidth_quantised"))
     fitted = speed_fit.fit_class(only, made, GB10)
     assert fitted.bandwidth == pytest.approx(180e9, rel=0.02)
     assert fitted.bandwidth_quantised == pytest.approx(190e9, rel=0.02)
