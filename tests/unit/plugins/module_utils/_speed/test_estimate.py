@@ -140,7 +140,7 @@ def test_a_drafter_has_the_range_of_its_acceptance() -> None:
             "all",
             "never-seen",
         ),
-        ({"name": "one", "memory_gib": 4}, {}, "all", "without the config"),
+        ({"name": "one", "memory_gib": 4}, {}, "all", "give config"),
     ],
 )
 def test_an_unknown_figure_has_a_reason(
