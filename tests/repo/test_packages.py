@@ -17,6 +17,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "_host": ("_common", "_runtime"),
     "_content": ("_common", "_runtime", "_vllm", "_host"),
     "_memory": ("_common", "_vllm"),
+    "_speed": ("_common", "_vllm", "_memory"),
     "_compat": ("_common", "_vllm"),
     "_cluster": ("_common", "_runtime", "_vllm", "_host", "_content"),
     "_proof": ("_common", "_runtime", "_vllm", "_host", "_content", "_memory", "_cluster"),
@@ -27,7 +28,7 @@ BELOW["_fleet"] = tuple(BELOW)
 ROOM = "plugins/module_utils/"
 FILES = tree.below(ROOM, suffix=".py")
 OWN = "ansible_collections.dgxspark.vllm.plugins.module_utils"
-ENGINES = {"image_compat", "memory_budget"}
+ENGINES = {"image_compat", "memory_budget", "speed_estimate"}
 """Modules that are the engine itself, for tasks of one's own."""
 
 
