@@ -3,5 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The speed of an engine: bytes and operations of a step, the time that they take on a GB10, and ranges for a launch.
 
-_proof, _plan and _fleet may import it; it imports _memory, _vllm and _common. It never knows of hosts or inventories.
+_proof, _plan and _fleet may import it; it imports _memory, _vllm and _common.
+It never knows of hosts or inventories: configs and arguments in, ranges out.
 """

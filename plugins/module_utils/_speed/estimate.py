@@ -217,7 +217,13 @@ def _estimate_item(
 
 
 def describe(service: _Service, workload: Workload, constants: Constants) -> dict[str, Any]:
-    """Return the figures of a service as plain data."""
+    """Return the figures of a service as plain data.
+
+    :param service: with the reads of its ranks
+    :param workload: the requests of the service
+    :param constants: of the GPU
+    :returns: the mapping that the module documents as RV(services)
+    """
     length = workload.prompts[-1] + workload.output / 2
     read = read_bytes(service.launch, 1, length, constants)
     result: dict[str, Any] = {
@@ -244,7 +250,14 @@ def describe(service: _Service, workload: Workload, constants: Constants) -> dic
 
 
 def read_bytes(launch: Launch, streams: int, length: float, constants: Constants) -> StepBytes:
-    """Return the bytes that the ranks of all stages read one after the other in a decode step."""
+    """Return the bytes that the ranks of all stages read one after the other in a decode step.
+
+    :param launch: the model and how it is served
+    :param streams: sequences in the batch
+    :param length: context of each, tokens
+    :param constants: of the GPU
+    :returns: bytes by kind
+    """
     total = StepBytes()
     for stage in launch.reads.stages:
         total += step_bytes(stage, streams, 1, length, constants.alpha)
@@ -252,7 +265,14 @@ def read_bytes(launch: Launch, streams: int, length: float, constants: Constants
 
 
 def decode_range(service: _Service, streams: int, length: float, constants: Constants) -> Range:
-    """Return tokens per second of one stream among C(streams)."""
+    """Return tokens per second of one stream.
+
+    :param service: with the reads of its ranks
+    :param streams: at once, this one included
+    :param length: context of each, tokens
+    :param constants: of the GPU
+    :returns: the range that published rates of such launches have around the prediction
+    """
     rates = [1 / decode_seconds(launch, constants, streams, length) for launch in service.launches]
     if service.sparks > 1:
         spread = SEVERAL_SPARKS_EAGER if service.launch.eager else SEVERAL_SPARKS
@@ -264,13 +284,26 @@ def decode_range(service: _Service, streams: int, length: float, constants: Cons
 
 
 def prefill_range(service: _Service, prompt: int, constants: Constants) -> Range:
-    """Return prompt tokens per second of one prompt on an idle engine."""
+    """Return prompt tokens per second of one prompt on an idle engine.
+
+    :param service: with the reads of its ranks
+    :param prompt: its length, tokens
+    :param constants: of the GPU
+    :returns: the range that published rates of such launches have around the prediction
+    """
     rate = prompt / prefill_seconds(service.launch, constants, prompt)
     return Range.around([rate], PREFILL_SEVERAL if service.sparks > 1 else PREFILL)
 
 
 def bound_by(launch: Launch, streams: int, length: float, constants: Constants) -> str:
-    """Name the largest part of a decode step: C(memory), C(compute), C(all-reduce) or C(launch overhead)."""
+    """Name the largest part of a decode step.
+
+    :param launch: the model and how it is served
+    :param streams: sequences in the batch
+    :param length: context of each, tokens
+    :param constants: of the GPU
+    :returns: C(memory), C(compute), C(all-reduce) or C(launch overhead)
+    """
     time = step_time(launch, constants, streams, length)
     overhead = max(time.kernels, time.processor) if launch.eager else time.kernels
     parts = {"memory": time.memory, "compute": time.compute, "all-reduce": time.reduces, "launch overhead": overhead}

@@ -92,9 +92,13 @@ class StepBytes:
 
 
 def touched_experts(count: int, active: int, tokens: float, alpha: float) -> float:
-    """Return how many different experts C(tokens) tokens pass through.
+    """Return how many different experts the tokens of a step pass through.
 
-    alpha: 1 where each token chooses independently of all others, less where tokens of a batch agree.
+    :param count: experts of the layer
+    :param active: experts that one token passes through
+    :param tokens: of the step
+    :param alpha: 1 where each token chooses independently of all others, less where tokens of a batch agree
+    :returns: the expected number
     """
     if not count:
         return 0.0
@@ -103,12 +107,14 @@ def touched_experts(count: int, active: int, tokens: float, alpha: float) -> flo
 
 
 def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: float) -> StepBytes:
-    """Return what a rank reads in one step.
+    """Return the bytes that a rank reads in one step.
 
+    :param stage: the pipeline stage of the rank
     :param sequences: in the batch
-    :param width: tokens of each, 1 and those that are drafted
+    :param width: tokens of each, 1 and the drafted ones
     :param length: context of each, tokens
     :param alpha: see C(touched_experts)
+    :returns: bytes by kind
     """
     experts = 0.0
     for layer in stage.experts:
@@ -123,7 +129,14 @@ def step_bytes(stage: Stage, sequences: int, width: int, length: float, alpha: f
 
 
 def all_reduce_seconds(count: int, size: float, ranks: int, constants: Constants) -> float:
-    """Return the seconds of C(count) all-reduces of C(size) bytes each."""
+    """Return the seconds of all-reduces between Sparks.
+
+    :param count: all-reduces
+    :param size: bytes of each
+    :param ranks: that take part
+    :param constants: of the GPU
+    :returns: seconds, 0 for a single rank
+    """
     if ranks <= 1:
         return 0.0
     latency = constants.reduce_pair + constants.reduce_doubling * (math.log2(ranks) - 1)
@@ -153,9 +166,12 @@ def _attention_rate(stage: Stage, family: str, constants: Constants) -> float:
 def step_time(launch: Launch, constants: Constants, sequences: int, length: float, width: int = 1) -> StepTime:
     """Return the seconds of one forward pass of all pipeline stages, one after the other.
 
+    :param launch: the model and how it is served
+    :param constants: of the GPU
     :param sequences: in the batch
     :param length: context of each sequence, tokens
     :param width: tokens of each sequence in the step
+    :returns: seconds by cause
     """
     memory = compute = kernels = reduces = processor = total = 0.0
     tokens = sequences * width
@@ -205,7 +221,14 @@ def _draft_seconds(launch: Launch, drafting: Drafting, constants: Constants, seq
 
 
 def decode_seconds(launch: Launch, constants: Constants, sequences: int, length: float) -> float:
-    """Return the seconds between two tokens of one stream, with C(sequences) streams of C(length) tokens each."""
+    """Return the seconds between two tokens of one stream.
+
+    :param launch: the model and how it is served
+    :param constants: of the GPU
+    :param sequences: streams at once
+    :param length: context of each stream, tokens
+    :returns: seconds, with a drafter those of a step divided by the tokens that it yields
+    """
     drafting = launch.drafting
     if drafting is None:
         return step_time(launch, constants, sequences, length).total
@@ -214,7 +237,13 @@ def decode_seconds(launch: Launch, constants: Constants, sequences: int, length:
 
 
 def prefill_seconds(launch: Launch, constants: Constants, prompt: int) -> float:
-    """Return the seconds until the first token of one prompt on an idle engine."""
+    """Return the seconds until the first token of one prompt on an idle engine.
+
+    :param launch: the model and how it is served
+    :param constants: of the GPU
+    :param prompt: its length, tokens
+    :returns: seconds
+    """
     seconds, position = constants.step, 0
     while position < prompt:
         tokens = min(launch.chunk, prompt - position)
