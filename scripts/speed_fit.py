@@ -34,7 +34,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._speed.time_model im
     prefill_seconds,
 )
 
-FIXTURES = Path(__file__).parents[1] / "tests" / "unit" / "plugins" / "fixtures"
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures"
+PAGE = ROOT / "docs" / "speed.md"
+MARKER = "<!-- speed: errors -->"
 VERSION = "0.33.0"  # of the arithmetic; sizes that are read differ little between versions
 LARGEST_ERROR = 0.35  # of one row in a fit, natural logarithm: a row that is far off does not pull the others
 LONG_PROMPT = 2000  # tokens from which a prefill rate is one of long matrix products
@@ -321,32 +324,51 @@ def unseen_errors(rows: list[Row], key: Callable[[Row], str]) -> dict[str, list[
 
 
 def describe(values: list[float]) -> str:
-    """Return count, median and 80th percentile in percent."""
-    if not values:
-        return "-"
-    return f"{len(values)}: {100 * statistics.median(values):.1f} / {100 * quantile(values, 0.8):.1f}"
+    """Return median and 80th percentile in percent."""
+    return f"{100 * statistics.median(values):.1f} / {100 * quantile(values, 0.8):.1f}" if values else ""
+
+
+def error_rows(rows: list[Row], constants: Constants, *unseen: Mapping[str, list[float]]) -> list[list[str]]:
+    """Return a row of the table of errors for each class."""
+    table = []
+    for row_class in CLASSES:
+        values = errors(row_class, rows, constants)
+        cells = [describe(values), *(describe(part.get(row_class.name, [])) for part in unseen)]
+        table.append([row_class.name, str(len(values)), *cells])
+    for kind in sorted({row.model_class for row in rows}):
+        values = errors(CLASSES[0], [row for row in rows if row.model_class == kind], constants)
+        if values:
+            table.append([f"1 stream, 1 Spark, {kind}", str(len(values)), describe(values), *([""] * len(unseen))])
+    return table
+
+
+def write_page(table: list[list[str]]) -> None:
+    """Replace the table of docs/speed.md."""
+    head, _marker, rest = PAGE.read_text(encoding="utf-8").partition(MARKER)
+    tail = rest.partition("|\n\n")[2]
+    lines = ["| class | rows | all rows | unseen model | unseen source |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(cells)} |" for cells in table]
+    PAGE.write_text(f"{head}{MARKER}\n\n" + "\n".join(lines) + f"\n\n{tail}", encoding="utf-8")
 
 
 def main() -> int:
-    """Fit, and print constants and errors."""
+    """Fit, print constants and errors, and write the errors to the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-fit", action="store_true", help="only print the errors of the constants as they are")
     options = parser.parse_args()
     rows = read_rows()
-    constants = GB10 if options.no_fit else fit(rows)
-    for name, value in asdict(constants).items():
-        print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
-    by_model = {} if options.no_fit else unseen_errors(rows, lambda row: row.group[0])
-    by_source = {} if options.no_fit else unseen_errors(rows, lambda row: row.group[1])
-    print("\nrows: median / 80th percentile of the error in percent, all rows; unseen by model; unseen by source")
-    for row_class in CLASSES:
-        texts = [errors(row_class, rows, constants)]
-        texts += [unseen.get(row_class.name, []) for unseen in (by_model, by_source)]
-        print(f"{row_class.name:46} " + "   ".join(f"{describe(values):18}" for values in texts))
-    kinds = sorted({row.model_class for row in rows})
-    for kind in kinds:
-        chosen = [row for row in rows if row.model_class == kind]
-        print(f"  1 stream, 1 Spark, {kind:14} {describe(errors(CLASSES[0], chosen, constants))}")
+    unseen: list[dict[str, list[float]]] = []
+    if not options.no_fit:
+        print(f"{'constant':24} {'in use':>10} {'fitted':>10}")
+        for name, value in asdict(fit(rows)).items():
+            print(f"{name:24} {getattr(GB10, name):10.4g} {value:10.4g}")
+        unseen = [unseen_errors(rows, key) for key in (lambda row: row.group[0], lambda row: row.group[1])]
+    table = error_rows(rows, GB10, *unseen)
+    print("\nclass, rows, error in percent (median / 80th percentile): all rows, unseen model, unseen source")
+    for cells in table:
+        print(f"{cells[0]:46} {cells[1]:>4} " + "   ".join(f"{cell:12}" for cell in cells[2:]))
+    if not options.no_fit:
+        write_page(table)
     return 0
 
 
