@@ -220,27 +220,31 @@ REPAIRS: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]], dict[str, A
 
 @pytest.mark.parametrize("name", REPAIRS)
 def test_repair(name: str) -> None:
-    given, changes, args, env = REPAIRS[name]
-    result = judge(**given)
+    request, changes, args, env = REPAIRS[name]
+    result = judge(**request)
     fixed = result["fixed"]
     assert [(change["rule"], change["before"], change["after"]) for change in fixed["changes"]] == changes
     assert (fixed["args"], fixed["env"]) == (args, env)
     assert fixed["findings"] == []
     # What came out goes in again without a word.
-    again = judge(**{key: given[key] for key in ("version", "config") if key in given}, args=args, env=env)
-    assert (again["findings"], again["fixed"]["changes"], again["command"]) == ([], [], fixed["command"])
+    judged_again = judge(**{key: request[key] for key in ("version", "config") if key in request}, args=args, env=env)
+    assert (judged_again["findings"], judged_again["fixed"]["changes"], judged_again["command"]) == (
+        [],
+        [],
+        fixed["command"],
+    )
 
 
 def test_what_was_given_stays_as_it_was() -> None:
-    given = {"args": {"swap-space": 4}, "env": {"VLLM_USE_V1": "1"}}
-    result = judge(**given)
-    assert given == {"args": {"swap-space": 4}, "env": {"VLLM_USE_V1": "1"}}
+    request = {"args": {"swap-space": 4}, "env": {"VLLM_USE_V1": "1"}}
+    result = judge(**request)
+    assert request == {"args": {"swap-space": 4}, "env": {"VLLM_USE_V1": "1"}}
     assert result["args"] == {"swap-space": 4}
     assert result["compatible"] is False
 
 
 @pytest.mark.parametrize(
-    ("given", "rule"),
+    ("options", "rule"),
     [
         ({"args": {"moe-backend": "flashinfer_trtllm"}, "config": HYBRID_NVFP4}, "SPK503"),
         ({"args": {"attention-backend": "FLASH_ATTN", "kv-cache-dtype": "fp8"}}, "SPK501"),
@@ -251,8 +255,8 @@ def test_what_was_given_stays_as_it_was() -> None:
         ({"args": {"kv-cache-dtype": "nvfp4"}}, "SPK502"),
     ],
 )
-def test_what_only_a_person_can_decide_is_left(given: dict[str, Any], rule: str) -> None:
-    fixed = judge(**given)["fixed"]
+def test_what_only_a_person_can_decide_is_left(options: dict[str, Any], rule: str) -> None:
+    fixed = judge(**options)["fixed"]
     assert fixed["changes"] == []
     assert rule in [finding["rule"] for finding in fixed["findings"]]
 

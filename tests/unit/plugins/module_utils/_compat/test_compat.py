@@ -157,9 +157,9 @@ def launch(image: str = NGC_1904, args: Any = None, config: Any = None, repo: st
     return params
 
 
-def version(of: str, args: Any = None, config: Any = None, **more: Any) -> Any:
+def version(release: str, args: Any = None, config: Any = None, **more: Any) -> Any:
     """A launch in an image of which only the version matters."""
-    return launch("example.org/vllm:1", args, config, vllm_version=of, entrypoint="serve", **more)
+    return launch("example.org/vllm:1", args, config, vllm_version=release, entrypoint="serve", **more)
 
 
 def spec(**keys: Any) -> dict[str, Any]:
@@ -694,14 +694,14 @@ FILES = {
 
 
 def test_every_family_has_its_file() -> None:
-    found = {rule.id: getattr(rule.check, "func", rule.check).__module__.rpartition(".")[2] for rule in RULES}
-    assert found == {rule.id: FILES[rule.id[3]] for rule in RULES}
+    files = {rule.id: getattr(rule.check, "func", rule.check).__module__.rpartition(".")[2] for rule in RULES}
+    assert files == {rule.id: FILES[rule.id[3]] for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", list(CASES))
 def test_rule_fires(rule: str) -> None:
     finding = fired(CASES[rule][0])[rule]
-    expected = next(each for each in RULES if each.id == rule)
+    expected = next(candidate for candidate in RULES if candidate.id == rule)
     assert finding["severity"] == expected.severity
     assert finding["source"] == expected.source
     assert finding["message"] and finding["fix"]
@@ -729,9 +729,9 @@ def test_repairs_end_and_bring_no_error(rule: str) -> None:
             for findings in (result["findings"], fixed["findings"])
         )
         assert after <= before
-        again = check_launch({**params, "argv": None, "args": fixed["args"], "env": fixed["env"]})
-        assert again["fixed"]["changes"] == []
-        assert again["args"] == fixed["args"]
+        judged_again = check_launch({**params, "argv": None, "args": fixed["args"], "env": fixed["env"]})
+        assert judged_again["fixed"]["changes"] == []
+        assert judged_again["args"] == fixed["args"]
 
 
 @pytest.mark.parametrize(
@@ -863,7 +863,7 @@ def test_findings_come_errors_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "args", "config", "told"),
+    ("number", "args", "config", "refused"),
     [
         ("0.33.0", {"enable-lora": True}, {"architectures": ["KimiK25ForConditionalGeneration"]}, True),
         ("0.15.1", {"enable-lora": True}, {"architectures": ["Step3p5ForCausalLM"]}, True),
@@ -877,9 +877,9 @@ def test_findings_come_errors_first() -> None:
     ],
 )
 def test_adapters_are_refused_where_the_class_of_the_model_has_none(
-    number: str, args: dict[str, Any], config: dict[str, Any], told: bool
+    number: str, args: dict[str, Any], config: dict[str, Any], refused: bool
 ) -> None:
-    assert ("SPK417" in fired(version(number, args, config=config))) is told
+    assert ("SPK417" in fired(version(number, args, config=config))) is refused
 
 
 def test_development_build_gets_the_benefit_of_the_doubt() -> None:
@@ -890,7 +890,7 @@ def test_development_build_gets_the_benefit_of_the_doubt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "of", "config", "refused"),
+    ("backend", "release", "config", "refused"),
     [
         ("marlin", "0.19.0", QWEN3_MOE, True),
         ("marlin", "0.33.0", QWEN3_MOE, False),
@@ -904,12 +904,12 @@ def test_development_build_gets_the_benefit_of_the_doubt() -> None:
         ("flashinfer_trtllm", "0.24.0", {}, False),
     ],
 )
-def test_moe_backends_on_sm_121(backend: str, of: str, config: Any, refused: bool) -> None:
-    assert ("SPK503" in fired(version(of, {"moe-backend": backend}, config))) is refused
+def test_moe_backends_on_sm_121(backend: str, release: str, config: Any, refused: bool) -> None:
+    assert ("SPK503" in fired(version(release, {"moe-backend": backend}, config))) is refused
 
 
 @pytest.mark.parametrize(
-    ("of", "asked", "warns"),
+    ("release", "setting", "warns"),
     [
         ("0.16.0", True, False),
         ("0.17.0", True, True),
@@ -920,8 +920,8 @@ def test_moe_backends_on_sm_121(backend: str, of: str, config: Any, refused: boo
         ("0.27.0", True, False),
     ],
 )
-def test_hybrid_prefix_caching_by_version(of: str, asked: Any, warns: bool) -> None:
-    assert ("SPK903" in fired(version(of, {"enable-prefix-caching": asked}, QWEN_NEXT_FP8))) is warns
+def test_hybrid_prefix_caching_by_version(release: str, setting: Any, warns: bool) -> None:
+    assert ("SPK903" in fired(version(release, {"enable-prefix-caching": setting}, QWEN_NEXT_FP8))) is warns
 
 
 def test_variables_of_the_ngc_images_are_not_held_against_the_user() -> None:
@@ -978,10 +978,10 @@ def test_malformed_input_is_named_all_at_once() -> None:
 
 def test_basis_says_where_the_version_is_from() -> None:
     """Whether a variable is known follows from the version; that 2.0 is no share does not."""
-    given = {"args": {"gpu-memory-utilization": 2}, "env": {"VLLM_USE_V1": "1"}}
+    request = {"args": {"gpu-memory-utilization": 2}, "env": {"VLLM_USE_V1": "1"}}
     for source, expected in ((None, "inventory"), ("given", "inventory"), ("probed", "probed")):
         more = {"version_source": source} if source else {}
-        basis = {rule: finding["basis"] for rule, finding in fired(version("0.19.0", **given, **more)).items()}
+        basis = {rule: finding["basis"] for rule, finding in fired(version("0.19.0", **request, **more)).items()}
         assert basis == {"SPK201": expected, "SPK901": "inventory"}
 
 
@@ -1059,7 +1059,7 @@ def test_packages_that_this_vllm_was_not_released_with(image: str, package: str,
 
 
 @pytest.mark.parametrize(
-    ("rule", "of", "more", "expected"),
+    ("rule", "release", "more", "expected"),
     [
         # vLLM tells the method by the name of the draft model
         ("SPK605", "0.23.0", {"args": {"kv-cache-dtype": "fp8", "speculative-config": {"model": "z/X-DFlash"}}}, True),
@@ -1078,33 +1078,38 @@ def test_packages_that_this_vllm_was_not_released_with(image: str, package: str,
         ("SPK704", "0.33.0", {"args": {"tool-call-parser": "hermes"}, "config": QWEN36}, True),
     ],
 )
-def test_what_a_name_says(rule: str, of: str, more: dict[str, Any], expected: bool) -> None:
-    assert (rule in fired(version(of, **more))) is expected
+def test_what_a_name_says(rule: str, release: str, more: dict[str, Any], expected: bool) -> None:
+    assert (rule in fired(version(release, **more))) is expected
 
 
 @pytest.mark.parametrize(
-    ("of", "fix"), [("0.16.0", "Take it out."), ("0.17.0", "Use --moe-backend marlin (this variable never existed).")]
+    ("release", "fix"),
+    [("0.16.0", "Take it out."), ("0.17.0", "Use --moe-backend marlin (this variable never existed).")],
 )
-def test_an_option_that_came_later_is_no_fix(of: str, fix: str) -> None:
-    assert fired(version(of, env={"VLLM_MXFP4_BACKEND": "marlin"}))["SPK203"]["fix"] == fix
+def test_an_option_that_came_later_is_no_fix(release: str, fix: str) -> None:
+    assert fired(version(release, env={"VLLM_MXFP4_BACKEND": "marlin"}))["SPK203"]["fix"] == fix
 
 
 def test_a_fix_names_what_this_vllm_has() -> None:
     """Over every launch that fires a rule, on every version: no option and no parser of another version."""
     wrong = set()
     for params, _silent in CASES.values():
-        for of in catalogue.versions():
-            options = catalogue.options(of)
-            for finding in check_launch({**params, "vllm_version": str(of), "catalogue": []})["findings"]:
+        for release in catalogue.versions():
+            options = catalogue.options(release)
+            for finding in check_launch({**params, "vllm_version": str(release), "catalogue": []})["findings"]:
                 if re.search(r"[Tt]ake out --|leave --", finding["fix"]):
                     continue  # to take out what this vLLM does not have is a fix, too
                 fix = re.split(r"\b(?:or|use|with) vLLM|With vLLM", finding["fix"])[0]
                 named = {name.removeprefix("no-") for name in re.findall(r"--([a-z][a-z-]+[a-z])", fix)}
-                wrong |= {(finding["rule"], str(of), name) for name in named - set(options) - NOT_VLLMS}
+                wrong |= {(finding["rule"], str(release), name) for name in named - set(options) - NOT_VLLMS}
                 for table, option in (("tool_parsers", "tool-call-parser"), ("reasoning_parsers", "reasoning-parser")):
                     parser = re.search(rf"{option}(?: to)? (\w+)", fix)
-                    if parser and parser[1] in catalogue.names(table) and catalogue.has(table, parser[1], of) is False:
-                        wrong.add((finding["rule"], str(of), parser[1]))
+                    if (
+                        parser
+                        and parser[1] in catalogue.names(table)
+                        and catalogue.has(table, parser[1], release) is False
+                    ):
+                        wrong.add((finding["rule"], str(release), parser[1]))
     assert wrong == set()
 
 
@@ -1125,8 +1130,8 @@ def test_a_bound_on_speculation_or_one_stream_is_enough() -> None:
     ],
 )
 def test_local_media_below_or_above_a_mount(path: str, mount: str, fires: bool) -> None:
-    asked = version("0.24.0", {"allowed-local-media-path": path}, docker_args=["--volume", mount])
-    assert ("SPK416" in fired(asked)) is fires
+    request = version("0.24.0", {"allowed-local-media-path": path}, docker_args=["--volume", mount])
+    assert ("SPK416" in fired(request)) is fires
 
 
 def test_local_media_without_a_word_of_docker_is_left_alone() -> None:
@@ -1141,13 +1146,13 @@ TWO = {"tensor-parallel-size": 2}
 )
 def test_each_build_of_nccl_is_judged_as_its_line_says(row: dict[str, Any]) -> None:
     release = row.get("version", "2.28.9")
-    found = fired(launch(args=TWO, nodes=2, catalogue=[nccl(row["library"], release)]))
-    assert ("SPK827" in found) is (row["verdict"] != "good")
+    rules = fired(launch(args=TWO, nodes=2, catalogue=[nccl(row["library"], release)]))
+    assert ("SPK827" in rules) is (row["verdict"] != "good")
     assert row["source"] and datetime.date.fromisoformat(row["date"]) <= datetime.date.today()
 
 
 @pytest.mark.parametrize(
-    ("told", "more", "fires"),
+    ("libraries", "more", "fires"),
     [
         (("pip", "2.28.9"), {}, True),
         (("pip", "2.29.3"), {}, False),
@@ -1161,8 +1166,8 @@ def test_each_build_of_nccl_is_judged_as_its_line_says(row: dict[str, Any]) -> N
         (("pip", "2.28.9"), {"args": {}, "nodes": 1}, False),
     ],
 )
-def test_the_nccl_that_is_loaded_counts(told: tuple[str, str], more: dict[str, Any], fires: bool) -> None:
-    assert ("SPK827" in fired(launch(**{"args": TWO, "nodes": 2, "catalogue": [nccl(*told)], **more}))) is fires
+def test_the_nccl_that_is_loaded_counts(libraries: tuple[str, str], more: dict[str, Any], fires: bool) -> None:
+    assert ("SPK827" in fired(launch(**{"args": TWO, "nodes": 2, "catalogue": [nccl(*libraries)], **more}))) is fires
 
 
 @pytest.mark.parametrize(
@@ -1196,8 +1201,8 @@ def test_a_checkpoint_may_carry_the_drafter_of_dspark(config: dict[str, Any], fi
     ],
 )
 def test_what_flashinfer_autotuned_is_not_to_be_kept(more: dict[str, Any], fires: bool) -> None:
-    given = {"of": "0.31.0", "args": TWO, "docker_args": ["-v", "/srv/c:/root/.cache/vllm"], **more}
-    assert ("SPK828" in fired(version(**given))) is fires
+    request = {"of": "0.31.0", "args": TWO, "docker_args": ["-v", "/srv/c:/root/.cache/vllm"], **more}
+    assert ("SPK828" in fired(version(**request))) is fires
 
 
 def test_a_preview_image_does_not_cache_prefixes_of_a_hybrid() -> None:
@@ -1220,22 +1225,22 @@ def test_a_preview_image_does_not_cache_prefixes_of_a_hybrid() -> None:
     ],
 )
 def test_what_reads_by_io_uring_needs_a_profile(args: Any, env: dict[str, str], docker: list[str], fires: bool) -> None:
-    given = launch("eugr/spark-vllm-b12x:nightly-20261015", args, env=env, docker_args=["--ipc", "host", *docker])
-    assert ("SPKH08" in fired(given)) is fires
+    request = launch("eugr/spark-vllm-b12x:nightly-20261015", args, env=env, docker_args=["--ipc", "host", *docker])
+    assert ("SPKH08" in fired(request)) is fires
 
 
 def test_a_build_that_has_the_package_b12x_is_not_asked_for_it() -> None:
     for image, fires in (("eugr/spark-vllm-b12x@sha256:" + "a" * 64, False), ("example.org/vllm:1", True)):
-        given = launch(image, {"linear-backend": "b12x"}, vllm_version="0.33.0", entrypoint="serve")
-        assert ("SPK520" in fired(given)) is fires
+        request = launch(image, {"linear-backend": "b12x"}, vllm_version="0.33.0", entrypoint="serve")
+        assert ("SPK520" in fired(request)) is fires
 
 
 @pytest.mark.parametrize(
     ("drafter", "fires"), [("z-lab/Qwen3.8-27B-DFlash2", False), ("z-lab/Qwen3.6-27B-DFlash", True)]
 )
 def test_the_second_dflash_was_measured_with_quantised_weights(drafter: str, fires: bool) -> None:
-    given = version("0.28.0", spec(method="dflash", model=drafter), QWEN36_NVFP4)
-    assert ("SPK609" in fired(given)) is fires
+    request = version("0.28.0", spec(method="dflash", model=drafter), QWEN36_NVFP4)
+    assert ("SPK609" in fired(request)) is fires
 
 
 UNKNOWN_IMAGE = "registry.example/vllm:1"
@@ -1258,10 +1263,10 @@ UNKNOWN_IMAGE = "registry.example/vllm:1"
     ],
 )
 def test_a_value_of_no_vllm_is_warned_of_where_the_version_is_not_known(option: str, wrong: str, near: str) -> None:
-    found = fired(launch(UNKNOWN_IMAGE, {option: wrong}))
-    assert found["SPK113"]["severity"] == "warning" and f"--{option} {wrong}" in found["SPK113"]["message"]
-    assert found["SPK113"]["fix"] == f"Did you mean {near}?"
-    assert "SPK704" not in found
+    rules = fired(launch(UNKNOWN_IMAGE, {option: wrong}))
+    assert rules["SPK113"]["severity"] == "warning" and f"--{option} {wrong}" in rules["SPK113"]["message"]
+    assert rules["SPK113"]["fix"] == f"Did you mean {near}?"
+    assert "SPK704" not in rules
     assert "SPK113" not in fired(launch(UNKNOWN_IMAGE, {option: near}))
     # With a known version its own rule speaks.
     assert "SPK113" not in fired(version("0.28.0", {option: wrong}))
@@ -1284,8 +1289,8 @@ def test_values_that_are_spelled_otherwise_or_may_be_anything_are_not_warned_of(
 
 
 def test_a_value_that_an_image_is_known_to_have_is_not_warned_of() -> None:
-    own = [{"image": UNKNOWN_IMAGE, "features": ["B12X_MLA_SPARSE"]}]
-    assert "SPK113" not in fired(launch(UNKNOWN_IMAGE, {"attention-backend": "B12X_MLA_SPARSE"}, catalogue=own))
+    entries = [{"image": UNKNOWN_IMAGE, "features": ["B12X_MLA_SPARSE"]}]
+    assert "SPK113" not in fired(launch(UNKNOWN_IMAGE, {"attention-backend": "B12X_MLA_SPARSE"}, catalogue=entries))
 
 
 def modelopt(algorithm: str) -> dict[str, Any]:
@@ -1293,11 +1298,11 @@ def modelopt(algorithm: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("algorithm", ["NVFP4", "FP8", "MXFP8", "MIXED_PRECISION"])
-@pytest.mark.parametrize("asked", ["nvfp4", "modelopt", "modelopt_fp4", "compressed-tensors", "fp8", "awq"])
+@pytest.mark.parametrize("quantization", ["nvfp4", "modelopt", "modelopt_fp4", "compressed-tensors", "fp8", "awq"])
 @pytest.mark.parametrize("release", ["0.19.0", "0.27.0", "0.32.0", "0.33.0"])
-def test_a_modelopt_checkpoint_overrides_what_is_asked_for(algorithm: str, asked: str, release: str) -> None:
-    found = fired(version(release, {"quantization": asked}, modelopt(algorithm)))
-    assert not {"SPK402", "SPK404"} & set(found)
+def test_a_modelopt_checkpoint_overrides_what_is_asked_for(algorithm: str, quantization: str, release: str) -> None:
+    rules = fired(version(release, {"quantization": quantization}, modelopt(algorithm)))
+    assert not {"SPK402", "SPK404"} & set(rules)
 
 
 def test_what_no_modelopt_class_claims_is_compared_with_what_is_asked_for() -> None:
@@ -1311,7 +1316,7 @@ YARN_4 = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_
 
 
 @pytest.mark.parametrize(
-    ("release", "overrides", "asked", "allowed", "rules"),
+    ("release", "overrides", "length", "allowed", "rules"),
     [
         ("0.29.0", YARN_4, 163840, False, set()),
         ("0.29.0", YARN_4, 163841, False, {"SPK415"}),
@@ -1326,9 +1331,9 @@ YARN_4 = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_
     ],
 )
 def test_the_context_that_vllm_derives_by_version(
-    release: str | None, overrides: dict[str, Any] | None, asked: int, allowed: bool, rules: set[str]
+    release: str | None, overrides: dict[str, Any] | None, length: int, allowed: bool, rules: set[str]
 ) -> None:
-    args = {"max-model-len": asked, **({"hf-overrides": overrides} if overrides else {})}
+    args = {"max-model-len": length, **({"hf-overrides": overrides} if overrides else {})}
     env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"} if allowed else {}
     made = version(release, args, QWEN3_8B, env=env) if release else launch(UNKNOWN_IMAGE, args, QWEN3_8B, env=env)
     assert {"SPK403", "SPK415", "SPK418"} & set(fired(made)) == rules

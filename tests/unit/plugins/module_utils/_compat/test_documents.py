@@ -95,7 +95,7 @@ def container(name: str) -> DockerRun:
     return run
 
 
-def launch(name: str, config: dict[str, Any], *more: str, without: str = "", **known: Any) -> dict[str, Any]:
+def launch(name: str, config: dict[str, Any], *more: str, without: str = "", **facts: Any) -> dict[str, Any]:
     """Judge the vLLM inside, without one of its options and with what is to be appended."""
     run = container(name)
     argv = list(run.command)
@@ -108,10 +108,10 @@ def launch(name: str, config: dict[str, Any], *more: str, without: str = "", **k
     params = {
         "image": run.image,
         "argv": [*argv, *more],
-        "env": {**run.env, **known.pop("env", {})},
+        "env": {**run.env, **facts.pop("env", {})},
         "docker_args": [name if value is None else f"{name}={value}" for name, value in run.options],
         "model": {"config": config},
-        **known,
+        **facts,
     }
     return check_launch(params)
 
@@ -183,8 +183,8 @@ def test_every_published_launch_is_judged() -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_launch(name: str) -> None:
-    config, known, about_launch, about_unit = PUBLISHED[name]
-    result = launch(name, config, **known)
+    config, facts, about_launch, about_unit = PUBLISHED[name]
+    result = launch(name, config, **facts)
     assert rules(result["findings"]) == about_launch
     assert result["compatible"] is True  # their authors ran them
     assert rules(check_unit((DOCUMENTS / name).read_text(encoding="utf-8"))) == about_unit
@@ -327,7 +327,7 @@ ADVICE: list[tuple[str, str, dict[str, Any], list[str], dict[str, Any], str, str
 
 
 @pytest.mark.parametrize(
-    ("rule", "name", "config", "more", "known", "word", "repaired"),
+    ("rule", "name", "config", "more", "facts", "word", "repaired"),
     ADVICE,
     ids=[f"{case[0]}-{number}" for number, case in enumerate(ADVICE)],
 )
@@ -336,12 +336,12 @@ def test_what_the_documents_advise(
     name: str,
     config: dict[str, Any],
     more: list[str],
-    known: dict[str, Any],
+    facts: dict[str, Any],
     word: str,
     repaired: str | None,
 ) -> None:
-    result = launch(name, config, *more, **known)
-    finding = next(found for found in result["findings"] if found["rule"] == rule)
+    result = launch(name, config, *more, **facts)
+    finding = next(candidate for candidate in result["findings"] if candidate["rule"] == rule)
     assert word in finding["fix"]
     assert repaired == next((change["after"] for change in result["fixed"]["changes"] if change["rule"] == rule), None)
     assert (rule in rules(result["fixed"]["findings"])) is (repaired is None)
@@ -456,8 +456,8 @@ OFFICIAL: dict[str, tuple[str, dict[str, Any], dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_official_recipe(name: str) -> None:
-    text, config, known, expected = OFFICIAL[name]
-    result = check_launch({"image": SPARK_IMAGE, "argv": shlex.split(text), "model": {"config": config}, **known})
+    text, config, facts, expected = OFFICIAL[name]
+    result = check_launch({"image": SPARK_IMAGE, "argv": shlex.split(text), "model": {"config": config}, **facts})
     assert result["compatible"] is True
     assert rules(result["findings"]) == expected
     assert result["fixed"]["changes"] == []

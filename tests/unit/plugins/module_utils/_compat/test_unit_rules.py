@@ -114,8 +114,8 @@ def test_a_policy_of_docker_alone_restarts_without_dropping_the_page_cache() -> 
 @pytest.mark.parametrize("rule", CASES)
 def test_rule_fires_alone(rule: str) -> None:
     finding = check_unit(CASES[rule][0])
-    expected = next(each for each in UNIT_RULES if each.id == rule)
-    assert [found["rule"] for found in finding] == [rule]
+    expected = next(candidate for candidate in UNIT_RULES if candidate.id == rule)
+    assert [entry["rule"] for entry in finding] == [rule]
     assert (finding[0]["severity"], finding[0]["source"]) == (expected.severity, expected.source)
     assert finding[0]["fix"] and "{" not in finding[0]["message"].replace("{}", "")
 

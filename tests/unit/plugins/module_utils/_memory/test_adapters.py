@@ -35,7 +35,7 @@ def config(recipe: str) -> dict[str, Any]:
 
 
 def room(
-    given: dict[str, Any], args: dict[str, Any], version: str = "0.33.0", quant: dict[str, Any] | None = None
+    config: dict[str, Any], args: dict[str, Any], version: str = "0.33.0", quant: dict[str, Any] | None = None
 ) -> adapters.Room:
     minor = parse_release(version).minor if version else None
     split = Split(
@@ -43,8 +43,8 @@ def room(
         args.get("pipeline-parallel-size", 1),
         bool(args.get("enable-expert-parallel")),
     )
-    padded = Quantization(given, quant, "", minor).padded_experts
-    return adapters.compute_room(given, read_geometry(given), args, split, minor=minor, padded=padded)
+    padded = Quantization(config, quant, "", minor).padded_experts
+    return adapters.compute_room(config, read_geometry(config), args, split, minor=minor, padded=padded)
 
 
 def plan(args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **service: Any) -> dict[str, Any]:
@@ -68,18 +68,18 @@ def test_rows_are_of_many_versions_and_kinds_of_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "rank", "blocks", "said"),
+    ("slots", "rank", "blocks", "gib"),
     [(4, 64, 13_593, 1.22), (1, 16, 14_115, 0.07)],
     ids=["four-of-rank-64", "one-of-rank-16"],
 )
-def test_a_gpu_lost_as_much_of_its_cache(slots: int, rank: int, blocks: int, said: float) -> None:
+def test_a_gpu_lost_as_much_of_its_cache(slots: int, rank: int, blocks: int, gib: float) -> None:
     """vLLM 0.26.0 on an H100, Qwen3-4B: 14,150 blocks without adapters. Torch rounds allocations up: 1.5 % in this launch."""
     args = {"enable-lora": True, "max-loras": slots, "max-lora-rank": rank}
     result = room(config("qwen3-4b-instruct-2507"), args, "0.26.0")
     lost = (14_150 - blocks) * BLOCK
     assert result.exact
     assert result.typical == pytest.approx(lost, rel=0.02, abs=BLOCK)
-    assert result.typical / GIB == pytest.approx(said, rel=0.02, abs=0.006)
+    assert result.typical / GIB == pytest.approx(gib, rel=0.02, abs=0.006)
 
 
 def test_a_tied_head_had_room_of_its_own_before_0_28() -> None:
@@ -161,7 +161,7 @@ def test_an_unknown_family_is_refused_by_name() -> None:
     assert "memory.refused" not in {item["rule"] for item in plan({}, **fields)["findings"]}
 
 
-def said(adapter: dict[str, Any] | None) -> dict[str, Any]:
+def answer_about(adapter: dict[str, Any] | None) -> dict[str, Any]:
     answer = copy.deepcopy(PLANS["dense"]["answer"])
     if adapter is not None:
         answer["ranks"][0]["adapters"] = adapter
@@ -172,10 +172,10 @@ def test_what_the_image_says_stands_in_for_a_range_and_for_what_is_not_known() -
     args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, **FOUR}
     arguments = {**args, "lora-target-modules": ["q_proj"]}
     messages = {"bytes": 123_456_789, "modules": {"model.layers.*.self_attn.qkv_proj": 123_456_789}}
-    result = plan(arguments, vllm_version="0.33.0", image_plan=said(messages))["services"]["x"]
+    result = plan(arguments, vllm_version="0.33.0", image_plan=answer_about(messages))["services"]["x"]
     assert result["adapters_bytes"] == 123_456_789
     # A model that the arithmetic does not know at all.
-    new = plan(args, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(messages))[
+    new = plan(args, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=answer_about(messages))[
         "services"
     ]["x"]
     assert new["adapters_bytes"] == 123_456_789
@@ -186,14 +186,14 @@ def test_what_the_image_says_stands_in_for_a_range_and_for_what_is_not_known() -
     "adapter", [None, {"failure": {"stage": "adapters", "kind": "unknown", "type": "KeyError", "text": "no"}}]
 )
 def test_an_image_that_does_not_say_leaves_it_unknown(adapter: dict[str, Any] | None) -> None:
-    result = plan(FOUR, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(adapter))
+    result = plan(FOUR, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=answer_about(adapter))
     assert result["services"]["x"] == {"verdict": "fails"}
     assert "what adapters take is not known" in " ".join(item["message"] for item in result["findings"])
 
 
 def test_an_image_that_says_otherwise_is_named() -> None:
     args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, **FOUR}
-    result = plan(args, vllm_version="0.33.0", image_plan=said({"bytes": 5, "modules": {}}))
+    result = plan(args, vllm_version="0.33.0", image_plan=answer_about({"bytes": 5, "modules": {}}))
     (message,) = [item["message"] for item in result["findings"] if item["rule"] == "memory.differs"]
     size = room(config("qwen3-4b-instruct-2507"), FOUR).typical
     assert f"bytes of the adapters {size} and 5" in message

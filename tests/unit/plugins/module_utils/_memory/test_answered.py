@@ -352,7 +352,7 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("statements", "why"),
     [
         ({"memory_gib": 5, "memory": {"weights_gib": 1}}, "stands beside memory"),
         ({"memory": {"kv_gib": 1}}, "memory.weights_gib: is missing"),
@@ -364,6 +364,6 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
         ({"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}}, "beside memory.other_gib"),
     ],
 )
-def test_statements_are_checked(given: dict[str, Any], why: str) -> None:
+def test_statements_are_checked(statements: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        plan({}, config=NEW, **given)
+        plan({}, config=NEW, **statements)

@@ -27,12 +27,14 @@ def budget(*services: dict[str, Any], **params: Any) -> dict[str, Any]:
     return memory_budget({"services": list(services), **params})
 
 
-def errors(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [finding for finding in found["findings"] if finding["severity"] == "error"]
+def errors(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding for finding in result["findings"] if finding["severity"] == "error"]
 
 
-def rules(found: dict[str, Any], severity: str = "error") -> list[tuple[str, str]]:
-    return [(item["service"], item["rule"].split(".")[1]) for item in found["findings"] if item["severity"] == severity]
+def rules(result: dict[str, Any], severity: str = "error") -> list[tuple[str, str]]:
+    return [
+        (item["service"], item["rule"].split(".")[1]) for item in result["findings"] if item["severity"] == severity
+    ]
 
 
 def apply_fix(services: list[dict[str, Any]], finding: dict[str, Any]) -> list[dict[str, Any]]:
@@ -345,16 +347,16 @@ CHECKS: list[tuple[str, str, dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("model", "version", "args", "rule", "stage", "said"), CHECKS)
+@pytest.mark.parametrize(("model", "version", "args", "rule", "stage", "phrase"), CHECKS)
 def test_every_check_is_said_in_its_stage_and_its_fix_plans(
-    model: str, version: str, args: dict[str, Any], rule: str, stage: str, said: str
+    model: str, version: str, args: dict[str, Any], rule: str, stage: str, phrase: str
 ) -> None:
     services = [service("x", *[*model.split(" "), None][:2], version, **args)]  # type: ignore[arg-type]
     result = budget(*services)
     finding = next(
         item for item in result["findings"] if item["rule"] == f"memory.{rule}" and item.get("stage") == stage
     )
-    assert finding["vllm_error"].startswith(said)
+    assert finding["vllm_error"].startswith(phrase)
     assert finding["seconds"]["low"] <= finding["seconds"]["typical"] <= finding["seconds"]["high"]
     if rule == "load":
         assert "more ranks" in finding["fix"], "no setting of the service makes its weights smaller"
@@ -450,11 +452,11 @@ def test_refused_by_name_and_the_others_are_planned() -> None:
     assert result["services"]["fast"]["verdict"] == "fits"
 
 
-@pytest.mark.parametrize(("version", "wanted"), [("0.14.0", "0.15 or later"), ("v2-fast", "vllm --version")])
-def test_versions_that_are_not_planned(version: str, wanted: str) -> None:
+@pytest.mark.parametrize(("version", "phrase"), [("0.14.0", "0.15 or later"), ("v2-fast", "vllm --version")])
+def test_versions_that_are_not_planned(version: str, phrase: str) -> None:
     result = budget(service("old", "Qwen3-8B", None, version))
     assert rules(result) == [("old", "refused")]
-    assert wanted in errors(result)[0]["fix"]
+    assert phrase in errors(result)[0]["fix"]
 
 
 def test_an_unknown_version_is_planned_for_the_worst() -> None:

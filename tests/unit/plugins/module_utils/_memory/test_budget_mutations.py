@@ -178,7 +178,7 @@ def test_broken_services_are_refused_or_planned(part: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "phrase"),
     [
         ({"args": {"pipeline-parallel-size": 2**31}}, "args.pipeline-parallel-size"),
         (
@@ -191,14 +191,14 @@ def test_broken_services_are_refused_or_planned(part: int) -> None:
         ({"draft_weights_gib": float("nan")}, "draft_weights_gib"),
     ],
 )
-def test_what_once_broke_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+def test_what_once_broke_is_refused_by_name(changes: dict[str, Any], phrase: str) -> None:
     fields = {"name": "one", "config": config("Qwen3-8B"), "vllm_version": "0.23.0", **changes}
     try:
         result = memory_budget({"services": [fields]})
     except InputError as error:
-        assert [message for message in error.messages if said in message]
+        assert [message for message in error.messages if phrase in message]
     else:
-        assert [item for item in result["findings"] if item["rule"] == "memory.refused" and said in item["message"]]
+        assert [item for item in result["findings"] if item["rule"] == "memory.refused" and phrase in item["message"]]
 
 
 def test_broken_hosts_are_refused_or_planned() -> None:

@@ -75,20 +75,20 @@ def nodes(draw: st.DrawFn, /, **pinned: Any) -> dict[str, Any]:
     return node
 
 
-def pinned(node: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def pinned(node: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """The node with every number that was worked out written down."""
     repeated = copy.deepcopy(node)
     for item in repeated["services"]:
-        figures = found["services"][item["name"]]
+        figures = result["services"][item["name"]]
         for key in figures.get("solved", ()):  # a refused service has no figures
             item["args"][key] = figures[key.replace("-", "_")]
     return repeated
 
 
-def worst(found: dict[str, Any]) -> dict[tuple[str, str], int]:
+def worst(result: dict[str, Any]) -> dict[tuple[str, str], int]:
     """How bad each rule is for each service."""
     severities: dict[tuple[str, str], int] = {}
-    for finding in found["findings"]:
+    for finding in result["findings"]:
         key = (finding["service"], finding["rule"])
         severities[key] = max(severities.get(key, 0), ("info", "warning", "error").index(finding["severity"]))
     return severities

@@ -22,8 +22,8 @@ LLAMA = {
 }
 
 
-def kinds(found: Any) -> dict[str | None, int]:
-    return dict(Counter(layer.kind if layer else None for layer in found.layers))
+def kinds(geometry: Any) -> dict[str | None, int]:
+    return dict(Counter(layer.kind if layer else None for layer in geometry.layers))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted im
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 
 RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
-ANSWERED = [name for name, each in RECORDED.items() if not each["answer"]["failure"]]
-COMPARED = [name for name, each in RECORDED.items() if each["rows"]]
+ANSWERED = [name for name, entry in RECORDED.items() if not entry["answer"]["failure"]]
+COMPARED = [name for name, entry in RECORDED.items() if entry["rows"]]
 DENSE = RECORDED["dense"]["answer"]
 
 

@@ -112,11 +112,11 @@ def near() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(row, other) for row, other in itertools.permutations(ROWS, 2) if rest(row) == rest(other)]
 
 
-@pytest.mark.parametrize(("known", "row"), near(), ids=lambda row: row["launch"])
+@pytest.mark.parametrize(("learned_start", "row"), near(), ids=lambda row: row["launch"])
 def test_a_near_one_narrows_the_range_and_it_still_holds_what_was_measured(
-    known: dict[str, Any], row: dict[str, Any]
+    learned_start: dict[str, Any], row: dict[str, Any]
 ) -> None:
-    before, made = planned(row, []), planned(row, [start(known)])
+    before, made = planned(row, []), planned(row, [start(learned_start)])
     size = made["available_kv_bytes"]
     assert size["low"] <= row["kv_cache"] <= size["high"]
     assert before["available_kv_bytes"]["low"] <= size["low"] + 0.2 * GIB and width(made) < 0.75 * width(before)

@@ -160,13 +160,15 @@ def test_the_table_of_flash_next_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "more", "what"),
+    ("model", "more", "reason"),
     [
         ("Qwen3.8-Flash-Next-NVFP4", {"env": {"VLLM_PLE_TABLE_MEMORY": "disk"}}, "VLLM_PLE_TABLE_MEMORY=disk"),
         ("DeepSeek-V4.1-Flash", {"args": {"engram-config": {"table_memory": "disk"}}}, "(--engram-config)"),
     ],
 )
-def test_a_table_that_stays_on_disk_is_no_memory_and_is_warned_of(model: str, more: dict[str, Any], what: str) -> None:
+def test_a_table_that_stays_on_disk_is_no_memory_and_is_warned_of(
+    model: str, more: dict[str, Any], reason: str
+) -> None:
     args = {"max-model-len": 32768, "max-num-seqs": 1, "tensor-parallel-size": 4, "gpu-memory-utilization": 0.8}
     fields = {"name": "x", "config": config(model), "vllm_version": "0.33.0", "args": args}
     in_memory = memory_budget({"total_gib": 119.67, "services": [fields]})
@@ -178,7 +180,7 @@ def test_a_table_that_stays_on_disk_is_no_memory_and_is_warned_of(model: str, mo
     assert before["weights_bytes"] - after["weights_bytes"] == before["host_bytes"]
     assert before["load_peak_bytes"] - after["load_peak_bytes"] == before["host_bytes"]
     (finding,) = (item for item in less["findings"] if item["rule"] == "memory.table")
-    assert finding["severity"] == "warning" and what in finding["message"]
+    assert finding["severity"] == "warning" and reason in finding["message"]
     assert f"{before['host_bytes'] / (1 << 30):.1f}" in finding["message"]
     assert "memory.table" not in [item["rule"] for item in in_memory["findings"]]
     # The stated weights stay unchanged.
@@ -289,21 +291,23 @@ def test_index_layers_of_sparse_latent_attention() -> None:
 # Single releases --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("version", "asked", "block"), [("0.30.0", 0, 16), ("0.30.0", 128, 128), ("0.31.0", 0, 128)])
-def test_blocks_of_minimax_m3_before_the_platform_asked_all_layers(version: str, asked: int, block: int) -> None:
-    settings = KVSettings(parse_release(version), 2048, block_size=asked)
+@pytest.mark.parametrize(
+    ("version", "requested", "block"), [("0.30.0", 0, 16), ("0.30.0", 128, 128), ("0.31.0", 0, 128)]
+)
+def test_blocks_of_minimax_m3_before_the_platform_asked_all_layers(version: str, requested: int, block: int) -> None:
+    settings = KVSettings(parse_release(version), 2048, block_size=requested)
     assert plan_kv_cache(read_geometry(config("MiniMax-M3-noquant")), settings).block_size == block
 
 
 @pytest.mark.parametrize(
-    ("version", "asked", "refused"),
+    ("version", "requested", "refused"),
     [("0.24.0", 0, True), ("0.30.0", 0, True), ("0.30.0", 128, False), ("0.31.0", 0, False), ("", 0, False)],
 )
 def test_minimax_m3_stops_where_vllm_picks_blocks_that_its_kernels_do_not_take(
-    version: str, asked: int, refused: bool
+    version: str, requested: int, refused: bool
 ) -> None:
     args = {"max-model-len": 4096, "max-num-seqs": 1, "gpu-memory-utilization": 0.8}
-    args.update({"block-size": asked} if asked else {})
+    args.update({"block-size": requested} if requested else {})
     service = {"name": "m3", "config": config("MiniMax-M3-noquant"), "args": args, "weights_gib": 60}
     service["vllm_version"] = version
     made = memory_budget({"total_gib": 119.67, "services": [service]})
@@ -386,10 +390,11 @@ def test_a_ring_that_does_not_divide_the_block_of_glm_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "least", "found"), [([43, 21, 20], 21, 22), ([44, 21, 20], 21, 22), ([34, 11, 11], 11, 12), ([5], 9, 9)]
+    ("values", "least", "divisor"),
+    [([43, 21, 20], 21, 22), ([44, 21, 20], 21, 22), ([34, 11, 11], 11, 12), ([5], 9, 9)],
 )
-def test_approximate_divisor(values: list[int], least: int, found: int) -> None:
-    assert approximate_divisor(values, least) == found
+def test_approximate_divisor(values: list[int], least: int, divisor: int) -> None:
+    assert approximate_divisor(values, least) == divisor
 
 
 def test_states_fill_a_block_and_never_widen_it() -> None:

@@ -81,7 +81,7 @@ def test_quark_has_scales_of_8_bits_for_blocks_of_linear_layers_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("excluded", "left"),
+    ("excluded", "quantised"),
     [
         ("model.layers.1.self_attn.q_proj", (Q_PROJ,)),
         ("re:.*self_attn.*", (Q_PROJ,)),
@@ -90,10 +90,10 @@ def test_quark_has_scales_of_8_bits_for_blocks_of_linear_layers_alone() -> None:
         ("re:.*mlp\\..*", (DOWN, EXPERTS)),
     ],
 )
-def test_modules_that_quark_spares(excluded: str, left: tuple[Module, ...]) -> None:
+def test_modules_that_quark_spares(excluded: str, quantised: tuple[Module, ...]) -> None:
     rule = quark(_quark(FP8, exclude=[excluded]), WHERE, 33)
     for module in (Q_PROJ, DOWN, EXPERTS):
-        assert rule(module) == (None if module in left else FP8_CHANNEL)
+        assert rule(module) == (None if module in quantised else FP8_CHANNEL)
 
 
 def test_layers_of_quark_with_a_format_of_their_own() -> None:
@@ -119,7 +119,7 @@ def test_what_older_releases_do_not_have_of_quark(weight: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("config", "key", "said"),
+    ("config", "key", "phrase"),
     [
         ({}, "global_quant_config", "expected a mapping"),
         (_quark(None), "global_quant_config.weight", "expected a mapping"),
@@ -137,8 +137,8 @@ def test_what_older_releases_do_not_have_of_quark(weight: dict[str, Any]) -> Non
         (_quark(FP8, layer_quant_config={"*o_proj": None}), "layer_quant_config.*o_proj", "expected a mapping"),
     ],
 )
-def test_what_is_not_known_of_quark(config: dict[str, Any], key: str, said: str) -> None:
-    with pytest.raises(Refusal, match=said) as caught:
+def test_what_is_not_known_of_quark(config: dict[str, Any], key: str, phrase: str) -> None:
+    with pytest.raises(Refusal, match=phrase) as caught:
         quark(config, WHERE, 33)
     assert caught.value.key == f"{WHERE}.{key}"
     assert "weights_gib" in caught.value.fix
@@ -199,7 +199,7 @@ def test_torchao_goes_by_the_joined_names_of_vllm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "key", "said"),
+    ("config", "key", "phrase"),
     [
         ({}, "quant_type", "expected a mapping"),
         (_torchao("Int8WeightOnlyConfig", {}, version=1), "quant_type.default._version", "version 1"),
@@ -210,8 +210,8 @@ def test_torchao_goes_by_the_joined_names_of_vllm() -> None:
         (_torchao("FqnToConfig", {"fqn_to_config": []}), "quant_type.default._data.fqn_to_config", "a mapping"),
     ],
 )
-def test_what_is_not_known_of_torchao(config: dict[str, Any], key: str, said: str) -> None:
-    with pytest.raises(Refusal, match=said) as caught:
+def test_what_is_not_known_of_torchao(config: dict[str, Any], key: str, phrase: str) -> None:
+    with pytest.raises(Refusal, match=phrase) as caught:
         torchao(config, WHERE)
     assert caught.value.key == f"{WHERE}.{key}"
 

@@ -237,7 +237,7 @@ def test_states_are_whole_on_each_rank_of_a_decode_context() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "version", "args", "said"),
+    ("model", "version", "args", "phrase"),
     [
         (
             GQA,
@@ -290,9 +290,9 @@ def test_states_are_whole_on_each_rank_of_a_decode_context() -> None:
     ],
 )
 def test_a_decode_context_that_vllm_refuses_is_refused_in_its_words(
-    model: str | dict[str, Any], version: str, args: dict[str, Any], said: str
+    model: str | dict[str, Any], version: str, args: dict[str, Any], phrase: str
 ) -> None:
-    with pytest.raises(PlanFailure, match=re.escape(said)):
+    with pytest.raises(PlanFailure, match=re.escape(phrase)):
         plan(model, version, **args)
 
 

@@ -31,10 +31,10 @@ def tensor(name: str, *shape: int, dtype: str = "BF16") -> dict[str, Any]:
     return {"name": name, "dtype": dtype, "shape": list(shape)}
 
 
-def qwen3(found: dict[str, Any], gptq: bool = False) -> Tensors:
+def qwen3(config: dict[str, Any], gptq: bool = False) -> Tensors:
     """Qwen3, dense or with experts, in 16 bits or (all but the router and the head) as GPTQ of 4 bits."""
-    hidden, head = found["hidden_size"], found["head_dim"]
-    query, key = found["num_attention_heads"] * head, found["num_key_value_heads"] * head
+    hidden, head = config["hidden_size"], config["head_dim"]
+    query, key = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
 
     def linear(name: str, rows: int, columns: int) -> Tensors:
         if not gptq:
@@ -53,10 +53,10 @@ def qwen3(found: dict[str, Any], gptq: bool = False) -> Tensors:
             + linear(f"{name}.down_proj", hidden, inner)
         )
 
-    made = [tensor("model.embed_tokens.weight", found["vocab_size"], hidden), tensor("model.norm.weight", hidden)]
-    if not found.get("tie_word_embeddings"):
-        made.append(tensor("lm_head.weight", found["vocab_size"], hidden))
-    for index in range(found["num_hidden_layers"]):
+    made = [tensor("model.embed_tokens.weight", config["vocab_size"], hidden), tensor("model.norm.weight", hidden)]
+    if not config.get("tie_word_embeddings"):
+        made.append(tensor("lm_head.weight", config["vocab_size"], hidden))
+    for index in range(config["num_hidden_layers"]):
         layer = f"model.layers.{index}"
         made += linear(f"{layer}.self_attn.q_proj", query, hidden)
         made += linear(f"{layer}.self_attn.k_proj", key, hidden)
@@ -64,20 +64,20 @@ def qwen3(found: dict[str, Any], gptq: bool = False) -> Tensors:
         made += linear(f"{layer}.self_attn.o_proj", hidden, query)
         made += [tensor(f"{layer}.self_attn.{letter}_norm.weight", head) for letter in "qk"]
         made += [tensor(f"{layer}.{name}_layernorm.weight", hidden) for name in ("input", "post_attention")]
-        if found.get("num_experts"):
-            made.append(tensor(f"{layer}.mlp.gate.weight", found["num_experts"], hidden))
-            for expert in range(found["num_experts"]):
-                made += mlp(f"{layer}.mlp.experts.{expert}", found["moe_intermediate_size"])
+        if config.get("num_experts"):
+            made.append(tensor(f"{layer}.mlp.gate.weight", config["num_experts"], hidden))
+            for expert in range(config["num_experts"]):
+                made += mlp(f"{layer}.mlp.experts.{expert}", config["moe_intermediate_size"])
         else:
-            made += mlp(f"{layer}.mlp", found["intermediate_size"])
+            made += mlp(f"{layer}.mlp", config["intermediate_size"])
     return made
 
 
-def counted(found: dict[str, Any], tensors: Tensors, **fields: Any) -> Weights:
+def counted(config: dict[str, Any], tensors: Tensors, **fields: Any) -> Weights:
     split = Split(
         fields.pop("tensor", 1), fields.pop("pipeline", 1), fields.pop("experts", False), fields.pop("replicas", 1)
     )
-    return tensors_bytes(tensors, found, read_geometry(found), split=split, **fields)
+    return tensors_bytes(tensors, config, read_geometry(config), split=split, **fields)
 
 
 @pytest.fixture(scope="module")

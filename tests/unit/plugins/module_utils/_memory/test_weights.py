@@ -102,8 +102,10 @@ def test_more_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
     assert counted.target == pytest.approx(expected, rel=row["tolerance"], abs=0)
 
 
-@pytest.mark.parametrize(("model", "replicas", "ranks", "whole", "size"), REPLICAS)
-def test_replicas_of_vllms_own_model_classes(model: str, replicas: int, ranks: int, whole: bool, size: int) -> None:
+@pytest.mark.parametrize(("model", "replicas", "ranks", "whole_experts", "size"), REPLICAS)
+def test_replicas_of_vllms_own_model_classes(
+    model: str, replicas: int, ranks: int, whole_experts: bool, size: int
+) -> None:
     weights = {**LAUNCHED[model]}
     if model != "gpt-oss-20b":  # in 16 bits, all others
         weights.pop("quantization_config", None)
@@ -111,17 +113,17 @@ def test_replicas_of_vllms_own_model_classes(model: str, replicas: int, ranks: i
         weights,
         read_geometry(weights),
         tensor_parallel=ranks,
-        expert_parallel=whole,
+        expert_parallel=whole_experts,
         replicas=replicas,
         vision=False,
     ).target
     assert counted == pytest.approx(size, rel=2e-7)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_stated_size_is_shared_out_among_replicas_as_the_config_says(whole: bool) -> None:
+@pytest.mark.parametrize("whole_experts", [True, False])
+def test_a_stated_size_is_shared_out_among_replicas_as_the_config_says(whole_experts: bool) -> None:
     """56.87 GiB in all; the experts of it are halved, and nothing else."""
-    args = {"max_model_len": 4096, "max_num_seqs": 4, "data_parallel_size": 2, "enable_expert_parallel": whole}
+    args = {"max_model_len": 4096, "max_num_seqs": 4, "data_parallel_size": 2, "enable_expert_parallel": whole_experts}
     fields = service("moe", "Qwen3-30B-A3B", **args)
     by_config, stated = (
         memory_budget({"total_gib": 119.67, "services": [{**fields, **more}]})["services"]["moe"]["weights_bytes"]
@@ -436,14 +438,14 @@ def test_a_family_without_weights_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "ranks", "known"), [("Qwen3-8B", 1, True), ("Qwen3-8B", 4, True), ("Qwen3-8B", 8, False)]
+    ("model", "ranks", "is_known"), [("Qwen3-8B", 1, True), ("Qwen3-8B", 4, True), ("Qwen3-8B", 8, False)]
 )
-def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ranks: int, known: bool) -> None:
+def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ranks: int, is_known: bool) -> None:
     """Inputs of 4096 and 12288 in tiles of 1024: 8 ranks would each fill up the part of one."""
     weights = config(model)
     tiles = {"_type": "Int4WeightOnlyConfig", "_version": 2, "_data": {"int4_packing_format": "tile_packed_to_4d"}}
     weights["quantization_config"] = {"quant_method": "torchao", "quant_type": {"default": tiles}}
-    if known:
+    if is_known:
         plain = {**tiles, "_data": {"int4_packing_format": "plain"}}
         other = {**weights, "quantization_config": {"quant_method": "torchao", "quant_type": {"default": plain}}}
         sizes = [weights_bytes(item, read_geometry(item), tensor_parallel=ranks).target for item in (weights, other)]
@@ -454,7 +456,7 @@ def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ra
 
 
 @pytest.mark.parametrize(
-    ("hidden", "ranks", "experts", "known"),
+    ("hidden", "ranks", "experts", "is_known"),
     [
         (2048, 1, False, True),
         (2048, 2, False, True),
@@ -464,7 +466,7 @@ def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ra
     ],
 )
 def test_experts_of_quark_in_mxfp4_that_are_filled_up_are_refused(
-    hidden: int, ranks: int, experts: bool, known: bool
+    hidden: int, ranks: int, experts: bool, is_known: bool
 ) -> None:
     """vLLM 0.33.0 filled 2880 up to sizes that differ by kernel, and left 768 over two ranks unchanged."""
     weight = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
@@ -474,7 +476,7 @@ def test_experts_of_quark_in_mxfp4_that_are_filled_up_are_refused(
     def counted() -> Weights:
         return weights_bytes(weights, read_geometry(weights), tensor_parallel=ranks, expert_parallel=experts)
 
-    if known:
+    if is_known:
         assert counted().target > 0
         return
     with pytest.raises(Refusal, match=r"experts are filled up to whole tiles"):

@@ -38,7 +38,7 @@ def test_no_version(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "result"),
+    ("first", "right", "result"),
     [
         ("0.9.0", "0.10.0", -1),
         ("0.19.0", "0.19.0+nv", 0),
@@ -47,9 +47,9 @@ def test_no_version(text: str) -> None:
         ("0.10.1.1", "0.10.1", 1),
     ],
 )
-def test_compare(left: str, right: str, result: int) -> None:
-    assert compare(left, right) == result
-    assert compare(*reversed((left, right))) == -result
+def test_compare(first: str, right: str, result: int) -> None:
+    assert compare(first, right) == result
+    assert compare(*reversed((first, right))) == -result
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_span_in_words(span: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "name", "of", "answer"),
+    ("table", "name", "release", "answer"),
     [
         ("tool_parsers", "hermes", "0.19.0", True),
         ("tool_parsers", "gemma4", "0.18.0", False),
@@ -103,8 +103,8 @@ def test_span_in_words(span: str, words: str) -> None:
         ("moe_backends", "marlin", "0.17.0", True),
     ],
 )
-def test_has(table: str, name: str, of: str | None, answer: bool | None) -> None:
-    assert has(table, name, version(of) if of else None) is answer
+def test_has(table: str, name: str, release: str | None, answer: bool | None) -> None:
+    assert has(table, name, version(release) if release else None) is answer
 
 
 NEWEST = catalogue.versions()[-1]

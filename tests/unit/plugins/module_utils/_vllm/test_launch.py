@@ -142,7 +142,7 @@ def test_model_is_found_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "args"),
+    ("written", "args"),
     [
         ({"tp": 2}, {"tensor-parallel-size": 2}),
         ({"-tp": "2"}, {"tensor-parallel-size": 2}),
@@ -164,13 +164,13 @@ def test_model_is_found_wherever_it_stands() -> None:
         ),
     ],
 )
-def test_mapping(given: dict[str, Any], args: dict[str, Any]) -> None:
-    parsed = parse(given, "0.19.0")
+def test_mapping(written: dict[str, Any], args: dict[str, Any]) -> None:
+    parsed = parse(written, "0.19.0")
     assert (parsed.args, parsed.problems) == (args, [])
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("written", "kind"),
     [
         ({"enforce-eager": 1}, "value_to_switch"),
         ({"max-model-len": True}, "no_value"),
@@ -179,8 +179,8 @@ def test_mapping(given: dict[str, Any], args: dict[str, Any]) -> None:
         ({"hf-overrides": "m:f", "hf-overrides.x": 1}, "bad_value"),
     ],
 )
-def test_mapping_refused(given: dict[str, Any], kind: str) -> None:
-    assert [problem.kind for problem in parse(given, "0.19.0").problems] == [kind]
+def test_mapping_refused(written: dict[str, Any], kind: str) -> None:
+    assert [problem.kind for problem in parse(written, "0.19.0").problems] == [kind]
 
 
 def test_parsing_leaves_its_input_alone() -> None:

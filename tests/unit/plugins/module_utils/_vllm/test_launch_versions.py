@@ -120,7 +120,7 @@ def value_of(option: Option, draw: random.Random) -> str:
 BAD = ["many", "1.5K", "", "{", "1,5", "None", "true", "0x10", "64k", "1.5"]
 
 
-def spelled(name: str, known: list[str], draw: random.Random) -> str:
+def spelled(name: str, names: list[str], draw: random.Random) -> str:
     """One of the ways to write an option: in full, with underscores, shortened."""
     way = draw.randrange(4)
     if not name.startswith("--"):

@@ -78,7 +78,7 @@ def test_namespaces_and_address_families_are_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "env", "what"),
+    ("args", "env", "reader"),
     [
         ({"load-format": "b12x"}, {}, "--load-format b12x"),
         ({"engram-config": {"table_memory": "disk"}}, {}, "a table on disk (--engram-config)"),
@@ -89,8 +89,8 @@ def test_namespaces_and_address_families_are_conditions() -> None:
         ({"load-format": "safetensors"}, {}, ""),
     ],
 )
-def test_what_reads_by_io_uring_is_named(args: dict[str, Any], env: dict[str, str], what: str) -> None:
-    assert seccomp.needed_for(args, env) == what
+def test_what_reads_by_io_uring_is_named(args: dict[str, Any], env: dict[str, str], reader: str) -> None:
+    assert seccomp.needed_for(args, env) == reader
 
 
 @pytest.mark.parametrize(
