@@ -1189,8 +1189,8 @@ def test_a_checkpoint_may_carry_the_drafter_of_dspark(config: dict[str, Any], fi
     ("more", "fires"),
     [
         ({}, True),
-        ({"of": "0.32.0"}, False),
-        ({"of": "0.30.0"}, False),
+        ({"release": "0.32.0"}, False),
+        ({"release": "0.30.0"}, False),
         ({"args": {}}, False),
         ({"args": {**TWO, "enable-flashinfer-autotune": False}}, False),
         ({"env": {"VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR": "/tmp/tuned"}}, False),
@@ -1201,7 +1201,7 @@ def test_a_checkpoint_may_carry_the_drafter_of_dspark(config: dict[str, Any], fi
     ],
 )
 def test_what_flashinfer_autotuned_is_not_to_be_kept(more: dict[str, Any], fires: bool) -> None:
-    request = {"of": "0.31.0", "args": TWO, "docker_args": ["-v", "/srv/c:/root/.cache/vllm"], **more}
+    request = {"release": "0.31.0", "args": TWO, "docker_args": ["-v", "/srv/c:/root/.cache/vllm"], **more}
     assert ("SPK828" in fired(version(**request))) is fires
 
 
