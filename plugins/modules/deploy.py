@@ -443,7 +443,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     staging,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import Account, HostState
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.module_tools import tools_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
@@ -452,11 +452,11 @@ OWNER = {
     "group": {"type": "str", "default": "root"},
 }
 PART = {"part": {"type": "str", "default": ""}}
-ACCOUNT = {
+ACCOUNT_OPTIONS = {
     "name": {"type": "str", "required": True},
     "home": {"type": "path"},
     "shell": {"type": "path"},
-    "groups": {"type": "list", "elements": "str", "default": ["docker"]},
+    "groups": {"type": "list", "elements": "str", "default": list(Account.groups)},
     "remove": {"type": "bool", "default": False},
     **PART,
 }
@@ -513,7 +513,7 @@ ARGUMENTS: dict[str, Any] = {
     "weights": {"type": "bool", "default": False},
     "fabric": {"type": "bool", "default": False},
     "documents": {"type": "list", "elements": "dict", "default": []},
-    "accounts": rows(ACCOUNT),
+    "accounts": rows(ACCOUNT_OPTIONS),
     "folders": rows(FOLDER),
     "files": rows(FILE, mutually_exclusive=[("content", "source", "bundled")]),
     "created": {"type": "list", "elements": "raw", "default": []},

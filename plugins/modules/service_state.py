@@ -200,7 +200,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged_state
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, machine, systemctl, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    host_lock,
+    machine,
+    nvidia_smi,
+    systemctl,
+    units,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView, still_listed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins, state_file
@@ -283,13 +289,9 @@ class Host:
     def holders(self) -> str:
         """Who holds most GPU memory."""
         try:
-            apps = [app for app in HostView(self.ask).compute_apps() if app["used_mib"]][:3]
+            return nvidia_smi.name_holders(HostView(self.ask).compute_apps())
         except NoAnswer as nothing:
             return f"{nothing}, so who holds it is not known"
-        if not apps:
-            return "no GPU process holds memory, so look at the host's own processes"
-        held = (f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
-        return "held by " + ", ".join(held)
 
     def state_of(self, name: str) -> str:
         """State of a service's unit, empty when it is not on the host."""

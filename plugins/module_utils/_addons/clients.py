@@ -410,9 +410,9 @@ def _argv(settings: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
     With the host's network: a gateway on 127.0.0.1 is what it says, and ufw sees the port, which Docker would open behind it.
     """
     return [
-        *["/usr/bin/docker", "run", "--rm", "--name", planned["container"], "--pull", "never"],
-        *["--label", "dgxspark.managed=true", "--label", f"dgxspark.service={planned['name']}"],
-        *containers.restricted(containers.SERVER_PIDS, containers.for_port(settings["port"])),
+        *containers.run_argv(
+            planned["container"], planned["name"], containers.SERVER_PIDS, containers.for_port(settings["port"])
+        ),
         *["--network", "host", "--init"],
         *["--memory", f"{int(planned['memory_gib'] * 1024)}m", "--stop-timeout", str(STOP_SECONDS)],
         *["--log-driver", "local", "--env-file", planned["env_file"]],

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from .._common.docker_run import DockerRun, read_options
 from .._common.findings import Finding
+from .docker_facts import MANAGED_LABEL, SERVICE_LABEL
 
 ENGINE_PIDS = 16384
 """Processes and threads of an engine: its workers, Ray's, and compilers, which start one for each of the 20 cores and threads in each."""
@@ -37,12 +38,28 @@ def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     pids: the most processes and threads in it. capabilities: those that it needs all the same, without C(CAP_).
     """
     added = [word for name in capabilities for word in ("--cap-add", name)]
-    return [
-        *("--cap-drop", "ALL"),
-        *added,
-        *("--security-opt", "no-new-privileges", "--pids-limit", str(pids)),
-        *("--ulimit", "core=0"),  # a core dump holds keys
-    ]
+    limits = [
+        "--security-opt",
+        "no-new-privileges",
+        "--pids-limit",
+        str(pids),
+        "--ulimit",
+        "core=0",
+    ]  # a core dump holds keys
+    return ["--cap-drop", "ALL", *added, *limits]
+
+
+def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str] = ()) -> list[str]:
+    """Return the beginning of the C(docker run) of a container that a unit runs; the other options, the image and its words follow.
+
+    :param container: its name
+    :param service: that it belongs to, empty for a container that does one thing and ends
+    :param pids: see C(restricted)
+    :param capabilities: see C(restricted)
+    """
+    labels = ["--label", f"{MANAGED_LABEL}=true", "--label", f"{SERVICE_LABEL}={service}"] if service else []
+    argv = ["/usr/bin/docker", "run", "--rm", "--name", container, "--pull", "never", *labels]
+    return argv + restricted(pids, capabilities)
 
 
 def for_port(port: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from . import deploy_accounts, deploy_units, deployed, deployment, host_lock, made
+from . import deploy_accounts, deploy_units, deployed, deployment, host_lock, made, units
 from .deployed import Deployed
 from .deployment import Deployment, is_folder, is_present
 from .host_state import Created, Folder, HostFile, HostState
@@ -86,8 +86,9 @@ def _port_holders(job: Deployment, sockets: list[str], leaving: list[str]) -> li
     """Return running services that stay and hold the ports of sockets that leave: systemd handed these over at their start."""
     if not sockets:
         return []
-    command = ["systemctl", "show", "--no-pager", "--value", "--property=Triggers", "--", *sockets]
-    names = {name for name in job.run(command)[1].split() if name.endswith(".service")} - set(leaving)
+    _rc, shown, _err = job.run(units.show_command(sockets, ["Triggers"]))
+    triggered = " ".join(unit.get("Triggers", "") for unit in units.read_properties(shown)).split()
+    names = {name for name in triggered if name.endswith(".service")} - set(leaving)
     seen = deploy_units.ask(job, sorted(names)) if names else {}
     return [name for name, unit in seen.items() if unit.active == "active"]
 

@@ -11,21 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from .._runtime import command
-from . import staging
+from . import staging, unit_steps, units
 from .deployment import Deployment, Refused
 from .file_times import written_at
 from .host_state import Unit
-from .unit_steps import Seen, Steps, read_units, show_command, steps
+from .unit_steps import Seen, Steps
 
 LOG_LINES = 15  # of a unit that does not start
 
 
 def ask(job: Deployment, names: Sequence[str]) -> dict[str, Seen]:
     """Return the state of units by name. Raises Refused if systemctl fails, NoAnswer if it prints something else."""
-    rc, out, err = job.run(show_command(list(names)))
+    rc, out, err = job.run(units.show_command(names, unit_steps.PROPERTIES))
     if rc:
         raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}", job.part_of(names))
-    return read_units(list(names), out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
+    return unit_steps.read_units(list(names), out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
 
 
 def systemctl(job: Deployment, verb: str, names: Sequence[str], wait: bool = True) -> None:
@@ -60,8 +60,8 @@ def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Re
     failed = [name for name in names if seen[name].active == "failed"] or list(names)
     log = []
     for name in failed:
-        journal = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={LOG_LINES}", f"--unit={name}"]
-        log += [f"{name}: {line}" for line in job.run(journal)[1].splitlines()]
+        _rc, journal, _err = job.run(units.journal_command(name, LOG_LINES))
+        log += [f"{name}: {line}" for line in journal.splitlines()]
     text = f"systemctl {verb} {' '.join(names)} failed: {output}\n" + "\n".join(log)
     return Refused(text, job.part_of(failed), log)
 
@@ -84,7 +84,9 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
     changed = {path: written_at(path, *clocks) for path in watched if Path(path).exists()}
     # In check mode they have not been written.
     changed.update({path: time.time() for path in written})
-    todo = steps([replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units], seen, changed)
+    todo = unit_steps.steps(
+        [replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units], seen, changed
+    )
     waiting = {unit.name for unit in units if unit.wait}
     systemctl(job, "stop", todo.stop[::-1])
     systemctl(job, "disable", todo.disable)

@@ -18,6 +18,7 @@ from typing import Any
 from .._runtime import state_file
 from . import made
 from .host_state import KEYS, ROWS, HostFile, HostState, Unit, merge
+from .units import RUNNING
 
 SCHEMA = 1
 NAME = "deployed.json"
@@ -26,7 +27,6 @@ RECORDED = tuple(kind for kind in ROWS if kind in KEYS)
 DAMAGED = (KeyError, ValueError, TypeError, AttributeError)
 """Raised for content of another form than that of a record or a generation."""
 SECRETS = "/etc/dgxspark/secrets/"
-ACTIVE = ("active", "reloading", "activating", "refreshing")
 MANAGED = re.compile(r"^# (?:Managed by Ansible|Ansible managed): dgxspark\.vllm", re.MULTILINE)
 """Line in every unit file of the collection."""
 UNIT_FILES = ("*.service", "*.socket", "*.timer", "*.path", "*.d/50-dgxspark.conf", "*.d/dgxspark.conf")
@@ -286,7 +286,7 @@ def from_schema_1(generation: Mapping[str, Any]) -> HostState:
             {
                 "name": name,
                 "enabled": bool(entry.get("enabled")),
-                "state": "started" if entry.get("active") in ACTIVE else "stopped",
+                "state": "started" if entry.get("active") in RUNNING else "stopped",
                 "restart_on": [],
                 "part": part_of(name),
             }

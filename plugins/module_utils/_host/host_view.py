@@ -16,7 +16,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._runtime import hostmem
 from .._runtime.command import QUERY_SECONDS, NoAnswer, Run, Unknown, answered, noted, reader, says_missing
 from . import docker_facts, machine, network, nvidia_smi, units
 
@@ -227,9 +226,9 @@ class HostView:
         return apps
 
     def _ask_compute_apps(self) -> list[dict[str, Any]]:
-        rc, out, err = self.run(hostmem.COMPUTE_APPS_QUERY)
+        rc, out, err = self.run(nvidia_smi.COMPUTE_APPS_QUERY)
         answered("nvidia-smi", rc, err or out)
-        return hostmem.parse_compute_apps(out) if rc == 0 else []
+        return nvidia_smi.parse_compute_apps(out) if rc == 0 else []
 
     def cuda_version(self) -> str | None:
         """Return the CUDA version of the driver, which only the table of nvidia-smi prints, None without one."""

@@ -28,6 +28,15 @@ _CX7_NAME = re.compile(r"en(?P<domain>P\d+)?p1s0f(?P<function>[01])np[01]\Z")
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0-7])\Z")
 
 
+def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
+    """Return the commands that give an interface its IPv4 addresses (CIDR) in place of all others, and its MTU unless that is None."""
+    return [
+        ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
+        *([["ip", "link", "set", "dev", netdev, "mtu", str(mtu)]] if mtu else []),
+        *(["ip", "addr", "replace", address, "dev", netdev] for address in addresses),
+    ]
+
+
 def function_of(netdev: str, address: str | None) -> int | None:
     """Return the function index (0 or 1) that says which cage a netdev belongs to.
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._runtime import hostmem
 from .._runtime.command import Run, unreadable
 from .machine import number, whole
 
@@ -25,6 +25,14 @@ GPU_FIELDS = (
 )
 # How nvidia-smi ends where there is no GPU to use (its manual: a query found no object; the driver is not loaded): an answer.
 NO_GPU = (6, 9)
+NONE_THERE = re.compile(r"no (devices|running (compute )?processes)", re.IGNORECASE)
+"""Messages of nvidia-smi for no GPU, or no program on it."""
+
+COMPUTE_APPS_QUERY = [
+    "nvidia-smi",
+    "--query-compute-apps=pid,process_name,used_memory",
+    "--format=csv,noheader,nounits",
+]
 GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,noheader,nounits"]
 
 
@@ -54,9 +62,43 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
                 "utilization_percent": whole(values["utilization.gpu"]),
             }
         )
-    if not gpus and text.strip() and not hostmem.NONE_THERE.search(text):
+    if not gpus and text.strip() and not NONE_THERE.search(text):
         raise unreadable("nvidia-smi", text)
     return gpus
+
+
+def parse_compute_apps(text: str) -> list[dict[str, Any]]:
+    """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
+
+    C(used_mib) is None for C([N/A]). Lines of other forms (messages) are left out. A process name
+    may hold commas, so it extends from the first to the last field. Raises NoAnswer for text without a process
+    and without a message that no process runs.
+    """
+    processes: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) < 3 or not fields[0].isdigit():
+            continue
+        used = fields[-1].split()[0] if fields[-1] else ""
+        processes.append(
+            {
+                "pid": int(fields[0]),
+                "name": ", ".join(fields[1:-1]),
+                "used_mib": int(used) if used.isdigit() else None,
+            }
+        )
+    if not processes and text.strip() and not NONE_THERE.search(text):
+        raise unreadable("nvidia-smi", text)
+    return sorted(processes, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))
+
+
+def name_holders(apps: Iterable[Mapping[str, Any]]) -> str:
+    """Name the processes that hold most GPU memory, for the message of a start that found too little. apps: of C(parse_compute_apps)."""
+    largest = [app for app in apps if app["used_mib"]][:3]
+    if not largest:
+        return "no GPU process holds memory, so look at the host's own processes"
+    texts = (f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in largest)
+    return f"held by {', '.join(texts)}"
 
 
 def parse_cuda_version(table: str) -> str | None:

@@ -53,11 +53,6 @@ def unit_commands(unit: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-def unit_log(unit: str, lines: int) -> list[str]:
-    """Return the command for the journal of a unit."""
-    return ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}", f"--unit={unit}"]
-
-
 def container_log(container: str, lines: int) -> list[str]:
     """Return the command for the log of a container."""
     return ["docker", "logs", f"--tail={lines}", "--timestamps", container]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,32 +35,43 @@ PROPERTIES = (
 )
 
 UP = ("active", "reloading")
+RUNNING = ("active", "reloading", "activating", "refreshing")
+MOST_START_LINES = 10_000
+"""Lines of the journal that are read of a start; a start of vLLM prints some hundreds."""
 
 _PATTERN = re.compile(r"[*?\[]")
 
 
-def show_command(units: list[str]) -> list[str]:
-    """Return the one call that describes C(units); names and patterns may be mixed.
+def show_command(names: Sequence[str], properties: Iterable[str] = PROPERTIES) -> list[str]:
+    """Return the one call that describes units; names and patterns may be mixed.
 
     Run it with TZ=UTC and LC_ALL=C: systemctl formats times itself. A pattern matches loaded units only, so unit files
     that lie on the disk have to be named.
     """
-    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
+    return ["systemctl", "show", "--no-pager", f"--property={','.join(properties)}", "--", *names]
 
 
-def journal_command(unit: str, lines: int) -> list[str]:
-    """Return the call that prints the last C(lines) messages of a unit, without times and names."""
-    return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
+def read_properties(text: str) -> list[dict[str, str]]:
+    """Return the properties of each unit that C(systemctl show) printed, in its order."""
+    blocks = text.strip().split("\n\n") if text.strip() else []
+    return [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in blocks]
+
+
+def journal_command(unit: str, lines: int, output: str = "cat", invocation: str = "") -> list[str]:
+    """Return the call that prints the last lines of a unit, or of one start of it; C(cat) prints them without times and names."""
+    match = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"--unit={unit}"
+    return ["journalctl", "--no-pager", "--quiet", f"--output={output}", f"--lines={lines}", match]
+
+
+def start_log_command(invocation: str, cursor: str = "") -> list[str]:
+    """Return the call that prints what one start of a unit wrote, behind a cursor, for C(start_stages.read_journal)."""
+    range_option = f"--after-cursor={cursor}" if cursor else f"--lines={MOST_START_LINES}"
+    fixed = ["journalctl", "--no-pager", "--quiet", "--output=json", "--output-fields=MESSAGE", "--all"]
+    return [*fixed, range_option, f"_SYSTEMD_INVOCATION_ID={invocation}"]
 
 
 def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
-    """Return the last messages of a unit in one line. Raises C(NoAnswer) where journalctl is silent.
-
-    :param run: runs a program
-    :param unit: its name
-    :param lines: of the journal
-    :returns: a text, empty for an empty journal
-    """
+    """Return the last messages of a unit in one line, empty for an empty journal. Raises C(NoAnswer) where journalctl is silent."""
     _rc, log, _err = run(journal_command(unit, lines))
     return " ".join(log.split())
 
@@ -98,37 +109,46 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     :param monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked
     :returns: the units
     """
-    found: dict[str, dict[str, Any]] = {}
-    for block in text.strip().split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        name = values.get("Id")
-        if not name and block.strip():
-            raise command.unreadable("systemctl", block)
-        if not name or name in found:
+    described: dict[str, dict[str, Any]] = {}
+    for values in read_properties(text):
+        name, state = values.get("Id"), values.get("UnitFileState", "")
+        if not name:
+            raise command.unreadable("systemctl", text)
+        if name in described:  # by its name and by a pattern
             continue
-        restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")
-        state, entered = values.get("UnitFileState", ""), values.get("ActiveEnterTimestampMonotonic", "")
-        began = values.get("InactiveExitTimestampMonotonic", "")
-        known = monotonic_now is not None and entered.isdigit() and entered != "0"
-        found[name] = {
+        entered = seconds_of(values, "ActiveEnterTimestampMonotonic")
+        age = None if monotonic_now is None or entered is None else max(round(monotonic_now - entered), 0)
+        described[name] = {
             "name": name,
             "type": values.get("Type", ""),
             "load_state": values.get("LoadState", ""),
             "active_state": values.get("ActiveState", ""),
             "sub_state": values.get("SubState", ""),
             "result": values.get("Result", ""),
-            "n_restarts": int(restarts) if restarts.isdigit() else 0,
+            "n_restarts": _count(values, "NRestarts") or 0,
             "enabled": state.startswith("enabled") if state else None,
             "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
-            "active_seconds": max(round((monotonic_now or 0.0) - int(entered) / 1e6), 0) if known else None,
-            "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
+            "active_seconds": age,
+            "main_pid": _count(values, "MainPID"),
             "queued": values.get("Job", "0") not in ("", "0"),
             "status_text": values.get("StatusText", ""),
             "invocation_id": values.get("InvocationID", ""),
-            "start_monotonic": int(began) / 1e6 if began.isdigit() and began != "0" else None,
+            "start_monotonic": seconds_of(values, "InactiveExitTimestampMonotonic"),
             "path": values.get("FragmentPath", ""),
         }
-    return [found[name] for name in sorted(found)]
+    return [described[name] for name in sorted(described)]
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    """Return a number that a unit shows, None for 0 and for anything else."""
+    text = values.get(name, "")
+    return int(text) or None if text.isdigit() else None
+
+
+def seconds_of(values: Mapping[str, str], name: str) -> float | None:
+    """Return a time that a unit shows, in seconds of the monotonic clock; None if it never came."""
+    microseconds = _count(values, name)
+    return None if microseconds is None else microseconds / 1e6
 
 
 def parse_time(text: str) -> str | None:

@@ -49,6 +49,7 @@ from dgxspark_vllm._runtime import endpoint  # isort: skip
 from dgxspark_vllm._runtime import hostmem  # isort: skip
 from dgxspark_vllm._runtime import pins  # isort: skip
 from dgxspark_vllm._runtime import ranks  # isort: skip
+from dgxspark_vllm._runtime import start_stages  # isort: skip
 from dgxspark_vllm._runtime import state_file  # isort: skip
 from dgxspark_vllm._runtime.systemd import handed_over, notify  # isort: skip
 
@@ -419,7 +420,7 @@ class Supervisor:
     def stop(self) -> None:
         self.guard.close()
         held = any(part.child is not None for part in self.parts)
-        before = self.available()
+        before = hostmem.available_gib(self.root)
         left = [text for part in reversed(self.parts) if (text := part.stop(self.args.stop_seconds))]
         for text in left:
             self.say(f"warning: {text}")
@@ -427,18 +428,11 @@ class Supervisor:
         waits = self.config.on_demand and self.config.rank > 0 and held
         self.report(self.rank.stopped, self.memory_back(before) if waits else None)
 
-    def available(self) -> float | None:
-        """GiB that the host has; None where that cannot be read."""
-        try:
-            return hostmem.mem_available_gib(hostmem.read_meminfo(self.root))
-        except OSError:
-            return None
-
     def memory_back(self, before: float | None) -> float | None:
         """Wait until the memory of the engine is the host's again; returns by how much it grew, GiB. before: what was available."""
         if before is None:
             return None
-        expected = spark_unit.taken_gib(self.args.run, self.config.unit)
+        expected = start_stages.taken_gib(state_file.read(spark_unit.start_record(self.args.run, self.config.unit)))
         try:
             found = hostmem.wait_until_back(before, expected, self.root, interval_seconds=self.args.poll / 2)
         except OSError:

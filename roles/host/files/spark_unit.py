@@ -37,6 +37,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import parse_json
+from dgxspark_vllm._host import nvidia_smi, units
 from dgxspark_vllm._runtime import (
     command,
     compile_cache,
@@ -96,8 +97,8 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
 
 def unit_state(unit: str) -> dict[str, str] | None:
     """ActiveState, SubState, InvocationID and MainPID of a unit; None when systemd does not answer."""
-    text = output(["systemctl", "show", "--property=ActiveState,SubState,InvocationID,MainPID", "--", unit])
-    return None if text is None else dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    text = output(units.show_command([unit], ("ActiveState", "SubState", "InvocationID", "MainPID")))
+    return None if text is None else next(iter(units.read_properties(text)), {})
 
 
 # --- start lock ---------------------------------------------------------------------------------------------------
@@ -205,21 +206,13 @@ def record_ready(service: dict[str, Any], run_dir: Path) -> None:
         say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
 
 
-def taken_gib(run_dir: Path, unit: str) -> float | None:
-    """What the engine of a unit that runs took at its start, GiB; None where that was not recorded."""
-    record = state_file.read(start_record(run_dir, unit)) or {}
-    with contextlib.suppress(KeyError, TypeError):
-        return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
-    return None
-
-
 def keep_start(service: dict[str, Any], run_dir: Path) -> None:
     """Keep what each stage of the start took, with those of the last starts; the model serves already, whatever comes of it."""
     unit, invocation = service["unit"], os.environ.get("INVOCATION_ID", "")
     record = state_file.read(start_record(run_dir, unit)) or {}
     if not invocation or record.get("invocation") != invocation:
         return
-    answer = command.run(start_stages.journal_argv(invocation), JOURNAL_SECONDS)
+    answer = command.run(units.start_log_command(invocation), JOURNAL_SECONDS)
     lines, _cursor = start_stages.read_journal(answer.out if answer.state == command.FINISHED else "")
     if not lines:
         say(f"{unit}: what its stages took is not kept: {answer.why or 'the journal has nothing of this start'}")
@@ -366,13 +359,10 @@ def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLA
 
 def holders() -> str:
     """Name the processes that hold most GPU memory, for the message of a start that found too little."""
-    text = output(hostmem.COMPUTE_APPS_QUERY)
+    text = output(nvidia_smi.COMPUTE_APPS_QUERY)
     if text is None:
         return "nvidia-smi cannot say who holds it"
-    apps = [app for app in hostmem.parse_compute_apps(text) if app["used_mib"]][:3]
-    if not apps:
-        return "no GPU process holds memory, so look at the host's own processes"
-    return "held by " + ", ".join(f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
+    return nvidia_smi.name_holders(nvidia_smi.parse_compute_apps(text))
 
 
 def gate_memory(service: dict[str, Any], poll: float) -> None:

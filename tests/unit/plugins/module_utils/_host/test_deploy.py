@@ -197,7 +197,7 @@ def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(
     fake_run.on("systemctl show", shown).on("systemctl")
     socket = {"path": str(system / "a.socket"), "content": "[Socket]"}
     deploy.deploy(job_of(fake_run, {"files": [socket], "units": [{"name": "a.socket", "state": "triggered"}]}))
-    fake_run.on("systemctl show --no-pager --value", "holder.service\n").calls.clear()
+    fake_run.on("systemctl show --no-pager --property=Triggers", "Triggers=holder.service\n").calls.clear()
     holder = [{"name": "holder.service"}] if is_of_the_document else []
     job = job_of(fake_run, {"units": holder})
     assert deploy.deploy(job)["stopped"] == ["a.socket"] and job.removed == [str(system / "a.socket")]

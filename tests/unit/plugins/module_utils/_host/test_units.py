@@ -135,3 +135,11 @@ def test_a_host_without_systemd_or_without_units() -> None:
     assert units.ask(lambda _argv, **_options: (127, "", "no such file"), [UNIT]) == []
     assert units.ask(lambda _argv, **_options: (0, "", ""), [units.UNIT_GLOB]) == []
     assert units.ask(lambda _argv, **_options: (0, "", ""), []) == []
+
+
+def test_the_properties_of_units_are_told_apart() -> None:
+    text = "Id=a.service\nActiveState=active\nStatusText=a=b\n\nId=b.service\nActiveState=failed\n\nnonsense\n"
+    first, second, third = units.read_properties(text)
+    assert first == {"Id": "a.service", "ActiveState": "active", "StatusText": "a=b"}
+    assert second == {"Id": "b.service", "ActiveState": "failed"} and third == {}
+    assert units.read_properties("") == units.read_properties("\n\n") == []

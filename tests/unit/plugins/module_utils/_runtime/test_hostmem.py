@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
 
 GIB_KB = 1024 * 1024
 
@@ -127,22 +127,7 @@ def test_available_but_not_free_does_not_outlast_the_time_limit(tree: Any) -> No
     assert found["ok"] and found["free_short"] and found["waited_seconds"] == 3
 
 
-def test_compute_apps_of_gb10() -> None:
-    text = "197277, VLLM::Worker_TP0, 102625\n624869, VLLM::EngineCore, 31958\n41, a, b, [N/A]\nNo devices were found\n"
-    assert hostmem.parse_compute_apps(text) == [
-        {"pid": 197277, "name": "VLLM::Worker_TP0", "used_mib": 102625},
-        {"pid": 624869, "name": "VLLM::EngineCore", "used_mib": 31958},
-        {"pid": 41, "name": "a, b", "used_mib": None},
-    ]
-
-
 @pytest.mark.parametrize("name", ["hostmem", "endpoint"])
 def test_files_that_are_copied_to_hosts_import_nothing_but_the_standard_library(name: str) -> None:
     text = Path(hostmem.__file__).with_name(f"{name}.py").read_text()
     assert "ansible" not in text
-
-
-def test_text_that_speaks_of_no_process_is_no_answer() -> None:
-    assert hostmem.parse_compute_apps("") == hostmem.parse_compute_apps("No running processes found\n") == []
-    with pytest.raises(command.NoAnswer, match="nvidia-smi printed 'Usage: nvidia-smi'"):
-        hostmem.parse_compute_apps("Usage: nvidia-smi\n")

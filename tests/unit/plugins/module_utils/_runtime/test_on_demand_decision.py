@@ -502,15 +502,6 @@ def test_the_state_of_a_unit(past: Past, unit: dict[str, str], state: str) -> No
     assert follow(NOW, past, unit) == state
 
 
-def test_units_are_told_apart() -> None:
-    text = (
-        "Id=spark-a.service\nActiveState=active\nStatusText=a=b\n\nId=spark-b.service\nActiveState=failed\n\nnonsense\n"
-    )
-    found = on_demand.units_of(text)
-    assert found["spark-a.service"]["StatusText"] == "a=b" and found["spark-b.service"]["ActiveState"] == "failed"
-    assert set(found) == {"spark-a.service", "spark-b.service"} and on_demand.units_of("") == {}
-
-
 # --- settings -------------------------------------------------------------------------------------------------------------
 
 GIVEN = {

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import status_rows
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "engine_logs"
@@ -91,8 +92,8 @@ def test_the_journal_as_journalctl_prints_it() -> None:
     )
     assert start_stages.read_journal(text) == ([(1.5, "plain"), (2.0, "colours"), (2.5, "")], "s=1")
     assert start_stages.read_journal("") == ([], "")
-    assert "--after-cursor=s=2" in start_stages.journal_argv("ab", "s=2")
-    assert start_stages.journal_argv("ab")[-1] == "_SYSTEMD_INVOCATION_ID=ab"
+    assert "--after-cursor=s=2" in units.start_log_command("ab", "s=2")
+    assert units.start_log_command("ab")[-1] == "_SYSTEMD_INVOCATION_ID=ab"
 
 
 def a_start(launch: str = "one", **stages: float) -> dict[str, Any]:
