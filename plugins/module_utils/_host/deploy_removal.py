@@ -60,7 +60,7 @@ def _needed_keys(paths: set[str]) -> set[str]:
 
 
 def stop_units(job: Deployment, leaving: HostState) -> list[str]:
-    """Stop and disable units that leave, the last started first; returns the names of those that ran."""
+    """Stop and disable units that leave, the last started first; returns the names of running ones."""
     names = [unit.name for unit in leaving.units]
     if not names:
         return []
@@ -72,14 +72,18 @@ def stop_units(job: Deployment, leaving: HostState) -> list[str]:
     deploy_units.systemctl(job, "disable", [name for name in names if seen[name].enabled])
     if holders:
         _start_without(job, holders, leaving, sockets)
-    failed = [name for name in names if seen[name].active == "failed"]
     if not job.check:
-        if failed:
-            job.run(["systemctl", "reset-failed", *failed])
-        for unit in leaving.units:
-            if unit.clean_up:
-                job.run(list(unit.clean_up))
+        _clean_up(job, leaving, [name for name in names if seen[name].active == "failed"])
     return running
+
+
+def _clean_up(job: Deployment, leaving: HostState, failed: list[str]) -> None:
+    """Have systemd forget failed units that leave, and run the clean-up commands of all units that leave."""
+    if failed:
+        job.run(["systemctl", "reset-failed", *failed])
+    for unit in leaving.units:
+        if unit.clean_up:
+            job.run(list(unit.clean_up))
 
 
 def _port_holders(job: Deployment, sockets: list[str], leaving: list[str]) -> list[str]:

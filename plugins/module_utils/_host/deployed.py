@@ -176,7 +176,7 @@ def removed_rows(before: HostState, after: HostState, parts: Collection[str]) ->
 
 
 def union(first: HostState, second: HostState) -> HostState:
-    """Return the rows of two documents, each part with one row for a path, unit or account; those of the first win."""
+    """Return the rows of two documents, each part with one row for a path, unit or account; rows of the first win."""
     return _union(first, second, lambda kind, row: (row.part, key_of(kind, row)))
 
 
@@ -202,7 +202,7 @@ def rows_after(before: HostState, after: HostState, parts: Collection[str]) -> H
 
 
 def key_of(kind: str, row: Any) -> str:
-    """Return what identifies a row among those of its kind."""
+    """Return the identity of a row within its kind."""
     return str(getattr(row, KEYS[kind]))
 
 
@@ -264,7 +264,7 @@ def from_schema_1(generation: Mapping[str, Any]) -> HostState:
     """Return the rows of a generation of schema 1, which lists files, folders, units and keys without their parts.
 
     :param generation: content of its file
-    :returns: rows; those of unknown parts have the part ""
+    :returns: rows; rows of unknown parts have the part ""
     :raises: one of C(DAMAGED) for content of another form
     """
     state, keys = generation["state"], generation.get("secrets") or {}

@@ -63,7 +63,7 @@ def read_text(root: str, path: str) -> str | None:
 
 
 def names_in(root: str, path: str) -> list[str]:
-    """Return the names in the folder C(<root>/<path>), sorted; [] where it cannot be read."""
+    """Return the names in the folder C(<root>/<path>), sorted; [] for an unreadable folder."""
     try:
         return sorted(entry.name for entry in (Path(root) / path).iterdir())
     except OSError:

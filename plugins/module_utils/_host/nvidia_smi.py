@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The GPU as nvidia-smi describes it: its queries, and parsers of what it prints."""
+"""The GPU as nvidia-smi describes it: queries, and parsers of their output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GPU_FIELDS = (
     "clocks.current.sm",
     "utilization.gpu",
 )
-# How nvidia-smi ends where there is no GPU to use (its manual: a query found no object; the driver is not loaded): an answer.
+# Exit codes of nvidia-smi without a usable GPU (its manual: a query found no object; the driver is not loaded): an answer.
 NO_GPU = (6, 9)
 NONE_THERE = re.compile(r"no (devices|running (compute )?processes)", re.IGNORECASE)
 """Messages of nvidia-smi for no GPU, or no program on it."""
@@ -37,7 +37,7 @@ GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,
 
 
 def parse_gpu_query(text: str) -> list[dict[str, Any]]:
-    """Parse what C(GPU_QUERY) prints, one dict per GPU; [N/A], [Not Supported] and the like become None.
+    """Parse the output of C(GPU_QUERY), one dict per GPU; [N/A], [Not Supported] and the like become None.
 
     The message that there is no device gives an empty list. Raises NoAnswer for text without a line of a GPU.
     """
@@ -68,7 +68,7 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
 
 
 def parse_compute_apps(text: str) -> list[dict[str, Any]]:
-    """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
+    """Parse the output of C(COMPUTE_APPS_QUERY) into C([{pid, name, used_mib}]), biggest first.
 
     C(used_mib) is None for C([N/A]). Lines of other forms (messages) are left out. A process name
     may hold commas, so it extends from the first to the last field. Raises NoAnswer for text without a process
@@ -110,8 +110,7 @@ def parse_cuda_version(table: str) -> str | None:
 def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sum the GPU memory of the managed, running containers of each service: C([{name: service, gib}]).
 
-    A container that holds no GPU memory yet counts 0; what nvidia-smi gives as [N/A] counts nothing. Under Ray a service has
-    two containers, and it is Ray's that holds the memory.
+    A container without GPU memory and [N/A] count 0. Under Ray a service has two containers; Ray's container holds the memory.
     """
     container_mib: dict[str, int] = {}
     for process in (gpu or {}).get("processes", []):
@@ -133,13 +132,13 @@ LOAD_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(LOAD_FIELDS), "--format=cs
 
 
 def load(run: Run) -> dict[str, Any] | None:
-    """Return clock, power and temperature of the first GPU while it works, None where nvidia-smi does not say."""
+    """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi."""
     rc, out, _err = run(LOAD_QUERY)
     return parse_load(out) if rc == 0 else None
 
 
 def parse_load(text: str) -> dict[str, Any] | None:
-    """Parse what C(LOAD_QUERY) prints of the first GPU; [N/A], as GB10 says of its power limit, is None."""
+    """Parse the output of C(LOAD_QUERY) for the first GPU; [N/A], such as the power limit of GB10, is None."""
     line = next((line for line in text.splitlines() if line.count(",") == len(LOAD_FIELDS) - 1), None)
     if line is None:
         return None
@@ -155,7 +154,7 @@ def parse_load(text: str) -> dict[str, Any] | None:
 
 
 def driver_version(run: Run) -> tuple[str, str]:
-    """Return the version of the driver, and why nvidia-smi does not say it; both are empty without nvidia-smi."""
+    """Return the version of the driver, and the reason if nvidia-smi does not print it; both are empty without nvidia-smi."""
     rc, out, err = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
     if rc == 127:
         return "", ""

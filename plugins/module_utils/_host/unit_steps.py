@@ -32,7 +32,7 @@ ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generat
 class Seen:
     """A unit as systemd shows it.
 
-    began: seconds of the wall clock at which its run began, or None. reloaded: the same of the last reload of this run that succeeded.
+    began: start of its run, seconds of the wall clock, or None. reloaded: the last successful reload of this run.
     """
 
     name: str
@@ -72,7 +72,7 @@ def read_units(names: list[str], text: str, monotonic_now: float, now: float) ->
         was set at boot does not disturb
     :param now: the wall clock at the same moment, in seconds since 1970
     :returns: by name
-    :raises NoAnswer: where it printed something else, or less: a unit that is not there is described, too
+    :raises NoAnswer: for any other text; missing units are described, too
     """
 
     def date(microseconds: int) -> float | None:

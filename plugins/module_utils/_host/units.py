@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What systemd says about the units of the services: parsers, the commands to feed them, and the question itself."""
+"""Asks systemd for units of services: the command lines of systemctl and journalctl, their parsers, and the question itself."""
 
 from __future__ import annotations
 
@@ -79,9 +79,8 @@ def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
 def ask(run: command.Run, names: list[str]) -> list[dict[str, Any]]:
     """Ask systemd for units and return C(parse_show) of its answer; [] on a host without systemd, and for no names.
 
-    :param run: runs a program
-    :param names: of units and patterns; a unit that systemd does not know comes back with C(load_state=not-found)
-    :raises NoAnswer: where systemctl fails, prints something else, or says nothing of units that were named
+    names: also patterns; an unknown unit comes back with C(load_state=not-found). Raises C(NoAnswer) if systemctl fails, prints something
+    else, or leaves out a named unit.
     """
     rc, out, err = run(show_command(names)) if names else (127, "", "")
     command.answered("systemctl", rc, err)
@@ -97,17 +96,14 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     """Parse the output of C(show_command).
 
     Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, active_seconds,
-    main_pid, queued, status_text, invocation_id, start_monotonic, path}]) by name, each unit once. enabled is None where systemd has
-    no unit file; path is that of the unit file;
-    active_since is a UTC time in ISO form or None; active_seconds is the time since then by the monotonic clock, which nobody
-    sets, None where that clock is not given; queued tells that a job waits for its turn, as a start does behind C(After=);
-    status_text is what the unit itself says of its state, as C(Type=notify) units do; invocation_id and start_monotonic (seconds of the
-    monotonic clock, None before the first start) are of the start that the unit is in, or was in last. Units that do not exist come back
-    with C(load_state=not-found). Raises NoAnswer for text that describes something else.
-
-    :param text: what systemctl printed
-    :param monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked
-    :returns: the units
+    main_pid, queued, status_text, invocation_id, start_monotonic, path}]) by name, each unit once. enabled: None without a unit file.
+    path: of the unit file.
+    active_since: UTC time in ISO form or None. active_seconds: time since then by the monotonic clock, which nobody
+    sets, None without C(monotonic_now). queued: a job waits for its turn, as a start does behind C(After=).
+    status_text: the text that C(Type=notify) units report. invocation_id, start_monotonic (seconds of the
+    monotonic clock, None before the first start): of the present or the last start. Missing units come back
+    with C(load_state=not-found). Raises NoAnswer for any other text.
+    monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked.
     """
     described: dict[str, dict[str, Any]] = {}
     for values in read_properties(text):
@@ -161,22 +157,20 @@ def parse_time(text: str) -> str | None:
 
 
 def comes_back(unit: dict[str, Any]) -> bool:
-    """Whether restarts of a unit are no sign of a loop.
+    """Whether a unit restarts by design, so that restarts are no sign of a loop.
 
     The main process of a C(Type=notify) unit of a service is the supervisor of a rank. It exits whenever another rank is
-    lost, is restarted, waits until all are there again, and bounds the starts of the engine by itself: when it gives up, the
-    unit has failed.
+    lost, is restarted, waits for all ranks, and limits the starts of the engine itself: when it gives up, the unit has failed.
     """
     return bool(unit["type"] == "notify")
 
 
 def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> str | None:
-    """Say why waiting for a unit's endpoint is pointless, or None while there is hope.
+    """Return why waiting for the endpoint of a unit is pointless, None while it may still come.
 
-    One restart can be bad luck; after the second the engine is in a loop that more waiting does not end, unless
-    the unit is one that comes back.
+    One restart can be bad luck; after the second one the engine is in a loop that no waiting ends, unless the unit restarts by design.
 
-    :param unit: as it is now, None when systemd did not say, which tells nothing of the unit
+    :param unit: its present state, None if systemd did not answer
     :param name: of the unit
     :param restarts_before: C(n_restarts) when the wait began
     :returns: the reason
@@ -208,15 +202,15 @@ def wait_active(
 ) -> dict[str, Any]:
     """Wait until a unit is active: for engines that answer no requests themselves.
 
-    :param show: returns the unit as it is now, an entry of C(parse_show), or None when systemd did not say
+    :param show: returns the present state of the unit, a row of C(parse_show), or None without an answer of systemd
     :param name: of the unit
     :param timeout: seconds in all
     :param interval: seconds between two looks
     :param clock: monotonic seconds
     :param sleep: waits for seconds
-    :param waited: seconds that it has been waited for before, which count
-    :param grace: seconds for which it may be inactive, because somebody else is about to start it
-    :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) in the words of C(endpoint.wait_ready)
+    :param waited: seconds of earlier waits, which count
+    :param grace: seconds for which it may be inactive, because another program is about to start it
+    :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) as C(endpoint.wait_ready) returns them
     """
     start = clock() - waited
     unit = show()
@@ -226,7 +220,7 @@ def wait_active(
         fix = "see the log of the unit for why it ended"
         if error and unit is not None and unit["active_state"] == "inactive" and clock() - start < grace:
             error = None
-        # A restart that was asked for a moment ago is a job: what is active then is still the run before it.
+        # A requested restart is a job first: an active unit with a job is still in its earlier run.
         if unit is not None and unit["active_state"] in UP and not unit["queued"]:
             error = fix = ""
         elif error is None and timeout - (clock() - start) <= interval:

@@ -230,7 +230,7 @@ def test_hostile_links_below_a_folder_of_weights_lead_root_nowhere(tmp_path: Pat
     made.remove_made("Org--Model")
     assert sorted(path.name for path in victim.iterdir()) == ["aaa", "model.safetensors"]
     for name in ("../victim/aaa", "/etc/passwd", "hub//x", "hub/../../victim/aaa"):
-        made._write(made._note("Evil"), {"homes": {str(home): [name]}})
+        made._write(made._record("Evil"), {"homes": {str(home): [name]}})
         assert made.remove_made("Evil")[0] == []
     assert (victim / "aaa").read_text() == "theirs"
 
