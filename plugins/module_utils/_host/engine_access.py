@@ -43,19 +43,13 @@ def _permissions(path: Path, status: os.stat_result) -> int:
     if not entries:
         return status.st_mode >> (3 if status.st_gid == 0 else 0)
     mask = next((permissions for tag, permissions, _id in entries if tag == MASK), 7)
-    for tag, permissions, number in entries:
-        if tag == USER and number == 0:
-            return permissions & mask
-    groups = [
-        permissions
-        for tag, permissions, number in entries
-        if (tag == GROUP and number == 0) or (tag == GROUP_OBJ and status.st_gid == 0)
-    ]
-    if groups:
-        # The kernel asks for one entry with all needed bits; a folder needs 5, so 4 and 1 of two entries do not add up.
-        return max(
-            (permissions & mask for permissions in groups), key=lambda permissions: (permissions & 5, permissions)
-        )
+    user = [permissions for tag, permissions, number in entries if (tag, number) == (USER, 0)]
+    groups = [permissions for tag, permissions, number in entries if (tag, number) == (GROUP, 0)]
+    if status.st_gid == 0:
+        groups += [permissions for tag, permissions, _id in entries if tag == GROUP_OBJ]
+    if user or groups:
+        # The permissions of several entries do not add up: the one that allows most of reading and entering counts.
+        return max((permissions & mask for permissions in user or groups), key=lambda permissions: permissions & 5)
     return next((permissions for tag, permissions, _id in entries if tag == OTHER), 0)
 
 

@@ -153,8 +153,10 @@ class Hub:
                 if pin.word == on_demand.COLD:
                     self.refuse(slot, pin.text(name))
 
-    def remove_pin(self, slot: Slot) -> None:
-        """Remove the guard's pin of a service that a person has started."""
+    def remove_guards_pin(self, slot: Slot) -> None:
+        """Remove the guard's pin of a service, if it has one, that a person has started."""
+        if slot.pin.word != on_demand.COLD or not slot.pin.why:
+            return
         name = slot.service.name
         say(f"{name} was started by somebody, so the guard no longer keeps it cold")
         try:
@@ -232,9 +234,12 @@ class Hub:
         now, before, since = self.loop.time(), slot.state, slot.since
         began = moment(unit or {}, "InactiveExit", now)
         slot.state, slot.since, slot.wall, slot.loading = state, now, time.time(), Loading()
-        starts = state in (on_demand.STARTING, on_demand.READY) and before in (on_demand.COLD, on_demand.FAILED)
-        if starts and unit is not None and slot.pin.word == on_demand.COLD and slot.pin.why:
-            self.remove_pin(slot)
+        if (
+            unit is not None
+            and state in (on_demand.STARTING, on_demand.READY)
+            and before in (on_demand.COLD, on_demand.FAILED)
+        ):
+            self.remove_guards_pin(slot)
         if state == on_demand.STARTING:
             slot.late = None
             if unit is not None:
@@ -245,12 +250,16 @@ class Hub:
         elif state == on_demand.COLD:
             slot.reason, slot.freed_hosts = "", self.freed_hosts(slot)
         elif state == on_demand.FAILED:
-            say(f"{slot.service.name}: {slot.reason}", 3)
-            if slot.until > now:
-                self.refuse(slot, slot.reason)
+            self.report_failure(slot, now)
         if not slot.serves:
             slot.before = slot.before if state == on_demand.STOPPING else None
             slot.gone = None
+
+    def report_failure(self, slot: Slot, now: float) -> None:
+        """Write the reason of a failure to the journal, and to waiting clients unless the next start may begin at once."""
+        say(f"{slot.service.name}: {slot.reason}", 3)
+        if slot.until > now:
+            self.refuse(slot, slot.reason)
 
     def become_ready(self, slot: Slot, before: str, entered: float, took: float) -> None:
         """Note that an engine serves.
