@@ -400,8 +400,7 @@ class Host:
 
     def start(self) -> None:
         """Queue the starts, once there is memory for the largest of them."""
-        active = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
-        active = [name for name in active if name not in self.params["leaving"]]
+        active = self.active()
         self.refuse_impossible(active)
         down = [name for name in self.names if name not in active and not self.follows(name)]
         # The program that makes room for a pinned service starts it.
@@ -416,6 +415,11 @@ class Host:
         self.systemctl("reset-failed", [*down, *woken], allowed=(0, 1))
         self.systemctl("start", down, "--no-block")
         self.finish([*down, *woken], changed, before, before, waited)
+
+    def active(self) -> list[str]:
+        """Return the running services, without those of O(leaving)."""
+        running = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
+        return [name for name in running if name not in self.params["leaving"]]
 
     def refuse_impossible(self, active: list[str]) -> None:
         """Fail for services that are not deployed, or that another one of their set excludes. active: running services."""

@@ -42,15 +42,22 @@ def _permissions(path: Path, status: os.stat_result) -> int:
         entries = []
     if not entries:
         return status.st_mode >> (3 if status.st_gid == 0 else 0)
-    mask = next((permissions for tag, permissions, _id in entries if tag == MASK), 7)
-    user = [permissions for tag, permissions, number in entries if (tag, number) == (USER, 0)]
-    groups = [permissions for tag, permissions, number in entries if (tag, number) == (GROUP, 0)]
-    if status.st_gid == 0:
-        groups += [permissions for tag, permissions, _id in entries if tag == GROUP_OBJ]
+    return _acl_permissions(entries, is_group=status.st_gid == 0)
+
+
+def _acl_permissions(entries: list[tuple[int, int, int]], is_group: bool) -> int:
+    """Return the permissions of root by an ACL. is_group: whether root's group owns the file."""
+    by_tag: dict[int, list[tuple[int, int]]] = {}
+    for tag, permissions, number in entries:
+        by_tag.setdefault(tag, []).append((permissions, number))
+    mask = by_tag.get(MASK, [(7, 0)])[0][0]
+    user = [permissions for permissions, number in by_tag.get(USER, []) if number == 0]
+    groups = [permissions for permissions, number in by_tag.get(GROUP, []) if number == 0]
+    groups += [permissions for permissions, _number in by_tag.get(GROUP_OBJ, []) if is_group]
     if user or groups:
         # The permissions of several entries do not add up: the one that allows most of reading and entering counts.
         return max((permissions & mask for permissions in user or groups), key=lambda permissions: permissions & 5)
-    return next((permissions for tag, permissions, _id in entries if tag == OTHER), 0)
+    return by_tag.get(OTHER, [(0, 0)])[0][0]
 
 
 def parse_acl(value: bytes) -> list[tuple[int, int, int]]:

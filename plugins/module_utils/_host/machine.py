@@ -123,12 +123,8 @@ def parse_os_release(text: str) -> dict[str, Any] | None:
     values = parse_assignments(text)
     if not values:
         return None
-    return {
-        "id": values.get("ID") or None,
-        "version_id": values.get("VERSION_ID") or None,
-        "codename": values.get("VERSION_CODENAME") or None,
-        "pretty_name": values.get("PRETTY_NAME") or None,
-    }
+    names = {"id": "ID", "version_id": "VERSION_ID", "codename": "VERSION_CODENAME", "pretty_name": "PRETTY_NAME"}
+    return {key: values.get(name) or None for key, name in names.items()}
 
 
 # --- machine -------------------------------------------------------------------------------------------------------

@@ -6,23 +6,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._runtime.command import Run, unreadable
 from .machine import number, whole
 
-GPU_FIELDS = (
-    "index",
-    "name",
-    "uuid",
-    "driver_version",
-    "compute_cap",
-    "temperature.gpu",
-    "power.draw",
-    "clocks.current.sm",
-    "utilization.gpu",
-)
+
+def _query(fields: Iterable[str]) -> list[str]:
+    return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+
+
+def _text(value: str) -> str | None:
+    return value or None
+
+
+def _rows(text: str, fields: Mapping[str, tuple[str, Callable[[str], Any]]]) -> list[dict[str, Any]]:
+    """Parse the output of a query, one dict per GPU; [N/A], [Not Supported] and the like become None."""
+    lines = [[value.strip() for value in line.split(",")] for line in text.splitlines()]
+    return [
+        {name: None if value.startswith("[") else read(value) for value, (name, read) in zip(values, fields.values())}
+        for values in lines
+        if len(values) == len(fields)
+    ]
+
+
+# Fields of nvidia-smi, each with its name in facts and its reader.
+GPU_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "index": ("index", whole),
+    "name": ("name", _text),
+    "uuid": ("uuid", _text),
+    "driver_version": ("driver_version", _text),
+    "compute_cap": ("compute_capability", _text),
+    "temperature.gpu": ("temperature_c", whole),
+    "power.draw": ("power_w", number),
+    "clocks.current.sm": ("sm_clock_mhz", whole),
+    "utilization.gpu": ("utilization_percent", whole),
+}
+LOAD_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "driver_version": ("driver", str),
+    "clocks.current.sm": ("sm_clock_mhz", number),
+    "power.draw": ("power_watts", number),
+    "power.limit": ("power_limit_watts", number),
+    "temperature.gpu": ("temperature_c", number),
+}
 # Exit codes of nvidia-smi without a usable GPU (its manual: a query found no object; the driver is not loaded): an answer.
 NO_GPU = (6, 9)
 NONE_THERE = re.compile(r"no (devices|running (compute )?processes)", re.IGNORECASE)
@@ -33,7 +60,7 @@ COMPUTE_APPS_QUERY = [
     "--query-compute-apps=pid,process_name,used_memory",
     "--format=csv,noheader,nounits",
 ]
-GPU_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(GPU_FIELDS), "--format=csv,noheader,nounits"]
+GPU_QUERY, LOAD_QUERY = _query(GPU_FIELDS), _query(LOAD_FIELDS)
 
 
 def parse_gpu_query(text: str) -> list[dict[str, Any]]:
@@ -41,27 +68,7 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
 
     The message that there is no device gives an empty list. Raises NoAnswer for text without a line of a GPU.
     """
-    gpus = []
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) != len(GPU_FIELDS) or not fields[0].isdigit():
-            continue
-        values = {
-            name: None if value.startswith("[") or not value else value for name, value in zip(GPU_FIELDS, fields)
-        }
-        gpus.append(
-            {
-                "index": int(fields[0]),
-                "name": values["name"],
-                "uuid": values["uuid"],
-                "driver_version": values["driver_version"],
-                "compute_capability": values["compute_cap"],
-                "temperature_c": whole(values["temperature.gpu"]),
-                "power_w": number(values["power.draw"]),
-                "sm_clock_mhz": whole(values["clocks.current.sm"]),
-                "utilization_percent": whole(values["utilization.gpu"]),
-            }
-        )
+    gpus = [row for row in _rows(text, GPU_FIELDS) if row["index"] is not None]
     if not gpus and text.strip() and not NONE_THERE.search(text):
         raise unreadable("nvidia-smi", text)
     return gpus
@@ -127,10 +134,6 @@ def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> li
     return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in service_mib.items()]
 
 
-LOAD_FIELDS = ("driver_version", "clocks.current.sm", "power.draw", "power.limit", "temperature.gpu")
-LOAD_QUERY = ["nvidia-smi", "--query-gpu=" + ",".join(LOAD_FIELDS), "--format=csv,noheader,nounits"]
-
-
 def load(run: Run) -> dict[str, Any] | None:
     """Return clock, power and temperature of the first GPU while it works, None without an answer of nvidia-smi."""
     rc, out, _err = run(LOAD_QUERY)
@@ -139,18 +142,7 @@ def load(run: Run) -> dict[str, Any] | None:
 
 def parse_load(text: str) -> dict[str, Any] | None:
     """Parse the output of C(LOAD_QUERY) for the first GPU; [N/A], such as the power limit of GB10, is None."""
-    line = next((line for line in text.splitlines() if line.count(",") == len(LOAD_FIELDS) - 1), None)
-    if line is None:
-        return None
-    values = dict(zip(LOAD_FIELDS, [field.strip() for field in line.split(",")]))
-    driver = values["driver_version"]
-    return {
-        "driver": None if driver.startswith("[") else driver,
-        "sm_clock_mhz": number(values["clocks.current.sm"]),
-        "power_watts": number(values["power.draw"]),
-        "power_limit_watts": number(values["power.limit"]),
-        "temperature_c": number(values["temperature.gpu"]),
-    }
+    return next(iter(_rows(text, LOAD_FIELDS)), None)
 
 
 def driver_version(run: Run) -> tuple[str, str]:

@@ -4,11 +4,11 @@
 """Starts model servers when they are asked for, and stops those that are idle: the main process of spark-on-demand.service.
 
 spark-on-demand                         serve the sockets that systemd hands over, one name a service
-spark-on-demand --status                what each service does, as JSON
-spark-on-demand pin NAME warm|cold|auto keep a service loaded, or not, whatever is asked; auto takes that back
+spark-on-demand --status                state of each service, as JSON
+spark-on-demand pin NAME warm|cold|auto keep a service loaded or unloaded despite requests; auto ends that
 
 on_demand.py decides what to start and to stop; this program looks at units and memory, and acts. Its connections are in
-spark_on_demand_client.py, what is known of each service in spark_on_demand_slot.py. Engines are units that systemd starts, stops and
+spark_on_demand_client.py, the state of each service in spark_on_demand_slot.py. Engines are units that systemd starts, stops and
 watches; this process asks it for their state, so that an admin may start and stop them too, and so may an earlier process of this program.
 
 Python's standard library and the files in its folder are all it needs.
@@ -30,7 +30,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where only installed files belong
 
 from spark_on_demand_client import ARRIVING, HEAD, LINGER_SECONDS, WAITING, Client, is_closed
 from spark_on_demand_slot import CALL_SECONDS, KEPT_STARTS, Loading, Slot, past_starts, say, stamp
@@ -58,7 +58,7 @@ ASK_SECONDS = 2.0  # that an engine has to tell its metrics
 SAVE_SECONDS, ALIVE_SECONDS = 1.0, 15.0
 LEAVE_SECONDS = 300.0
 LATE_SECONDS = 30.0  # between two attempts to end a start that takes too long
-MOST_BUFFERED = 64 * 2**20  # of all requests together; the unit's MemoryMax leaves room for what else the program needs
+MOST_BUFFERED = 64 * 2**20  # of all requests together; the unit's MemoryMax leaves room for the program itself
 MOST_CLIENTS = 8192  # connections; the unit's LimitNOFILE has two for each
 STAGE_LOOKS = 2.5  # looks at units for one at the log of an engine that starts
 BACKLOG = 1024
@@ -99,7 +99,7 @@ class Hub:
         self.event.set()
 
     def admit(self, client: Client) -> None:
-        """Take a new connection; where there are too many, the one that has waited longest for its head goes."""
+        """Take a new connection; if there are too many, drop the one that has waited longest for its head."""
         if len(self.clients) >= MOST_CLIENTS:
             oldest = next((other for other in self.clients if other.phase == HEAD), client)
             oldest.transport.abort()
@@ -153,9 +153,9 @@ class Hub:
                 if pin.word == on_demand.COLD:
                     self.refuse(slot, pin.text(name))
 
-    def remove_guards_pin(self, slot: Slot) -> None:
-        """Remove the guard's pin of a service, if it has one, that a person has started."""
-        if slot.pin.word != on_demand.COLD or not slot.pin.why:
+    def remove_guards_pin(self, slot: Slot, before: str) -> None:
+        """Remove the guard's pin, if there is one, of a service that a person has started. before: its former state."""
+        if slot.pin.word != on_demand.COLD or not slot.pin.why or before not in (on_demand.COLD, on_demand.FAILED):
             return
         name = slot.service.name
         say(f"{name} was started by somebody, so the guard no longer keeps it cold")
@@ -234,12 +234,8 @@ class Hub:
         now, before, since = self.loop.time(), slot.state, slot.since
         began = moment(unit or {}, "InactiveExit", now)
         slot.state, slot.since, slot.wall, slot.loading = state, now, time.time(), Loading()
-        if (
-            unit is not None
-            and state in (on_demand.STARTING, on_demand.READY)
-            and before in (on_demand.COLD, on_demand.FAILED)
-        ):
-            self.remove_guards_pin(slot)
+        if unit is not None and state in (on_demand.STARTING, on_demand.READY):
+            self.remove_guards_pin(slot, before)
         if state == on_demand.STARTING:
             slot.late = None
             if unit is not None:
@@ -606,7 +602,7 @@ def has_requests(url: str) -> bool | None:
 
 
 def reason_of(unit: str, properties: dict[str, str]) -> str:
-    """Return why a unit failed, without secrets: systemd's result and the last message of the unit, those of our helpers first."""
+    """Return why a unit failed, without secrets: systemd's result and the last message of the unit, messages of our helpers first."""
     number = properties.get("InvocationID", "")
     answer = command.run(units.journal_command(unit, 40, invocation=number), 5.0)
     lines = [line.strip() for line in answer.out.splitlines() if line.strip()]
@@ -671,7 +667,7 @@ def main() -> int:
     parser.add_argument(
         "--poll", type=float, default=POLL_SECONDS, help="seconds between two looks (default: %(default)s)"
     )
-    parser.add_argument("--status", action="store_true", help="print what each service does, as JSON")
+    parser.add_argument("--status", action="store_true", help="print the state of each service, as JSON")
     verbs = parser.add_subparsers(dest="verb")
     verb = verbs.add_parser("pin", help="keep a service warm or cold")
     verb.add_argument("name")

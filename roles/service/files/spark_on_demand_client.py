@@ -32,7 +32,7 @@ REACH_SECONDS = 15.0  # that an engine may refuse connections although its unit 
 LINGER_SECONDS = 2.0  # a client reads the answer before it is cut off
 COMMENT_SECONDS = 10.0
 MOST_WAITING = 1000
-MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
+MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # bytes of a waiting body, and of a body that is read for its option "stream"
 
 HEAD, WAITING, CONNECTING, RELAYING, ENDING = "head", "waiting", "connecting", "relaying", "ending"
 ARRIVING = (HEAD, WAITING, CONNECTING)
@@ -140,13 +140,13 @@ class Client(asyncio.Protocol):
     # --- the request
 
     def alarm(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call a function later, in place of the one that the timer had."""
+        """Call a function later, instead of the former function of the timer."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = self.hub.loop.call_later(seconds, action)
 
     def count(self) -> None:
-        """Add the bytes of the buffer to those of all requests."""
+        """Count the bytes of the buffer among the bytes of all requests."""
         self.hub.buffered += len(self.buffer) - self.buffered
         self.buffered = len(self.buffer)
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The services of spark_on_demand.py: what is known of each, and how far the start of its engine is."""
+"""The services of spark_on_demand.py: the state of each, and the progress of its start."""
 
 from __future__ import annotations
 
