@@ -190,7 +190,7 @@ def read_clusters(
 ) -> tuple[dict[str, Cluster], list[str]]:
     """Read the clusters of all hosts.
 
-    given: host to its C(spark_cluster), an empty mapping without one. groups: of the inventory, in its order.
+    host_variables: host to its C(spark_cluster), an empty mapping without one. groups: of the inventory, in its order.
     Returns the clusters by name, and everything that is wrong with them.
     """
     messages: list[str] = []

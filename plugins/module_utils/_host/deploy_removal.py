@@ -26,7 +26,7 @@ def plan(job: Deployment) -> HostState:
     leaving = deployed.removed_rows(before.state, state, job.parts)
     owned: list[Folder | HostFile] = [*state.files, *state.folders]
     owners = {name for row in owned for name in (row.owner, row.group)}
-    kept = tuple(account for account in leaving.accounts if account.name in owners)
+    needed = tuple(account for account in leaving.accounts if account.name in owners)
     listed = {file.path for file in state.files}
     keys = {*before.retired, *(file.path for file in leaving.files if file.secret)} - listed
     retired = _needed_keys(keys)
@@ -34,11 +34,11 @@ def plan(job: Deployment) -> HostState:
         path: HostFile(path, secret=True) for path in before.retired if path in keys
     }
     checksums = {**before.checksums, **deployed.checksums(job.sent, job.parts)}
-    state = replace(state, accounts=(*state.accounts, *kept))
+    state = replace(state, accounts=(*state.accounts, *needed))
     job.after = Deployed(deployed.without_contents(state), checksums, tuple(sorted(retired)))
     return replace(
         leaving,
-        accounts=tuple(account for account in leaving.accounts if account not in kept),
+        accounts=tuple(account for account in leaving.accounts if account not in needed),
         files=tuple(file for path, file in files.items() if path not in retired),
     )
 

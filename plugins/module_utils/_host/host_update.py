@@ -256,11 +256,11 @@ class _Judge:
         driver = "" if self.facts.get("driver_unknown") else self.running["driver"]
         coming = {package["name"]: package["new"] for package in self.install}
         # C(package) judges a whole driver by its branch.
-        whole = {next(iter(other_branch({row["name"]: row["new"]}, driver)), "") for row in self.drivers}
+        whole_branches = {next(iter(other_branch({row["name"]: row["new"]}, driver)), "") for row in self.drivers}
         installed = dict(self.facts.get("installed") or {})
         remaining = {name: installed[name] for name in installed if name not in self.removals and name not in coming}
         for branch, names in other_branch(coming, driver).items():
-            if branch not in whole:
+            if branch not in whole_branches:
                 fix = f'Hold them back (spark_update_hold: ["*nvidia-*-{branch}*"]) and see which archive they come from (apt-cache policy).'
                 self._mixed("error", driver, branch, f"would be installed: {', '.join(names)}", fix)
         for branch, names in other_branch(remaining, driver).items():

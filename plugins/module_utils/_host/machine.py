@@ -203,14 +203,14 @@ def pci_ids(root: str, path: str) -> tuple[str, str] | None:
     return vendor.lower().replace("0x", "", 1), device.lower().replace("0x", "", 1)
 
 
-def parse_cgroup(text: str, known: Iterable[str] = ()) -> dict[str, str | None]:
+def parse_cgroup(text: str, container_ids: Iterable[str] = ()) -> dict[str, str | None]:
     """Find container and unit in the text of /proc/PID/cgroup: C({container, unit}), container as the full id.
 
     Knows cgroup v1 (C(12:memory:/docker/ID)) and v2 (C(0::/system.slice/docker-ID.scope)), either driver of Docker.
-    Where containers run in containers the path has several ids: one of C(known) is preferred, else the last is taken.
+    Where containers run in containers the path has several ids: one of C(container_ids) is preferred, else the last is taken.
     """
     ids = _CONTAINER_ID.findall(text)
-    preferred = set(known)
+    preferred = set(container_ids)
     container = next((container_id for container_id in reversed(ids) if container_id in preferred), None)
     if container is None and ids and not preferred:
         container = ids[-1]
@@ -219,18 +219,18 @@ def parse_cgroup(text: str, known: Iterable[str] = ()) -> dict[str, str | None]:
     return {"container": container, "unit": matches[-1] if matches else None}
 
 
-def read_cgroup(pid: int, root: str = "/", known: Iterable[str] = ()) -> dict[str, str | None]:
+def read_cgroup(pid: int, root: str = "/", container_ids: Iterable[str] = ()) -> dict[str, str | None]:
     """Read and parse C(/proc/PID/cgroup); a tree that shows no processes leaves that to the real /proc.
 
     :param pid: of the process
     :param root: where C(/proc) is
-    :param known: ids of containers
+    :param container_ids: ids of containers
     :returns: unit and container
     """
     text = read_text(root, f"proc/{pid}/cgroup")
     if text is None:
         text = read_text("/", f"proc/{pid}/cgroup")
-    return parse_cgroup(text or "", known)
+    return parse_cgroup(text or "", container_ids)
 
 
 def read_processes(root: str = "/") -> list[dict[str, Any]]:

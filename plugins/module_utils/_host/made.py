@@ -273,28 +273,28 @@ def remove_made(
     for home, paths in made_of(name).items():
         # The deepest first, so that a folder is empty by then.
         for relative in sorted(paths, key=lambda path: (-path.count("/"), path)):
-            whole = f"{home}/{relative}"
+            path = f"{home}/{relative}"
             why = ""
-            if only(whole):
+            if only(path):
                 try:
                     size += _remove_entry(Path(home), relative, check, removed)
-                    removed.append(whole)
+                    removed.append(path)
                     continue
                 except FileNotFoundError:
                     continue
                 except OSError as error:
                     why = error.strerror or str(error)
-                    failures.append({"path": whole, "why": why})
+                    failures.append({"path": path, "why": why})
             remaining.setdefault(home, []).append(relative)
     if not check:
-        path = _record(name)
+        record = _record(name)
         # An unfinished download still needs the list of earlier files.
-        before = _read(path).get("before") or {}
+        before = _read(record).get("before") or {}
         if remaining:
             homes = {home: sorted(paths) for home, paths in remaining.items()}
-            _write(path, {"homes": homes, **({"before": before} if before else {})})
+            _write(record, {"homes": homes, **({"before": before} if before else {})})
         else:
-            path.unlink(missing_ok=True)
+            record.unlink(missing_ok=True)
     return sorted(removed), failures, size
 
 

@@ -199,11 +199,11 @@ def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]
 
 def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, float]:
     """Return what each stage took, seconds. stages: of C(timeline). end: the clock when the start was over, or now."""
-    found: dict[str, float] = {}
+    seconds_by_stage: dict[str, float] = {}
     ends = [clock for _stage, clock in stages[1:]] + [end]
     for (stage, clock), over in zip(stages, ends):
-        found[stage] = found.get(stage, 0.0) + max(over - clock, 0.0)
-    return {stage: round(seconds, 1) for stage, seconds in found.items()}
+        seconds_by_stage[stage] = seconds_by_stage.get(stage, 0.0) + max(over - clock, 0.0)
+    return {stage: round(seconds, 1) for stage, seconds in seconds_by_stage.items()}
 
 
 def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[str, float]) -> dict[str, Any]:

@@ -317,11 +317,11 @@ class LoadGuard:
         cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0)
         large = load_guard.large_blocks(hostmem.read_buddyinfo(self.root), os.sysconf("SC_PAGE_SIZE"))
         look = load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache * 1024, large)
-        for what in guard.decide(time.monotonic(), look):
+        for action in guard.decide(time.monotonic(), look):
             if self.over.is_set():
                 return
             try:
-                if what == load_guard.COMPACT:
+                if action == load_guard.COMPACT:
                     hostmem.compact(self.root)
                     guard.compacted(time.monotonic())
                     continue
@@ -335,8 +335,8 @@ class LoadGuard:
                     )
                 self.tell(self.status())
             except OSError as error:
-                if guard.failed(time.monotonic(), what, f"{what}: {error}"):
-                    say(f"{self.unit}: warning: load guard: the kernel refuses to {what}: {error}")
+                if guard.failed(time.monotonic(), action, f"{action}: {error}"):
+                    say(f"{self.unit}: warning: load guard: the kernel refuses to {action}: {error}")
 
 
 # --- gate ---------------------------------------------------------------------------------------------------------
