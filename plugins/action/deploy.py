@@ -42,9 +42,9 @@ class ActionModule(HostAction):
         # The host needs these contents to tell whether the file differs.
         needed = {file.path for file in files if file.fill}
         result = self._deploy(state, _with_contents(files, contents, needed), variables)
-        wanted = result.get("wanted")
-        if wanted:
-            result = self._deploy(state, _with_contents(files, contents, needed | set(wanted)), variables)
+        paths = result.get("wanted")
+        if paths:
+            result = self._deploy(state, _with_contents(files, contents, needed | set(paths)), variables)
         result.pop("invocation", None)
         return result
 

@@ -20,7 +20,7 @@ LONGEST_LOOK = 60.0  # s; a start of minutes is asked less and less often
 
 
 class ActionModule(ActionBase):
-    """Run the module once. Where somebody listens it comes back now and then, until the server does."""
+    """Run the module once. If a callback shows progress, run it again and again until the server answers."""
 
     TRANSFERS_FILES = False
 
@@ -28,21 +28,21 @@ class ActionModule(ActionBase):
         """Return the module's last answer."""
         super().run(tmp, task_vars)
         variables, args = task_vars or {}, dict(self._task.args)
-        host, what = str(variables.get("inventory_hostname", "")), str(args.get("model") or args.get("unit") or "")
+        host, name = str(variables.get("inventory_hostname", "")), str(args.get("model") or args.get("unit") or "")
         began, look = time.monotonic(), HEARD_EVERY
-        listened = Channel.send(host, LOAD, what)
+        listened = Channel.send(host, LOAD, name)
         while listened:
             waited = time.monotonic() - began
             if waited + look >= float(args.get("timeout") or 600):
                 args["waited_seconds"] = waited
                 break
-            found = self._ask({**args, "look_seconds": look, "waited_seconds": waited}, variables)
-            if not found.get("waiting"):
-                return found
-            said = checked_answer(found, answers.ENDPOINT_STARTS, host, MODULE)
-            args["restarts_before"] = said["restarts_before"]
-            stage = f"{what} ({said['log_stage']})" if said["log_stage"] else what
-            Channel.send(host, LOAD, stage, said["log_percent"], None, "%")
+            result = self._ask({**args, "look_seconds": look, "waited_seconds": waited}, variables)
+            if not result.get("waiting"):
+                return result
+            progress = checked_answer(result, answers.ENDPOINT_STARTS, host, MODULE)
+            args["restarts_before"] = progress["restarts_before"]
+            stage = f"{name} ({progress['log_stage']})" if progress["log_stage"] else name
+            Channel.send(host, LOAD, stage, progress["log_percent"], None, "%")
             look = min(look * 1.5, LONGEST_LOOK)
         return self._ask(args, variables)
 

@@ -28,7 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 
 class ActionModule(ActionBase):
-    """Plan one network, and add it and its figures to what is kept of all clusters."""
+    """Plan one network, and add it and its figures to the records of all clusters."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -56,7 +56,7 @@ def plan_network(args: Mapping[str, Any]) -> dict[str, Any]:
         plan = fabric.plan(hosts, fabric_layout.Settings(**{**settings, "subnets": tuple(settings["subnets"])}))
     except ValueError as error:
         raise AnsibleActionFail(str(error)) from error
-    wrong = [each for each in plan["findings"] if each["rule"] in fabric.MISPLUGGED and each["severity"] == "error"]
+    wrong = [row for row in plan["findings"] if row["rule"] in fabric.MISPLUGGED and row["severity"] == "error"]
     return {"report": fabric.lines(plan["findings"]), "misplugged": fabric.lines(wrong), **plan}
 
 
@@ -70,9 +70,9 @@ def write_page(args: Mapping[str, Any], planned: dict[str, Any], task_vars: dict
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     try:
         with locked_folder(page.parent):
-            kept = page.with_name(fabric_figures.FILE)
-            state = added(fabric_figures.read(read_kept(kept)), args, planned, at)
-            write_report(kept, json.dumps(state, indent=1, sort_keys=True) + "\n")
+            record = page.with_name(fabric_figures.FILE)
+            state = added(fabric_figures.read(read_kept(record)), args, planned, at)
+            write_report(record, json.dumps(state, indent=1, sort_keys=True) + "\n")
             write_report(page, fabric_tables.page(state))
     except OSError as error:
         raise AnsibleActionFail(f"{page} cannot be written on the controller: {error}") from error

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep on the controller what engines took at their starts, for plans to come; documented in plugins/modules/service_proof.py."""
+"""Record the memory and times of engine starts on the controller, for later plans; documented in plugins/modules/service_proof.py."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ MODULE = "dgxspark.vllm.service_proof"
 
 
 class ActionModule(ActionBase):
-    """Run the module, and take over what it measured."""
+    """Run the module, and record its measurements."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the module returns; what cannot be kept is a warning."""
+        """Return the result of the module; a start that cannot be recorded is a warning."""
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        found = self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=task_vars)
-        result.update(found)
+        answer = self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=task_vars)
+        result.update(answer)
         if result.get("failed") or self._task.check_mode:
             return result
         host = str(task_vars.get("inventory_hostname") or "")
-        take_over(found, host, task_vars, MODULE)
+        take_over(answer, host, task_vars, MODULE)
         return result

@@ -430,6 +430,7 @@ starting:
   sample: []
 """
 
+from dataclasses import MISSING, fields
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -443,66 +444,41 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
     staging,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.deployment import Deployment, Refused
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import (
+    Account,
+    Folder,
+    HostFile,
+    HostState,
+    Unit,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.module_tools import tools_of
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
-OWNER = {
-    "owner": {"type": "str", "default": "root"},
-    "group": {"type": "str", "default": "root"},
+PATHS = ("path", "home", "shell", "device", "restart_on", "reload_on", "printed")
+CHOICES = {
+    (Folder, "holds"): list(made.KINDS),
+    (Folder, "remove"): ["empty", "whole", "never"],
+    (Unit, "state"): ["started", "stopped", "triggered"],
 }
-PART = {"part": {"type": "str", "default": ""}}
-ACCOUNT = {
-    "name": {"type": "str", "required": True},
-    "home": {"type": "path"},
-    "shell": {"type": "path"},
-    "groups": {"type": "list", "elements": "str", "default": ["docker"]},
-    "remove": {"type": "bool", "default": False},
-    **PART,
-}
-FOLDER = {
-    "path": {"type": "path", "required": True},
-    "holds": {"type": "str", "choices": list(made.KINDS), "default": "shared"},
-    "remove": {"type": "str", "choices": ["empty", "whole", "never"], "default": "empty"},
-    **OWNER,
-    "mode": {"type": "str", "default": "0755"},
-    **PART,
-}
-FILE = {
-    "path": {"type": "path", "required": True},
-    "content": {"type": "str"},
-    "source": {"type": "str"},
-    "bundled": {"type": "str"},
-    **OWNER,
-    "mode": {"type": "str", "default": "0644"},
-    "secret": {"type": "bool", "default": False, "no_log": False},
-    "device": {"type": "path"},
-    "fill": {"type": "list", "elements": "str", "default": []},
-    "generate": {"type": "int", "default": 0},
-    "validate": {"type": "str"},
-    "digest": {"type": "str"},
-    "data": {"type": "str", "no_log": True},
-    **PART,
-}
-UNIT = {
-    "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["started", "stopped", "triggered"], "default": "started"},
-    "enabled": {"type": "bool"},
-    "restart_on": {"type": "list", "elements": "path"},
-    "outdated": {"type": "bool", "default": False},
-    "defer": {"type": "bool", "default": False},
-    "wait": {"type": "bool", "default": True},
-    "reload": {"type": "bool", "default": False},
-    "reload_on": {"type": "list", "elements": "path", "default": []},
-    "prints": {"type": "list", "elements": "str", "default": []},
-    "printed": {"type": "path"},
-    "clean_up": {"type": "list", "elements": "str", "default": []},
-    **PART,
-}
+NO_LOG = {"secret": False, "data": True}
 
 
-def rows(options: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the option of one kind of rows."""
+def rows(kind: type[Any], **more: Any) -> dict[str, Any]:
+    """Return the option of one kind of rows, by the fields of its class."""
+    options = {}
+    for field in fields(kind):
+        base, is_list = str(field.type).partition(" ")[0], str(field.type).startswith("tuple")
+        name = "path" if field.name in PATHS else "str" if is_list else base
+        option: dict[str, Any] = {"type": "list", "elements": name} if is_list else {"type": name}
+        if field.default is MISSING:
+            option["required"] = True
+        elif field.default is not None:
+            option["default"] = list(field.default) if is_list else field.default
+        if (kind, field.name) in CHOICES:
+            option["choices"] = CHOICES[kind, field.name]
+        if field.name in NO_LOG:
+            option["no_log"] = NO_LOG[field.name]
+        options[field.name] = option
     return {"type": "list", "elements": "dict", "default": [], "options": options, **more}
 
 
@@ -513,13 +489,13 @@ ARGUMENTS: dict[str, Any] = {
     "weights": {"type": "bool", "default": False},
     "fabric": {"type": "bool", "default": False},
     "documents": {"type": "list", "elements": "dict", "default": []},
-    "accounts": rows(ACCOUNT),
-    "folders": rows(FOLDER),
-    "files": rows(FILE, mutually_exclusive=[("content", "source", "bundled")]),
+    "accounts": rows(Account),
+    "folders": rows(Folder),
+    "files": rows(HostFile, mutually_exclusive=[("content", "source", "bundled")]),
     "created": {"type": "list", "elements": "raw", "default": []},
     "removed": {"type": "list", "elements": "raw", "default": []},
     "controller": {"type": "str", "default": ""},
-    "units": rows(UNIT),
+    "units": rows(Unit),
 }
 
 

@@ -151,9 +151,9 @@ def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
     return {**identity(test), "gbps": gbps, "error": error}
 
 
-def add_up(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Run one rank of an all-reduce; whatever becomes of it, no container of it is left."""
-    argv = [str(word) for word in wanted["argv"]]
+def add_up(test: dict[str, Any]) -> dict[str, Any]:
+    """Run one rank of an all-reduce; its container is removed even after a failure."""
+    argv = [str(word) for word in test["argv"]]
     remove = [argv[0], "rm", "--force", collective.CONTAINER]
     command.run(remove, TEST_SECONDS)
     try:
@@ -166,7 +166,7 @@ def add_up(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity(test: dict[str, Any]) -> dict[str, Any]:
-    """What tells a probe from others."""
+    """Return the identity of a probe."""
     return {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
 
 
@@ -185,7 +185,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     run = runner(module, TEST_SECONDS)
-    sent = [pings.send(run, wanted) for wanted in module.params["pings"]]
+    sent = [pings.send(run, ping) for ping in module.params["pings"]]
     findings = pings.judge_pings(sent)
     tests = module.params["bandwidth"]
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
@@ -196,12 +196,12 @@ def main() -> None:
             "relay": relay.not_passed_on(run, module.params["relay"]),
             "routes": relay.lost_routes(run, relay.routes_of(module.params["routes"])),
         }
-    wanted = None if module.check_mode else module.params["collective"]
-    if wanted:
-        more["collective"] = add_up(wanted)
-        findings += collective.judge(str(wanted["host"]), wanted, more["collective"], module.params["min_gbps"])
-    found = [finding.to_dict() for finding in findings]
-    module.exit_json(changed=False, pings=sent, bandwidth=measured, findings=found, report=fabric.lines(found), **more)
+    test = None if module.check_mode else module.params["collective"]
+    if test:
+        more["collective"] = add_up(test)
+        findings += collective.judge(str(test["host"]), test, more["collective"], module.params["min_gbps"])
+    rows = [finding.to_dict() for finding in findings]
+    module.exit_json(changed=False, pings=sent, bandwidth=measured, findings=rows, report=fabric.lines(rows), **more)
 
 
 if __name__ == "__main__":

@@ -11,38 +11,38 @@ module: host_update
 short_description: List and install updates of packages and firmware of a DGX Spark
 version_added: 0.1.0
 description:
-  - Waits for whoever else installs packages, which on DGX OS are four, refreshes the lists, and says what C(apt-get dist-upgrade) and
+  - Waits for other programs that install packages, of which DGX OS has four, refreshes the lists, and reports what C(apt-get dist-upgrade) and
     C(fwupdmgr) would do.
   - Refuses kernels, drivers and pairs of driver and firmware that are known to break a Spark. Pins of DGX OS are never bypassed.
-  - With O(state=updated) it does that, packages first, firmware after them. It does not reboot; RV(reboot) says why a reboot is due.
+  - With O(state=updated) it installs the updates, packages first, firmware after them. It does not reboot; RV(reboot) says why a reboot is due.
 options:
   state:
-    description: V(look) changes no package; V(updated) brings what is pending; V(idle) waits until nobody installs anything.
+    description: V(look) changes no package; V(updated) installs the pending updates; V(idle) waits until no program installs anything.
     type: str
     choices: [look, updated, idle]
     default: look
   hold:
     description:
-      - Shell patterns of packages that are held back (C(apt-mark hold)). What an earlier run held and is not named any more is let go;
-        holds of others stay.
+      - Shell patterns of packages that are held back (C(apt-mark hold)). Packages that an earlier run held and that no pattern matches any more are
+        released; holds of others stay.
     type: list
     elements: str
     default: []
   firmware:
-    description: Whether firmware is brought.
+    description: Whether firmware is updated.
     type: bool
     default: true
   ignore:
-    description: Ids of rules that are not to be applied.
+    description: Ids of rules that are not applied.
     type: list
     elements: str
     default: []
   lock_timeout:
-    description: Seconds that other programs which install packages are waited for.
+    description: Seconds to wait for other programs that install packages.
     type: int
     default: 1800
   refresh:
-    description: Refresh the lists of packages and firmware first. This is done in check mode too, since nothing could be told without.
+    description: Refresh the lists of packages and firmware first, also in check mode, since the result depends on them.
     type: bool
     default: true
 extends_documentation_fragment:
@@ -50,7 +50,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     details:
-      - The lists of what is available are refreshed.
+      - The lists of packages and firmware are refreshed.
   diff_mode:
     support: none
 notes:
@@ -74,12 +74,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pending:
-  description: What was pending when the module began, C(install), C(remove) and C(firmware), which is null where it cannot be asked.
+  description: The updates that were pending when the module began, C(install), C(remove) and C(firmware), null without an answer of fwupd.
   returned: unless O(state=idle)
   type: dict
   sample: {"install": [{"name": "nvidia-driver-580-open", "old": "580.159.03-1", "new": "580.178.04-1", "kind": "driver"}], "remove": [], "firmware": []}
 findings:
-  description: What is known of that to break a Spark. With an error among them nothing is changed.
+  description: Findings about pending updates that may break a Spark. An error among them prevents the update.
   returned: unless O(state=idle)
   type: list
   elements: dict
@@ -89,17 +89,17 @@ held:
   type: list
   elements: str
 reboot:
-  description: Why a reboot is due; empty when none is.
+  description: Why a reboot is due; empty without a reason.
   returned: unless O(state=idle)
   type: list
   elements: str
 lines:
-  description: All of it for people.
+  description: The result for people.
   returned: unless O(state=idle)
   type: list
   elements: str
 waited_seconds:
-  description: How long others were waited for.
+  description: Seconds of waiting for other programs.
   returned: always
   type: int
   sample: 0
@@ -110,8 +110,6 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +132,11 @@ DRIVER_PACKAGE = "nvidia-driver-580-open"
 OWN_HOLDS = "var/lib/dgxspark/holds.json"
 POLL_SECONDS = 5
 AT_LEAST_IDLE = 2
-"""Looks in a row that have to find all locks free: between two programs of one upgrade they are free for a moment."""
+"""Consecutive looks that have to find all locks free: between two programs of one upgrade they are free for a moment."""
 
 
 def holder_of(file: Path) -> str:
-    """Name the program that holds a lock."""
+    """Return the program that holds a lock."""
     try:
         inode = file.stat().st_ino
         for line in (ROOT / "proc/locks").read_text(encoding="utf-8").splitlines():
@@ -151,7 +149,7 @@ def holder_of(file: Path) -> str:
 
 
 def busy() -> str:
-    """Say who holds a lock of dpkg or apt; empty when nobody does."""
+    """Return which program holds a lock of dpkg or apt, empty if none does."""
     for name in host_update.LOCKS:
         file = ROOT / name
         if not file.exists():
@@ -197,18 +195,18 @@ class Host:
                 )
             time.sleep(POLL_SECONDS if who else POLL_SECONDS / 5)
 
-    def must(self, argv: list[str], what: str) -> str:
-        """Run a program that has to succeed."""
+    def must(self, argv: list[str], action: str) -> str:
+        """Run a program that has to succeed; returns its output. action: for the message."""
         rc, out, err = self.run(argv)
         if rc != 0:
             tail = "\n".join((err.strip() or out.strip()).splitlines()[-8:])
             self.module.fail_json(
-                msg=f"{what} failed ({' '.join(argv)} ended with {rc}): {tail}", waited_seconds=self.waited
+                msg=f"{action} failed ({' '.join(argv)} ended with {rc}): {tail}", waited_seconds=self.waited
             )
         return out
 
     def hold(self) -> list[str]:
-        """Hold what is to be held and let go of what an earlier run held; returns all that is held."""
+        """Hold the packages of O(hold) and release those that only an earlier run held; returns all held packages."""
         file = ROOT / OWN_HOLDS
         held = set(self.must(["apt-mark", "showhold"], "asking for held packages").split())
         show = "--showformat=${Package} ${Version} ${db:Status-Status}\\n"
@@ -216,13 +214,12 @@ class Host:
         self.installed = {
             line.split()[0]: line.split()[1] for line in listing.splitlines() if line.endswith(" installed")
         }
-        installed = sorted(self.installed)
-        wanted = set(host_update.matching(installed, self.params["hold"]))
+        to_hold = set(host_update.matching(sorted(self.installed), self.params["hold"]))
         try:
-            own = set(parse_json(file.read_text(encoding="utf-8"), str(file)))
+            own_holds = set(parse_json(file.read_text(encoding="utf-8"), str(file)))
         except (OSError, ValueError):
-            own = set()
-        add, drop = sorted(wanted - held), sorted((own & held) - wanted)
+            own_holds = set()
+        add, drop = sorted(to_hold - held), sorted((own_holds & held) - to_hold)
         self.holds_change = bool(add or drop)
         if not self.module.check_mode and self.params["state"] == "updated":
             if add:
@@ -230,13 +227,12 @@ class Host:
             if drop:
                 self.must(["apt-mark", "unhold", *drop], "letting go of held packages")
             if add or drop:
-                state_file.write_text(file, json.dumps(sorted((own - set(drop)) | set(add))) + "\n")
-        return sorted((held | wanted) - set(drop))
+                state_file.write_text(file, json.dumps(sorted((own_holds - set(drop)) | set(add))) + "\n")
+        return sorted((held | to_hold) - set(drop))
 
-    @contextmanager
-    def as_if_held(self, held: list[str]) -> Iterator[list[str]]:
-        """Options that make a simulation leave out what will be held: a look holds nothing by itself."""
-        # At what is installed: a pin on none at all would have it removed.
+    def pins(self, held: list[str]) -> list[str]:
+        """Return options of apt that pin packages at their versions, for a simulation of held packages that holds nothing."""
+        # Without a version apt would remove the package.
         preferences = "".join(
             f"Package: {name}\nPin: version {self.installed[name]}\nPin-Priority: 1001\n\n"
             for name in held
@@ -245,31 +241,28 @@ class Host:
         folder = Path(self.module.tmpdir)
         file = folder / "held.pref"
         file.write_text(preferences, encoding="utf-8")
-        yield ["-o", f"Dir::Etc::PreferencesParts={self._preferences(folder, file)}"] if held else []
+        return ["-o", f"Dir::Etc::PreferencesParts={self._preferences(folder, file)}"] if held else []
 
     @staticmethod
     def _preferences(folder: Path, file: Path) -> str:
-        """A folder with the host's own pins and one more file."""
+        """Return a folder with the pins of the host and one more file."""
         parts = folder / "preferences.d"
         parts.mkdir(exist_ok=True)
-        for own in [*(ROOT / "etc/apt/preferences.d").glob("*")]:
-            link = parts / own.name
-            if not link.exists():
-                link.symlink_to(own)
-        extra = parts / "zz-held.pref"
-        if not extra.exists():
-            extra.symlink_to(file)
+        targets = {path.name: path for path in (ROOT / "etc/apt/preferences.d").glob("*")}
+        for name, target in {**targets, "zz-held.pref": file}.items():
+            if not (parts / name).exists():
+                (parts / name).symlink_to(target)
         return str(parts)
 
     def look(self, held: list[str]) -> dict[str, Any]:
-        """Return what is pending."""
-        with self.as_if_held(held) as options:
-            text = self.must([*host_update.SIMULATE[:1], *options, *host_update.SIMULATE[1:]], "asking what is pending")
+        """Return the pending updates."""
+        program, *options = host_update.SIMULATE
+        text = self.must([program, *self.pins(held), *options], "asking what is pending")
         rc, out, _err = self.run(host_update.FIRMWARE_QUERY)
         return {**host_update.parse_upgrade(text), "firmware": host_update.parse_firmware(rc, out)}
 
     def facts(self) -> dict[str, Any]:
-        """What runs now. Where no tool says which driver does, the one that is installed, and C(driver_unknown) says why."""
+        """Return the facts of C(host_update.check). If no tool reports the running driver, C(driver) is the installed one."""
         release = machine.parse_dgx_release(machine.read_text(str(ROOT), "etc/dgx-release") or "") or {}
         driver, why = self.loaded_driver()
         return {
@@ -282,17 +275,17 @@ class Host:
         }
 
     def loaded_driver(self) -> tuple[str, str]:
-        """Version of the driver's module that runs, empty where none does; and why that is not known.
+        """Return the version of the loaded driver, empty without one, and why it is unknown.
 
-        nvidia-smi fails after an update until the host is rebooted (18, driver/library version mismatch); the kernel still says
-        which module it has.
+        nvidia-smi fails after an update until the next reboot (18, driver/library version mismatch); the kernel still reports
+        its module.
         """
         version, why = nvidia_smi.driver_version(self.run)
         loaded = (machine.read_text(str(ROOT), "sys/module/nvidia/version") or "").strip()
         return (loaded, "") if loaded and (version or why) else (version, why)
 
     def installed_driver(self) -> str:
-        """Version of the driver's package, empty where it is not installed."""
+        """Return the version of the driver's package, empty if it is not installed."""
         argv = ["dpkg-query", "--show", "--showformat=${Version}\\n", DRIVER_PACKAGE]
         rc, out, err = self.run(argv)
         if rc == 0 or (rc == 1 and "no packages found" in err):
@@ -300,7 +293,7 @@ class Host:
         return self.must(argv, "asking which driver is installed").strip()
 
     def reboot(self, firmware: bool) -> list[str]:
-        """Why a reboot is due."""
+        """Return why a reboot is due."""
         kernels = [file.name[len("vmlinuz-") :] for file in (ROOT / "boot").glob("vmlinuz-[0-9]*")]
         return host_update.reboot_reasons(
             (ROOT / "run/reboot-required").exists() or (ROOT / "var/run/reboot-required").exists(),
@@ -312,12 +305,12 @@ class Host:
         )
 
     def no_initrd(self) -> list[str]:
-        """Kernels of /boot without an initial RAM disk."""
+        """Return the kernels of /boot without an initial RAM disk."""
         files = [file.name for file in (ROOT / "boot").glob("*") if file.is_file() and file.stat().st_size]
         return driver_packages.kernels_without_initrd(files)
 
     def check_next_boot(self) -> None:
-        """Stop before a reboot into a kernel that does not start, or that engines over several hosts do not start with."""
+        """Fail before a reboot into a kernel that does not boot, or on which engines over several hosts do not start."""
         missing = self.no_initrd()
         if missing:
             self.module.fail_json(
@@ -333,7 +326,7 @@ class Host:
             )
 
     def update(self, pending: dict[str, Any]) -> None:
-        """Bring what is pending."""
+        """Install the pending updates."""
         os.environ["DEBIAN_FRONTEND"] = "noninteractive"
         os.environ["NEEDRESTART_MODE"] = "l"  # services are stopped and started by the playbook, not by apt
         if pending["install"] or pending["remove"]:
@@ -372,35 +365,44 @@ def main() -> None:
         module.exit_json(changed=False, waited_seconds=host.waited)
     if params["refresh"]:
         host.must(["apt-get", "--quiet", "update"], "refreshing the lists of packages")
-        host.run(["fwupdmgr", "refresh", "--force"])  # without a way out it goes by what it knows
+        host.run(["fwupdmgr", "refresh", "--force"])  # without internet it uses its last list
     held = host.hold()
     pending = host.look(held)
-    wanted_firmware = params["firmware"] and bool(pending["firmware"])
-    found = host_update.check(pending, host.facts(), params["firmware"])
-    findings = [finding.to_dict() for finding in found if finding.rule not in params["ignore"]]
-    errors = [finding for finding in findings if finding["severity"] == "error"]
-    any_pending = bool(pending["install"] or pending["remove"] or wanted_firmware)
+    findings = [
+        finding.to_dict()
+        for finding in host_update.check(pending, host.facts(), params["firmware"])
+        if finding.rule not in params["ignore"]
+    ]
+    has_firmware = params["firmware"] and bool(pending["firmware"])
+    is_updated = params["state"] == "updated"
+    has_work = bool(pending["install"] or pending["remove"]) or has_firmware or host.holds_change
     result: dict[str, Any] = {
-        "changed": params["state"] == "updated" and (any_pending or host.holds_change),
+        "changed": is_updated and has_work,
         "pending": pending,
         "findings": findings,
         "held": held,
     }
-    if params["state"] == "updated":
-        if errors:
-            fixes = "\n- ".join(f"{finding['message']} {finding['fix']} [{finding['rule']}]" for finding in errors)
-            module.fail_json(msg=f"nothing was updated:\n- {fixes}", **{**result, "changed": False})
-        if not module.check_mode:
-            with host_lock.held(module):
-                host.update(pending)
-                host.check_next_boot()
-    reboot = host.reboot(wanted_firmware and params["state"] == "updated")
+    if is_updated:
+        carry_out(host, result)
+    reboot = host.reboot(has_firmware and is_updated)
     module.exit_json(
         **result,
         reboot=reboot,
         lines=host_update.lines_of(pending, findings, held, reboot),
         waited_seconds=host.waited,
     )
+
+
+def carry_out(host: Host, result: dict[str, Any]) -> None:
+    """Install the pending updates, unless a finding forbids it or this is check mode. result: of the module so far."""
+    errors = [finding for finding in result["findings"] if finding["severity"] == "error"]
+    if errors:
+        fixes = "\n- ".join(f"{finding['message']} {finding['fix']} [{finding['rule']}]" for finding in errors)
+        host.module.fail_json(msg=f"nothing was updated:\n- {fixes}", **{**result, "changed": False})
+    if not host.module.check_mode:
+        with host_lock.held(host.module):
+            host.update(result["pending"])
+            host.check_next_boot()
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class Accounts:
         same = note.get("user") == user and registries.mark(user, password, str(note.get("salt"))) == note.get("mark")
         if same and registries.is_noted(self.config, note, registry):
             return False
-        if registries.kept(self.config, registry) == (user, password):
+        if registries.stored_account(self.config, registry) == (user, password):
             return False  # somebody's own, and the same: it is not ours to remove
         if self.module.check_mode:
             return True

@@ -11,11 +11,11 @@ module: service_state
 short_description: Stop deployed services and wait for their memory, or start them
 version_added: 0.1.0
 description:
-  - Goes by what is deployed on the host, in C(/etc/dgxspark/services); other units are not touched, except the one of O(unmanaged).
-  - After a stop it waits until the memory is really back. A container is gone long before the driver has let go of what it
-    held, and an engine that is started meanwhile fails.
-  - A start is queued and not waited for; M(dgxspark.vllm.endpoint_ready) does that. Of an exclusive set one service runs at a
-    time, and a start beside another one of its set is refused.
+  - Uses the services in C(/etc/dgxspark/services) of the host; other units are not touched, except the one of O(unmanaged).
+  - After a stop it waits until the memory is available again. The driver frees the memory of a container long after its end, and an engine
+    that is started meanwhile fails.
+  - A start is queued and not waited for; M(dgxspark.vllm.endpoint_ready) does that. One service of an exclusive set runs at a
+    time, and a second start is refused.
 options:
   services:
     description: Names of the services. Nothing is done for an empty list. Required without O(unmanaged).
@@ -32,7 +32,7 @@ options:
     type: dict
     suboptions:
       container:
-        description: Name of the container; empty where the unit runs vLLM without one.
+        description: Name of the container; empty for a unit that runs vLLM without one.
         type: str
         default: ''
       unit:
@@ -44,34 +44,34 @@ options:
         type: str
         default: ''
       url:
-        description: Where it answers, for the record.
+        description: URL of its server, for the record.
         type: str
         default: ''
   state:
-    description: What is wanted of them.
+    description: The desired state.
     type: str
     choices: [started, stopped]
     required: true
   boot:
-    description: Whether their units start at boot. Left as it is when left out.
+    description: Whether their units start at boot. Unchanged by default.
     type: bool
   pin:
     description:
       - Keep services that requests start up after O(state=started), and down after O(state=stopped), whatever is asked of them, until
         the next boot or a call with V(false), which leaves them to their requests again.
-      - Of one that spans hosts this is said to the first rank. The others follow it; a start does nothing to them.
+      - Of a service over several hosts only the first rank is pinned. The others follow it; a start does nothing to them.
     type: bool
     default: true
   leaving:
     description:
-      - With O(state=started), services of the same exclusive set that are known to be stopped by then. In check mode they still
+      - With O(state=started), services of the same exclusive set that the caller has stopped by then. In check mode they still
         run.
     type: list
     elements: str
     default: []
   timeout:
     description:
-      - Seconds that memory is waited for, after a stop as before a start.
+      - Seconds to wait for memory, after a stop and before a start.
     type: float
     default: 240
   poll:
@@ -79,15 +79,15 @@ options:
     type: float
     default: 2
   root:
-    description: Where C(/proc) is read. Simulated Sparks show their own there.
+    description: Root of C(/proc). Simulated Sparks have a C(/proc) elsewhere.
     type: path
     default: /
   run_dir:
-    description: Folder of what lasts until the next boot.
+    description: Folder of files that last until the next boot.
     type: path
     default: /run/dgxspark
   etc:
-    description: Folder of what is deployed.
+    description: Folder of the deployed settings.
     type: path
     default: /etc/dgxspark
 extends_documentation_fragment:
@@ -145,7 +145,7 @@ services:
       type: bool
       sample: true
     before:
-      description: State of its unit before, empty when it is not on the host.
+      description: Former state of its unit, empty for a service that is not on the host.
       type: str
       sample: active
     changed:
@@ -161,11 +161,11 @@ services:
       type: bool
       sample: false
     follows:
-      description: Whether it is a rank behind the first one of a service on demand, which that one starts on its host and answers for.
+      description: Whether it is a rank of a service on demand that the first rank starts, from another host.
       type: bool
       sample: false
     model:
-      description: Name of the model that is served.
+      description: Served name of the model.
       type: str
       sample: heavy
     api_key_file:
@@ -177,17 +177,17 @@ services:
       type: int
       sample: 2970
 freed_gib:
-  description: By how much the available memory grew.
+  description: Growth of the available memory.
   returned: success
   type: float
   sample: 95.21
 waited_seconds:
-  description: How long memory was waited for.
+  description: Seconds of waiting for memory.
   returned: with O(services)
   type: float
   sample: 12.4
 available_gib:
-  description: What is available at the end.
+  description: Available memory at the end.
   returned: with O(services)
   type: float
   sample: 113.9
@@ -200,7 +200,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged_state
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, machine, systemctl, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
+    host_lock,
+    machine,
+    nvidia_smi,
+    systemctl,
+    units,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView, still_listed
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins, state_file
@@ -240,7 +246,7 @@ def containers_of(settings: dict[str, Any]) -> list[str]:
 
 
 def available(module: AnsibleModule) -> float:
-    """Return the memory that is available now, GiB; fails the module where it cannot be read."""
+    """Return the available memory in GiB; fails the module if it cannot be read."""
     try:
         return hostmem.mem_available_gib(hostmem.read_meminfo(module.params["root"]))
     except OSError as error:
@@ -281,45 +287,41 @@ class Host:
         self.names: list[str] = self.params["services"]
 
     def holders(self) -> str:
-        """Who holds most GPU memory."""
+        """Return the processes that hold most GPU memory, as a text."""
         try:
-            apps = [app for app in HostView(self.ask).compute_apps() if app["used_mib"]][:3]
+            return nvidia_smi.name_holders(HostView(self.ask).compute_apps())
         except NoAnswer as nothing:
             return f"{nothing}, so who holds it is not known"
-        if not apps:
-            return "no GPU process holds memory, so look at the host's own processes"
-        held = (f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
-        return "held by " + ", ".join(held)
 
     def state_of(self, name: str) -> str:
-        """State of a service's unit, empty when it is not on the host."""
+        """Return the state of a service's unit, empty for a service that is not on the host."""
         return str(self.units[name]["active_state"]) if name in self.settings and name in self.units else ""
 
     def describe(self, changed: list[str]) -> list[dict[str, Any]]:
         """Return the entries of RV(services)."""
-        found = []
+        rows = []
         for name in self.names:
-            own = self.settings.get(name) or {}
-            found.append(
+            settings = self.settings.get(name) or {}
+            rows.append(
                 {
                     "name": name,
                     "unit": f"spark-{name}.service",
-                    "container": own.get("container") or f"spark-{name}",
+                    "container": settings.get("container") or f"spark-{name}",
                     "deployed": name in self.settings,
                     "before": self.state_of(name),
                     "changed": name in changed,
-                    "url": own.get("url"),
-                    "on_demand": bool(own.get("on_demand")),
-                    "follows": name in self.settings and self.follows(name),
-                    "model": own.get("model"),
-                    "api_key_file": own.get("api_key_file"),
-                    "start_seconds": int(own.get("start_deadline_seconds") or 3000),
+                    "url": settings.get("url"),
+                    "on_demand": self.on_demand(name),
+                    "follows": self.follows(name),
+                    "model": settings.get("model"),
+                    "api_key_file": settings.get("api_key_file"),
+                    "start_seconds": int(settings.get("start_deadline_seconds") or 3000),
                 }
             )
-        return found
+        return rows
 
     def systemctl(self, verb: str, names: list[str], *options: str, allowed: tuple[int, ...] = (0,)) -> None:
-        """Run systemctl on units of services; fail with its own words.
+        """Run systemctl on units of services; fails with its message.
 
         :param verb: C(start), C(stop) and their like
         :param names: of services
@@ -335,30 +337,30 @@ class Host:
 
     def on_demand(self, name: str) -> bool:
         """Whether requests start a service."""
-        return bool(self.settings[name].get("on_demand"))
+        return bool((self.settings.get(name) or {}).get("on_demand"))
 
     def follows(self, name: str) -> bool:
-        """Whether it is a rank of a service on demand that the first rank starts, on another host."""
+        """Whether a service is a rank that the first rank of a service on demand starts, from another host."""
         return self.on_demand(name) and bool((self.settings[name].get("rank") or {}).get("rank"))
 
     def pin(self, word: str) -> bool:
-        """Keep services on demand up (warm) or down (cold), or leave that to their requests (auto); returns whether that is new."""
+        """Keep services on demand up (warm) or down (cold), or leave them to their requests (auto); returns whether anything changed."""
         folder, new = Path(self.params["run_dir"]) / pins.FOLDER, False
         for name in self.names:
-            if name not in self.settings or not self.on_demand(name):
+            if not self.on_demand(name):
                 continue
-            # The host of the first rank decides; here the guard may have kept it cold, which a start takes back.
+            # The host of the first rank decides; on this host a start only removes a pin of the guard.
             follows = self.follows(name)
-            before, wanted = pins.read(folder, name), "" if follows or word == "auto" else word
-            if before == pins.Pin(wanted) or (follows and word == pins.COLD):
+            pin = pins.Pin("" if follows or word == "auto" else word)
+            if pins.read(folder, name) == pin or (follows and word == pins.COLD):
                 continue
             new = True
             if not self.module.check_mode:
-                pins.write(folder, name, wanted)
+                pins.write(folder, name, pin.word)
         return new
 
     def set_boot(self) -> bool:
-        """Have the units start at boot, or not; returns whether any differed. What requests start is never started at boot."""
+        """Enable or disable the units as O(boot) says; returns whether any differed. Services on demand never start at boot."""
         boot = self.params["boot"]
         if boot is None:
             return False
@@ -369,68 +371,79 @@ class Host:
 
     def stop(self) -> None:
         """Stop and wait for the memory."""
-        # One that is being stopped by somebody else is waited for, too.
+        # A unit that another program is stopping is waited for, too.
         up = [name for name in self.names if self.state_of(name) in (*verbs.RUNNING, "deactivating")]
         before = available(self.module)
         with failing(self.module):
             view = HostView(self.ask, self.params["root"])
             listed = view.gpu(view.containers()) if up else None
-        # What an engine took in between is held by what was listed, so it is not available before.
+        # An engine may have taken more until it was listed.
         before = min(before, available(self.module))
         processes = (listed or {}).get("processes") or []
-        held, pids = verbs.held_by([box for name in up for box in containers_of(self.settings[name])], processes)
+        boxes = [box for name in up for box in containers_of(self.settings[name])]
+        held, pids = verbs.held_by(boxes, processes)
         # First, so that no request starts it anew.
         changed = self.pin("cold" if self.params["pin"] else "auto")
         changed = self.set_boot() or changed
         self.systemctl("stop", up)
-        # Of the ranks that are stopped one after another, the later ones have failed by then; 1: it has nothing to forget.
-        here = [name for name in self.names if name in self.settings and self.on_demand(name)]
-        self.systemctl("reset-failed", here, allowed=(0, 1))
+        # Ranks that are stopped one after another have failed by then; 1: there is no failure to forget.
+        self.systemctl("reset-failed", list(filter(self.on_demand, self.names)), allowed=(0, 1))
         waited, after = 0.0, before
         if up and not self.module.check_mode:
             need = verbs.expected_gib(before, held)
-            found = wait_for_memory_back(self.module, self.ask, need, pids)
-            if not found["ok"]:
-                self.module.fail_json(msg=verbs.not_back(found, need, up, self.holders()), services=self.describe(up))
-            waited, after = found["waited_seconds"], found["available_gib"]
+            memory = wait_for_memory_back(self.module, self.ask, need, pids)
+            if not memory["ok"]:
+                message = verbs.not_back(memory, need, up, self.holders())
+                self.module.fail_json(msg=message, services=self.describe(up))
+            waited, after = memory["waited_seconds"], memory["available_gib"]
         self.finish(up, changed, before, after, waited)
 
     def start(self) -> None:
         """Queue the starts, once there is memory for the largest of them."""
-        missing = [name for name in self.names if name not in self.settings]
-        problems = [
-            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
-            for name in missing
-        ]
-        active = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
-        active = [name for name in active if name not in self.params["leaving"]]
-        problems += verbs.excluded(self.settings, active, self.names)
-        if problems:
-            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
+        active = self.active()
+        self.refuse_impossible(active)
         down = [name for name in self.names if name not in active and not self.follows(name)]
-        # What is pinned is started by the program that makes room for it.
+        # The program that makes room for a pinned service starts it.
         woken = [name for name in down if self.params["pin"] and self.on_demand(name)]
         down = [name for name in down if name not in woken]
         before = available(self.module)
-        waited = 0.0
-        if down and not self.module.check_mode:
-            # The largest starts first; what the others need is waited for by their own gates.
-            need = max(float(self.settings[name].get("memory_gib") or 0.0) for name in down)
-            root, limit = self.params["root"], self.params["timeout"]
-            found = hostmem.wait_for_memory(need, root, limit, self.params["poll"], free_grace_seconds=0)
-            if not found["ok"]:
-                self.module.fail_json(
-                    msg=f"{', '.join(down)}: not started: {need:.2f} GiB are needed, {found['available_gib']:.2f} GiB are "
-                    f"available after {limit:.0f} s; {self.holders()}. Stop what holds it (dgxspark.vllm.stop, or swap)."
-                )
-            waited = found["waited_seconds"]
+        waited = self.wait_for_largest(down) if down and not self.module.check_mode else 0.0
         changed = self.pin("warm" if self.params["pin"] else "auto")
         changed = self.set_boot() or changed
-        # systemd refuses a start when earlier failures have used up the bound, and so does the program that starts what is pinned;
-        # 1: it has nothing to forget.
+        # systemd refuses a start after too many failures, and so does the program that starts pinned services;
+        # 1: there is no failure to forget.
         self.systemctl("reset-failed", [*down, *woken], allowed=(0, 1))
         self.systemctl("start", down, "--no-block")
         self.finish([*down, *woken], changed, before, before, waited)
+
+    def active(self) -> list[str]:
+        """Return the running services, without those of O(leaving)."""
+        running = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
+        return [name for name in running if name not in self.params["leaving"]]
+
+    def refuse_impossible(self, active: list[str]) -> None:
+        """Fail for services that are not deployed, or that another one of their set excludes. active: running services."""
+        problems = [
+            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
+            for name in self.names
+            if name not in self.settings
+        ]
+        problems += verbs.excluded(self.settings, active, self.names)
+        if problems:
+            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
+
+    def wait_for_largest(self, down: list[str]) -> float:
+        """Wait for the memory of the largest service, which starts first; the gates of the others wait for theirs. Returns the seconds."""
+        need = max(float(self.settings[name].get("memory_gib") or 0.0) for name in down)
+        limit = self.params["timeout"]
+        memory = hostmem.wait_for_memory(need, self.params["root"], limit, self.params["poll"], free_grace_seconds=0)
+        if not memory["ok"]:
+            self.module.fail_json(
+                msg=f"{', '.join(down)}: not started: {need:.2f} GiB are needed, {memory['available_gib']:.2f} GiB are "
+                f"available after {limit:.0f} s; {self.holders()}. Stop what holds it (dgxspark.vllm.stop, or swap)."
+            )
+        waited: float = memory["waited_seconds"]
+        return waited
 
     def finish(self, touched: list[str], changed: bool, before: float, after: float, waited: float) -> None:
         """Leave the module.
@@ -452,14 +465,14 @@ class Host:
 
 def set_unmanaged(module: AnsibleModule) -> None:
     """Stop or start the launch of O(unmanaged), and leave the module."""
-    params, asked = module.params, module.params["unmanaged"]
+    params, options = module.params, module.params["unmanaged"]
     freed = None
-    if not asked["container"] and not asked["unit"]:
+    if not options["container"] and not options["unit"]:
         module.fail_json(msg="unmanaged: name the container, or the unit that runs vLLM without one")
     try:
         with failing(module):
             launch = unmanaged_state.find(
-                runner(module, WORK_SECONDS), asked["container"], asked["unit"], params["etc"]
+                runner(module, WORK_SECONDS), options["container"], options["unit"], params["etc"]
             )
             if params["state"] == "stopped":
                 freed = stop_unmanaged(module, launch) if launch.is_running() else None
@@ -475,12 +488,12 @@ def set_unmanaged(module: AnsibleModule) -> None:
 
 def stop_unmanaged(module: AnsibleModule, launch: unmanaged_state.Launch) -> float:
     """Stop a launch and wait for its memory; returns by how many GiB the available memory grew."""
-    params, asked, ask = module.params, module.params["unmanaged"], reader()
+    params, options, ask = module.params, module.params["unmanaged"], reader()
     if module.check_mode:
         return 0.0
     before = available(module)
     held, pids = launch.held(ask, params["root"])
-    launch.stop(asked["service"], asked["url"])
+    launch.stop(options["service"], options["url"])
     need = verbs.expected_gib(before, held)
     memory = wait_for_memory_back(module, ask, need, pids)
     if not memory["ok"]:

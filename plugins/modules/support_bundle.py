@@ -154,6 +154,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_facts, machine, raw_texts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import HostView
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.units import journal_command
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import http_client
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import Run, noted, reader
@@ -249,7 +250,7 @@ def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: lis
     :param lines: most lines of each log
     """
     for unit in units:
-        journal = raw_texts.read(run, raw_texts.unit_log(unit, lines))
+        journal = raw_texts.read(run, journal_command(unit, lines, "short-iso"))
         bundle.add(f"journal/{unit}.log", journal)
         explanation = explain.explain(journal.splitlines(), bundle.redactor)
         if explanation.is_known:

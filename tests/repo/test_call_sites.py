@@ -33,12 +33,6 @@ WORDS = (
 CONTAINERS = "the command line of a container, which a unit or a helper runs"
 RESIDENT = "shared with the programs that stay on hosts, which carry no file of _host"
 LISTED = {
-    "plugins/module_utils/_addons/clients.py": (1, CONTAINERS),
-    "plugins/module_utils/_addons/speech.py": (1, CONTAINERS),
-    "plugins/module_utils/_cluster/fabric.py": (
-        3,
-        "commands of a plan, which restore a network when the host is cut off",
-    ),
     "plugins/module_utils/_content/image_layers.py": (3, RESIDENT),
     "plugins/module_utils/_content/image_parts.py": (1, "a stream of docker save"),
     "plugins/module_utils/_content/image_probe.py": (1, CONTAINERS),
@@ -50,11 +44,6 @@ LISTED = {
         "the tags of the images that generations keep; a comparison with the words of a command line",
     ),
     "plugins/module_utils/_fleet/unmanaged.py": (1, CONTAINERS),
-    "plugins/module_utils/_plan/container_argv.py": (2, CONTAINERS),
-    "plugins/module_utils/_proof/offline.py": (1, CONTAINERS),
-    "plugins/module_utils/_runtime/hostmem.py": (1, RESIDENT),
-    "plugins/module_utils/_runtime/start_stages.py": (1, RESIDENT),
-    "plugins/modules/deploy.py": (1, "no command: the group of accounts that may use docker"),
 }
 """Command lines elsewhere: how many, and why. The number of a file may only shrink."""
 

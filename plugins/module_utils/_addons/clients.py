@@ -409,19 +409,15 @@ def _argv(settings: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
 
     With the host's network: a gateway on 127.0.0.1 is what it says, and ufw sees the port, which Docker would open behind it.
     """
-    return [
-        *["/usr/bin/docker", "run", "--rm", "--name", planned["container"], "--pull", "never"],
-        *["--label", "dgxspark.managed=true", "--label", f"dgxspark.service={planned['name']}"],
-        *containers.restricted(containers.SERVER_PIDS, containers.for_port(settings["port"])),
-        *["--network", "host", "--init"],
-        *["--memory", f"{int(planned['memory_gib'] * 1024)}m", "--stop-timeout", str(STOP_SECONDS)],
-        *["--log-driver", "local", "--env-file", planned["env_file"]],
-        *["--volume", f"{planned['data_dir']}:{CONTAINER_DATA}"],
-        *["--mount", f"type=bind,src={SECRETS}/open-webui,dst={CONTAINER_SECRETS},readonly"],
-        *["--mount", f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly"],
-        *[str(arg) for arg in settings["docker_args"]],
-        *["--entrypoint", WITH_SECRETS, planned["image"], *[str(arg) for arg in settings["command"]]],
-    ]
+    capabilities = containers.for_port(settings["port"])
+    argv = containers.run_argv(planned["container"], planned["name"], containers.SERVER_PIDS, capabilities)
+    argv += ["--network", "host", "--init", "--memory", f"{int(planned['memory_gib'] * 1024)}m"]
+    argv += ["--stop-timeout", str(STOP_SECONDS), "--log-driver", "local", "--env-file", planned["env_file"]]
+    argv += ["--volume", f"{planned['data_dir']}:{CONTAINER_DATA}"]
+    argv += ["--mount", f"type=bind,src={SECRETS}/open-webui,dst={CONTAINER_SECRETS},readonly"]
+    argv += ["--mount", f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly"]
+    argv += [str(arg) for arg in settings["docker_args"]]
+    return [*argv, "--entrypoint", WITH_SECRETS, planned["image"], *[str(arg) for arg in settings["command"]]]
 
 
 def _plan_hermes(

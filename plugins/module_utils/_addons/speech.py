@@ -598,28 +598,9 @@ def run_argv(name: str, listen: str, port: int, inside: int, env_file: str) -> l
     :param env_file: file of the host with its environment
     :returns: the words up to the image, without mounts and bounds of memory
     """
-    return [
-        "/usr/bin/docker",
-        "run",
-        "--rm",
-        "--name",
-        f"spark-{name}",
-        "--pull",
-        "never",
-        "--label",
-        "dgxspark.managed=true",
-        "--label",
-        f"dgxspark.service={name}",
-        *containers.restricted(containers.SERVER_PIDS),
-        "--publish",
-        f"{fleet.bracketed(listen)}:{port}:{inside}",
-        "--stop-timeout",
-        str(STOP_SECONDS),
-        "--log-driver",
-        "local",
-        "--env-file",
-        env_file,
-    ]
+    argv = containers.run_argv(f"spark-{name}", name, containers.SERVER_PIDS)
+    argv += ["--publish", f"{fleet.bracketed(listen)}:{port}:{inside}", "--stop-timeout", str(STOP_SECONDS)]
+    return [*argv, "--log-driver", "local", "--env-file", env_file]
 
 
 # --- findings -----------------------------------------------------------------------------------------------------

@@ -66,11 +66,11 @@ def attach(netdev: str) -> socket.socket:
     return wire
 
 
-def listen(wires: dict[Any, tuple[str, bytes]], own: str, seconds: float) -> list[dict[str, str]]:
+def listen(wires: dict[Any, tuple[str, bytes]], host: str, seconds: float) -> list[dict[str, str]]:
     """Send each interface's frame twice a second, and collect the frames of others.
 
     :param wires: by socket the name of its interface and its frame
-    :param own: name of this host in the frames
+    :param host: name of this host in the frames
     :param seconds: how long
     :returns: C([{netdev, host, peer}]), each once
     """
@@ -85,7 +85,7 @@ def listen(wires: dict[Any, tuple[str, bytes]], own: str, seconds: float) -> lis
         for wire in select.select(list(wires), [], [], INTERVAL / 4)[0]:
             netdev = wires[wire][0]
             other = read_beacon(wire.recv(2048))
-            if other and (other["host"], other["peer"]) != (own, netdev):
+            if other and (other["host"], other["peer"]) != (host, netdev):
                 received[(netdev, other["host"], other["peer"])] = None
     return [{"netdev": netdev, "host": host, "peer": peer} for netdev, host, peer in sorted(received)]
 
@@ -108,9 +108,9 @@ def read_beacon(frame: bytes) -> dict[str, str] | None:
     if len(frame) < 14 or int.from_bytes(frame[12:14], "big") != ETHERTYPE:
         return None
     try:
-        said = parse_json(frame[14:].rstrip(b" \0"), "a frame")
+        content = parse_json(frame[14:].rstrip(b" \0"), "a frame")
     except ValueError:
         return None
-    if not isinstance(said, dict) or said.get("magic") != BEACON:
+    if not isinstance(content, dict) or content.get("magic") != BEACON:
         return None
-    return {"host": str(said.get("host")), "peer": str(said.get("netdev"))}
+    return {"host": str(content.get("host")), "peer": str(content.get("netdev"))}

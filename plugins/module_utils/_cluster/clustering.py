@@ -190,7 +190,7 @@ def read_clusters(
 ) -> tuple[dict[str, Cluster], list[str]]:
     """Read the clusters of all hosts.
 
-    given: host to its C(spark_cluster), an empty mapping without one. groups: of the inventory, in its order.
+    host_variables: host to its C(spark_cluster), an empty mapping without one. groups: of the inventory, in its order.
     Returns the clusters by name, and everything that is wrong with them.
     """
     messages: list[str] = []
@@ -725,20 +725,27 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
     copies = replicas_of(args)
     stages = split.get("pipeline-parallel-size", 1)
     tensor = split.get("tensor-parallel-size", max(size // max(stages * copies, 1), 1))
-    context = split.get("decode-context-parallel-size", 1)
     ranks = list(range(size))
-    groups = [ranks[start : start + width] for width in (tensor, context) for start in range(0, size, max(width, 1))]
-    replica = max(size // copies, 1)
-    for first in range(0, size, replica):
-        groups += [ranks[first + start : first + replica : tensor] for start in range(tensor)]
+    contexts = _cut(ranks, split.get("decode-context-parallel-size", 1))
+    groups = [*_cut(ranks, tensor), *contexts]
+    replicas = _cut(ranks, max(size // copies, 1))
+    groups += [replica[start::tensor] for replica in replicas for start in range(tensor)]
     if copies > 1:
-        stage_groups = [[rank for rank in ranks if rank % replica // tensor == stage] for stage in range(stages)]
+        stage_groups = [
+            [rank for replica in replicas for rank in replica[stage * tensor : (stage + 1) * tensor]]
+            for stage in range(stages)
+        ]
         groups += stage_groups
         if str(split.get("all2all-backend") or "") not in _RINGS:  # each rank sends tokens of experts to each other
             groups += _all_pairs(stage_groups)
     if split.get("dcp-comm-backend") == "a2a":  # each rank of a decode context sends to each other
-        groups += _all_pairs(ranks[start : start + context] for start in range(0, size, max(context, 1)))
+        groups += _all_pairs(contexts)
     return {frozenset(pair) for group in groups for pair in zip(group, [*group[1:], *group[:1]]) if len(set(pair)) == 2}
+
+
+def _cut(ranks: list[int], width: int) -> list[list[int]]:
+    """Return consecutive groups of ranks."""
+    return [ranks[start : start + width] for start in range(0, len(ranks), max(width, 1))]
 
 
 def _all_pairs(groups: Iterable[Sequence[int]]) -> list[list[int]]:

@@ -25,10 +25,8 @@ SECONDS = 180
 """After which it is ended: a GPU image takes half a minute to import torch, ranks may wait a minute for each other, and a round as long."""
 TOOL = "all_reduce"
 """Its key in C(min_gbps)."""
-TAKEN = (
-    *("NCCL_", "GLOO_", "UCX_", "OMPI_", "MN_IF_NAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP"),
-    *("LD_PRELOAD", "LD_LIBRARY_PATH", "VLLM_NCCL_SO_PATH", "TORCH_USE_RTLD_GLOBAL"),
-)
+_PREFIXES = "NCCL_ GLOO_ UCX_ OMPI_ MN_IF_NAME TP_SOCKET_IFNAME VLLM_HOST_IP LD_PRELOAD LD_LIBRARY_PATH VLLM_NCCL_SO_PATH TORCH_USE_RTLD_GLOBAL"
+NETWORK_VARIABLES = tuple(_PREFIXES.split())
 """Prefixes of variables that choose the network of ranks, and their NCCL."""
 NCCL_FIX = (
     "Nothing was started. env: {NCCL_DEBUG: INFO} of the service shows by which device each way goes; docs/fabric.md has the settings. "
@@ -66,9 +64,8 @@ def environment(
     :param pairs: of C(cables)
     :returns: variables
     """
-    kept_variables = {name: value for name, value in env.items() if name.startswith(TAKEN)}
     return {
-        **kept_variables,
+        **{name: value for name, value in env.items() if name.startswith(NETWORK_VARIABLES)},
         **({collective_program.CABLES: ",".join(f"{first}-{second}" for first, second in pairs)} if pairs else {}),
         "RANK": str(rank),
         "WORLD_SIZE": str(size),

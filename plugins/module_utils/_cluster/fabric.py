@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
+from .._host.network import set_interface_commands
 from .cabling import (
     APART,
     Cabling,
@@ -513,12 +514,8 @@ def restore_commands(interfaces: Sequence[Interface]) -> list[list[str]]:
     for interface in interfaces:
         if any(entry["persistent"] for entry in interface.stored):
             continue
-        commands.append(["ip", "-4", "addr", "flush", "dev", interface.name, "scope", "global"])
-        if interface.facts.get("mtu"):
-            commands.append(["ip", "link", "set", "dev", interface.name, "mtu", str(interface.facts["mtu"])])
-        for address in v4(interface.facts.get("addresses")):
-            if not is_link_local(address):
-                commands.append(["ip", "addr", "replace", address, "dev", interface.name])
+        addresses = [address for address in v4(interface.facts.get("addresses")) if not is_link_local(address)]
+        commands += set_interface_commands(interface.name, interface.facts.get("mtu"), addresses)
     return commands
 
 

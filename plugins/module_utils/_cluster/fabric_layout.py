@@ -236,16 +236,9 @@ class Layout:
         self.wrong: set[str] = set()  # hosts that need to be changed before anything can run on the fabric
         self.poor: set[str] = set()  # hosts whose network works, with room for improvement
 
-    def add(self, rule: str, severity: str, message: str, fix: str, source: str = "") -> None:
-        """Add a finding; all findings here rest on facts of the hosts.
-
-        :param rule: its id without C(fabric.)
-        :param severity: C(error), C(warning) or C(info)
-        :param message: the problem, its place and its cause
-        :param fix: what to change
-        :param source: where the knowledge comes from
-        """
-        self.findings.append(make_finding(rule, severity, message, fix, source))
+    def add(self, *fields: str) -> None:
+        """Add a finding. fields: the arguments of C(make_finding)."""
+        self.findings.append(make_finding(*fields))
 
     def repair(self, hosts: Iterable[str]) -> str:
         """Return the fix: the role repairs files of this collection by itself, others after fabric_migrate."""

@@ -122,13 +122,8 @@ def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Rou
         )
         tests += [
             {
-                "rail": f"{by_subnet[route.to].name}, by {route.via}",
-                "host": name,
-                "netdev": route.netdev,
-                "source": route.source,
-                "target": other.final.partition("/")[0],
-                "target_host": other.host,
-                "size": max(source.mtu, other.mtu) - 28,
+                **_ping(f"{by_subnet[route.to].name}, by {route.via}", name, route.netdev, route.source),
+                **_target(other.host, other.final, max(source.mtu, other.mtu)),
             }
             for other in by_subnet[route.to].interfaces
             if other.host not in near
@@ -157,13 +152,8 @@ def meeting_pings(
     }
     return [
         {
-            "rail": "management",
-            "host": name,
-            "netdev": place_of_host.netdev,
-            "source": place_of_host.address,
-            "target": place.address,
-            "target_host": other,
-            "size": (max(mtus[name], mtus[other]) or ETHERNET_MTU) - 28,
+            **_ping("management", name, place_of_host.netdev, place_of_host.address),
+            **_target(other, place.address, max(mtus[name], mtus[other]) or ETHERNET_MTU),
         }
         for other, place in places.items()
         if other != name and place.management
@@ -296,16 +286,21 @@ def pings(name: str, rails: Sequence[Rail]) -> list[dict[str, Any]]:
     """Return the pings of a host over its present rails: packets that fill the larger MTU of the two ends."""
     return [
         {
-            "rail": rail.name,
-            "host": name,
-            "netdev": interface.name,
-            "source": interface.present.partition("/")[0],
-            "target": other.present.partition("/")[0],
-            "target_host": other.host,
-            "size": max(interface.mtu, other.mtu) - 28,  # IP and ICMP
+            **_ping(rail.name, name, interface.name, interface.present),
+            **_target(other.host, other.present, max(interface.mtu, other.mtu)),
         }
         for rail in rails
         for interface in rail.configured
         for other in rail.configured
         if interface.host == name and other is not interface
     ]
+
+
+def _ping(rail: str, host: str, netdev: str, source: str) -> dict[str, Any]:
+    """Return the source of a ping. source: an address, or CIDR."""
+    return {"rail": rail, "host": host, "netdev": netdev, "source": source.partition("/")[0]}
+
+
+def _target(host: str, address: str, mtu: int) -> dict[str, Any]:
+    """Return the target of a ping and its size: it fills the MTU."""
+    return {"target": address.partition("/")[0], "target_host": host, "size": mtu - 28}  # IP and ICMP

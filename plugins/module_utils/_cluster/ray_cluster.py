@@ -148,12 +148,9 @@ def engine_args(service: str, container: str, head_address: str, slot: int = 0) 
     :param slot: see C(start_argv)
     :returns: words
     """
-    return [
-        *("--pid", f"container:{container_name(container)}"),
-        *mounts(service),
-        *("--env", f"RAY_ADDRESS={head_address}:{gcs_port(slot)}"),
-        *("--env", f"VLLM_CONFIG_ROOT={CONFIG_ROOT}"),
-    ]
+    variables = {"RAY_ADDRESS": f"{head_address}:{gcs_port(slot)}", "VLLM_CONFIG_ROOT": CONFIG_ROOT}
+    words = ["--pid", f"container:{container_name(container)}", *mounts(service)]
+    return [*words, *(word for name, value in variables.items() for word in ("--env", f"{name}={value}"))]
 
 
 def carry_over(per_host: Iterable[str]) -> dict[str, str]:

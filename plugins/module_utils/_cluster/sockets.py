@@ -341,10 +341,11 @@ def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, A
     dev = str(env.get("VLLM_SERVER_DEV_MODE") or "0") not in ("", "0")
     paths = [] if args.get("disable-fastapi-docs") else list(BUILT_IN)
     for path, item in catalogue.items("http_paths").items():
-        kinds = {kind for kind, span in item.kinds if span.has(parsed_version) is not False}
         if item.span.has(parsed_version) is False or path.startswith(prefixes):
             continue
-        if "always" in kinds or ("dev" in kinds and dev) or ("option" in kinds and _added(path, args)):
+        kinds = {kind for kind, span in item.kinds if span.has(parsed_version) is not False}
+        present = {"always", *(["dev"] if dev else []), *(["option"] if args.get(OPTIONS.get(path, "")) else [])}
+        if kinds & present:
             paths.append(path)
     return sorted(set(paths))
 
@@ -358,10 +359,6 @@ OPTIONS = {
     "/fault_tolerance/status": "enable-fault-tolerance",
 }
 """Paths that an option adds."""
-
-
-def _added(path: str, args: Mapping[str, Any]) -> bool:
-    return bool(args.get(OPTIONS.get(path, "")))
 
 
 def is_exposed(address: str) -> bool:

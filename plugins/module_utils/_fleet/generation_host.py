@@ -20,7 +20,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._content import snapshots
-from .._host import deployed, deployment, docker, staging, unit_steps
+from .._host import deployed, deployment, docker, staging, unit_steps, units
 from .._host.host_state import Created, HostFile
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run
@@ -162,7 +162,7 @@ class Host:
         if not names:
             return {}
         try:
-            rc, out, err = self.look(unit_steps.show_command(names))
+            rc, out, err = self.look(units.show_command(names, unit_steps.PROPERTIES))
             why = (err or out).strip() if rc else ""
             if not rc:
                 return unit_steps.read_units(names, out, *self.clocks)

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files below a folder that others can write to, for programs of root: every name is opened on its own, so no link leads elsewhere.
+"""Files below a folder that others can write to, for programs of root: every name is opened by itself, so that no link leads elsewhere.
 
-C(root) is a folder that an administrator named, by its path (links in that path count), or a descriptor of an open one. What is
-C(relative) to it is not trusted: its folders are opened one after the other without following links, and work goes on by their
-descriptors, so a folder that is exchanged for a link meanwhile changes nothing. Standard library alone: hosts run a byte copy.
+C(root) is a folder that an administrator named, by its path (links in that path are followed), or the descriptor of an open one. A path
+C(relative) to it is not trusted: its folders are opened one after the other without following links, and all work goes by their
+descriptors, so a folder that is exchanged for a link meanwhile changes nothing. Standard library alone: hosts run a copy of this file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .._common.foreign_text import printable
 
 Root = Union[str, Path, int]
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A pipe that nobody writes to would hold whoever opens it.
+# Opening a pipe without a writer would block.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -52,48 +52,51 @@ def parts_of(relative: str) -> list[str]:
     return parts
 
 
-def _where(root: Root, parts: list[str]) -> str:
+def _full_path(root: Root, *parts: str) -> str:
     base = str(Path(f"/proc/self/fd/{root}").readlink()) if isinstance(root, int) else str(root)
     return "/".join([base.rstrip("/"), *parts])
-
-
-def _split(relative: str) -> tuple[str, str]:
-    parts = parts_of(relative)
-    if not parts:
-        raise Refused(f"{relative!r} names no file")
-    return "/".join(parts[:-1]), parts[-1]
 
 
 @contextlib.contextmanager
 def folder(root: Root, relative: str = "", make: bool = False, mode: int = 0o755) -> Iterator[int]:
     """Yield a descriptor of a folder, reached without following a link.
 
-    :param root: that it lies below
-    :param relative: its path there
-    :param make: create what is missing
-    :param mode: of what is made
+    :param root: see above
+    :param relative: path of the folder below it
+    :param make: create missing folders
+    :param mode: of created folders
     :returns: the descriptor, closed afterwards
-    :raises Refused: where a name on the way is a link or no folder
-    :raises FileNotFoundError: where one is missing
+    :raises Refused: for a link, or anything but a folder, on the way
+    :raises FileNotFoundError: for a missing folder
     """
     parts = parts_of(relative)
-    at = os.dup(root) if isinstance(root, int) else os.open(root, FOLDER)
+    descriptor = os.dup(root) if isinstance(root, int) else os.open(root, FOLDER)
     try:
         for index, name in enumerate(parts):
             try:
-                inner = _enter(at, name, make, mode)
+                inner = _enter(descriptor, name, make, mode)
             except OSError as error:
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):
                     raise Refused(
-                        f"{_where(root, parts[: index + 1])} is a link, or no folder; links are not followed there, because others "
+                        f"{_full_path(root, *parts[: index + 1])} is a link, or no folder; links are not followed there, because others "
                         "than root can write to the folder. Put the folder itself in its place (mount --bind takes one from another disk)"
                     ) from error
                 raise
-            os.close(at)
-            at = inner
-        yield at
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
     finally:
-        os.close(at)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def parent(root: Root, relative: str, make: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield a descriptor of the folder that a file or link lies in, and its name there; see C(folder)."""
+    parts = parts_of(relative)
+    if not parts:
+        raise Refused(f"{relative!r} names no file")
+    with folder(root, "/".join(parts[:-1]), make) as descriptor:
+        yield descriptor, parts[-1]
 
 
 def _enter(at: int, name: str, make: bool, mode: int) -> int:
@@ -105,105 +108,99 @@ def _enter(at: int, name: str, make: bool, mode: int) -> int:
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=at)
     inner = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=at)
-    os.fchmod(inner, mode)  # whatever the umask is
+    os.fchmod(inner, mode)  # independent of the umask
     return inner
 
 
 @contextlib.contextmanager
 def own_folder(root: Root, name: str) -> Iterator[int]:
-    """Yield a descriptor of a folder that only the user of this program can enter, made where it is missing.
+    """Yield a descriptor of a folder that only the user of this program can enter; a missing one is created.
 
-    Raises C(Refused) where somebody else's folder has that name.
+    Raises C(Refused) for a folder of another user.
     """
-    with folder(root, name, make=True, mode=0o700) as at:
-        if os.fstat(at).st_uid != os.geteuid():
-            raise Refused(f"{_where(root, [name])} belongs to another user; take it away")
-        os.fchmod(at, 0o700)
-        yield at
+    with folder(root, name, make=True, mode=0o700) as descriptor:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise Refused(f"{_full_path(root, name)} belongs to another user; take it away")
+        os.fchmod(descriptor, 0o700)
+        yield descriptor
 
 
 def find(root: Root, relative: str) -> str:
-    """Return a path without links for one that may have some; all of them have to stay below the root.
+    """Return the path without links of one that may have some; all of them have to stay below the root.
 
-    Raises C(Refused) where a link leads out, C(FileNotFoundError) where the path leads nowhere.
+    Raises C(Refused) for a link that leads out, C(FileNotFoundError) for a path that does not exist.
     """
-    left = list(reversed(parts_of(relative)))
+    remaining = list(reversed(parts_of(relative)))
     real: list[str] = []
     links = 0
-    while left:
-        name = left.pop()
+    while remaining:
+        name = remaining.pop()
         if name in ("", "."):
             continue
         if name == "..":
             if not real:
-                raise Refused(f"{relative} leads out of {_where(root, [])}")
+                raise Refused(f"{relative} leads out of {_full_path(root)}")
             real.pop()
             continue
-        with folder(root, "/".join(real)) as at:
-            if not stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        with folder(root, "/".join(real)) as descriptor:
+            if not stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
                 real.append(name)
                 continue
-            target = os.readlink(name, dir_fd=at)
+            target = os.readlink(name, dir_fd=descriptor)
         links += 1
         if links > MOST_LINKS:
             raise Refused(f"{relative} has too many links one behind the other")
         if target.startswith("/"):
-            base = _where(root, [])
+            base = _full_path(root)
             if not os.path.normpath(target).startswith(f"{base}/"):
                 raise Refused(f"{relative} leads out of {base}, to {target}")
             target, real = os.path.relpath(os.path.normpath(target), base), []
-        left += reversed(target.split("/"))
+        remaining += reversed(target.split("/"))
     return "/".join(real)
 
 
-def open_file(root: Root, relative: str) -> IO[bytes]:
-    """Open a regular file for reading, without following a link and without waiting for one that is a pipe."""
-    above, name = _split(relative)
-    with folder(root, above) as at:
+def _open_regular(root: Root, relative: str, flags: int, mode: int = 0o600) -> int:
+    """Return a descriptor of a regular file; raises Refused for anything else."""
+    with parent(root, relative) as (folder_descriptor, name):
         try:
-            descriptor = os.open(name, FILE, dir_fd=at)
+            descriptor = os.open(name, flags, mode, dir_fd=folder_descriptor)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):
-                raise Refused(f"{_where(root, [relative])} is a link, or no regular file") from error
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise Refused(f"{_full_path(root, relative)} is a link, or no regular file") from error
             raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Refused(f"{_where(root, [relative])} is no regular file")
-    return os.fdopen(descriptor, "rb", buffering=0)
+        raise Refused(f"{_full_path(root, relative)} is no regular file")
+    return descriptor
+
+
+def open_file(root: Root, relative: str) -> IO[bytes]:
+    """Open a regular file for reading, without following a link and without waiting for a pipe."""
+    return os.fdopen(_open_regular(root, relative, FILE), "rb", buffering=0)
 
 
 def open_end(root: Root, relative: str, mode: int = 0o644) -> IO[bytes]:
-    """Open a regular file for writing behind its end, without following a link; it is made where it is missing.
+    """Open a regular file for writing behind its end, without following a link; a missing file is created.
 
-    :param root: that it lies below, with the folders above it
-    :param relative: its path there
+    :param root: see above
+    :param relative: path of the file below it; its folder has to exist
     :param mode: of the file
     :returns: the open file
-    :raises Refused: where there is a link, or no regular file
+    :raises Refused: for a link, or anything but a regular file
     """
-    above, name = _split(relative)
-    with folder(root, above) as at:
-        try:
-            descriptor = os.open(name, END, mode, dir_fd=at)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-                raise Refused(f"{_where(root, [relative])} is a link, or no regular file") from error
-            raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise Refused(f"{_where(root, [relative])} is no regular file")
-    os.fchmod(descriptor, mode)  # whatever the umask is
+    descriptor = _open_regular(root, relative, END, mode)
+    os.fchmod(descriptor, mode)  # independent of the umask
     return os.fdopen(descriptor, "ab")
 
 
 def read(root: Root, relative: str, most: int) -> bytes:
     """Return the content of a regular file.
 
-    :param root: that it lies below
-    :param relative: its path there
-    :param most: bytes that it may have
+    :param root: see above
+    :param relative: path of the file below it
+    :param most: largest accepted number of bytes
     :returns: its bytes
-    :raises Refused: where it has more, or is no regular file
+    :raises Refused: for more bytes, or anything but a regular file
     """
     with open_file(root, relative) as handle:
         content = b""
@@ -212,185 +209,168 @@ def read(root: Root, relative: str, most: int) -> bytes:
             if not piece:
                 return content
             content += piece
-    raise Refused(f"{_where(root, [relative])} has more than {most} bytes")
+    raise Refused(f"{_full_path(root, relative)} has more than {most} bytes")
 
 
 def info(root: Root, relative: str) -> os.stat_result | None:
-    """Return C(lstat) of a path, None where there is none."""
-    above, name = _split(relative)
+    """Return C(lstat) of a path, None for a missing one."""
     try:
-        with folder(root, above) as at:
-            return os.stat(name, dir_fd=at, follow_symlinks=False)
+        with parent(root, relative) as (descriptor, name):
+            return os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
 def size(root: Root, relative: str) -> int | None:
-    """Return the size of a regular file, None where there is none."""
-    found = info(root, relative)
-    return found.st_size if found and stat.S_ISREG(found.st_mode) else None
+    """Return the size of a regular file, None for a missing one."""
+    status = info(root, relative)
+    return status.st_size if status and stat.S_ISREG(status.st_mode) else None
 
 
-def names(at: int) -> list[str]:
-    """Return what an open folder holds, sorted."""
-    with os.scandir(at) as found:
-        return sorted(entry.name for entry in found)
+def names(descriptor: int) -> list[str]:
+    """Return the names in an open folder, sorted."""
+    with os.scandir(descriptor) as entries:
+        return sorted(entry.name for entry in entries)
 
 
 def walk(root: Root, relative: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Yield what is below a folder but for the folders themselves, with its C(lstat), by name; nothing where there is no folder."""
+    """Yield the files and links below a folder with their C(lstat), by name; nothing for a missing folder."""
     if relative.count("/") > MOST_LEVELS:
         raise Refused(f"{relative[:200]} and more has over {MOST_LEVELS} folders inside each other")
     try:
-        with folder(root, relative) as at:
-            inner = []
-            for name in names(at):
+        with folder(root, relative) as descriptor:
+            folders = []
+            for name in names(descriptor):
                 try:
-                    found = os.stat(name, dir_fd=at, follow_symlinks=False)
+                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 path = f"{relative}/{name}" if relative else name
-                if stat.S_ISDIR(found.st_mode):
-                    inner.append(path)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
                 else:
-                    yield path, found
+                    yield path, status
     except FileNotFoundError:
         return
-    for path in inner:
+    for path in folders:
         yield from walk(root, path)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _draft(name: str) -> str:
-    return f".{name[:100]}.{secrets.token_hex(8)}"
+@contextlib.contextmanager
+def _draft(descriptor: int, name: str) -> Iterator[str]:
+    """Yield the name of a temporary file next to a file; it is removed unless it was renamed."""
+    draft = f".{name[:100]}.{secrets.token_hex(8)}"
+    try:
+        yield draft
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=descriptor)
 
 
 def write(root: Root, relative: str, content: bytes, mode: int = 0o644) -> None:
-    """Write a file by one rename; folders that are missing are made. A link of that name is replaced, never written through.
+    """Write a file by one rename; missing folders are created. A link of that name is replaced, never written through.
 
-    :param root: that it lies below
-    :param relative: its path there
+    :param root: see above
+    :param relative: path of the file below it
     :param content: its bytes
     :param mode: of the file
     """
-    above, name = _split(relative)
-    with folder(root, above, make=True) as at:
-        draft = _draft(name)
-        try:
-            with os.fdopen(os.open(draft, FRESH, mode, dir_fd=at), "wb") as handle:
-                os.fchmod(handle.fileno(), mode)
-                handle.write(content)
-            os.replace(draft, name, src_dir_fd=at, dst_dir_fd=at)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(draft, dir_fd=at)
-            raise
+    with parent(root, relative, make=True) as (descriptor, name), _draft(descriptor, name) as draft:
+        with os.fdopen(os.open(draft, FRESH, mode, dir_fd=descriptor), "wb") as handle:
+            os.fchmod(handle.fileno(), mode)
+            handle.write(content)
+        os.replace(draft, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
 
 def link(root: Root, relative: str, target: str) -> None:
-    """Make a link by one rename; folders that are missing are made.
+    """Make a link by one rename; missing folders are created.
 
-    :param root: that it lies below
-    :param relative: its path there
+    :param root: see above
+    :param relative: path of the link below it
     :param target: the text of the link
     """
-    above, name = _split(relative)
-    with folder(root, above, make=True) as at:
-        draft = _draft(name)
-        os.symlink(target, draft, dir_fd=at)
-        os.replace(draft, name, src_dir_fd=at, dst_dir_fd=at)
+    with parent(root, relative, make=True) as (descriptor, name), _draft(descriptor, name) as draft:
+        os.symlink(target, draft, dir_fd=descriptor)
+        os.replace(draft, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
 
 def move(source: Root, from_relative: str, root: Root, relative: str) -> None:
-    """Rename a file or folder; both have to be on one file system.
+    """Rename a file or folder within one file system.
 
-    :param source: that it lies below
+    :param source: root that it lies below now
     :param from_relative: its path there
-    :param root: that it is to lie below
+    :param root: root that it lies below afterwards
     :param relative: its path there
     """
-    from_above, from_name = _split(from_relative)
-    above, name = _split(relative)
-    with folder(source, from_above) as start, folder(root, above, make=True) as at:
-        os.replace(from_name, name, src_dir_fd=start, dst_dir_fd=at)
+    with parent(source, from_relative) as (start, old_name), parent(root, relative, make=True) as (end, name):
+        os.replace(old_name, name, src_dir_fd=start, dst_dir_fd=end)
 
 
 def place(handle: IO[bytes], sha256: str, root: Root, relative: str, mode: int = 0o644) -> bool:
-    """Give an open file of somebody else's folder a name here, if it has the SHA-256 that is wanted.
+    """Give an open file of another owner's folder a name here if it has the expected SHA-256.
 
-    It is the very file that was read that gets the name, or a copy where it is on another file system, hashed as
-    it is written.
+    The file that was read itself gets the name; on another file system it is a copy, hashed after the writing.
 
     :param handle: the file, open
     :param sha256: 64 hexadecimal digits
-    :param root: that it is to lie below
-    :param relative: its path there
+    :param root: see above
+    :param relative: path of the file below it
     :param mode: of the file
     :returns: whether it had that sum
     """
-    above, name = _split(relative)
-    descriptor = handle.fileno()
-    with folder(root, above, make=True) as at:
-        draft = _draft(name)
+    source = handle.fileno()
+    with parent(root, relative, make=True) as (descriptor, name), _draft(descriptor, name) as draft:
         try:
-            os.link(f"/proc/self/fd/{descriptor}", draft, dst_dir_fd=at, follow_symlinks=True)
+            os.link(f"/proc/self/fd/{source}", draft, dst_dir_fd=descriptor, follow_symlinks=True)
         except OSError:  # another file system, or one without hard links
-            target = os.open(draft, FRESH, 0o600, dir_fd=at)
+            target = os.open(draft, FRESH, 0o600, dir_fd=descriptor)
         else:
-            target = os.open(draft, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-        try:
-            with os.fdopen(target, "r+b", buffering=0) as own:
-                if not os.path.samestat(os.fstat(target), os.fstat(descriptor)):
-                    handle.seek(0)
-                    while piece := handle.read(CHUNK):
-                        own.write(piece)
-                    drop_pages(descriptor)
-                os.fchown(target, os.geteuid(), os.getegid())
-                os.fchmod(target, mode)
-                own.seek(0)
-                right = sha256_of(own) == sha256
-            if right:
-                os.replace(draft, name, src_dir_fd=at, dst_dir_fd=at)
-            return right
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(draft, dir_fd=at)
+            target = os.open(draft, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+        with os.fdopen(target, "r+b", buffering=0) as stream:
+            if not os.path.samestat(os.fstat(target), os.fstat(source)):
+                handle.seek(0)
+                while piece := handle.read(CHUNK):
+                    stream.write(piece)
+                drop_pages(source)
+            os.fchown(target, os.geteuid(), os.getegid())
+            os.fchmod(target, mode)
+            stream.seek(0)
+            is_expected = sha256_of(stream) == sha256
+        if is_expected:
+            os.replace(draft, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        return is_expected
 
 
 def remove(root: Root, relative: str) -> None:
-    """Remove a file or a link, whatever it leads to; nothing where there is none."""
-    above, name = _split(relative)
-    with contextlib.suppress(FileNotFoundError), folder(root, above) as at:
-        os.unlink(name, dir_fd=at)
+    """Remove a file, or a link itself; a missing one is fine."""
+    with contextlib.suppress(FileNotFoundError), parent(root, relative) as (descriptor, name):
+        os.unlink(name, dir_fd=descriptor)
 
 
 def remove_tree(root: Root, relative: str) -> None:
-    """Remove a folder with all that is in it; links in it are removed and not followed. Nothing where there is none."""
-    above, name = _split(relative)
-    with contextlib.suppress(FileNotFoundError), folder(root, above) as at:
-        _remove_tree(at, name)
+    """Remove a folder with its content; links in it are removed and not followed. A missing one is fine."""
+    with contextlib.suppress(FileNotFoundError), parent(root, relative) as (descriptor, name):
+        _remove_tree(descriptor, name)
 
 
-def _remove_tree(at: int, name: str) -> None:
-    if not stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=at)
+def _remove_tree(descriptor: int, name: str) -> None:
+    if not stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=descriptor)
         return
-    inner = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=at)
-    try:
-        for each in names(inner):
-            _remove_tree(inner, each)
-    finally:
-        os.close(inner)
-    os.rmdir(name, dir_fd=at)
+    with folder(descriptor, name) as inner:
+        for entry in names(inner):
+            _remove_tree(inner, entry)
+    os.rmdir(name, dir_fd=descriptor)
 
 
 # --- hashing ----------------------------------------------------------------------------------------------------------
 
 
 def sha256_of(handle: IO[bytes]) -> str:
-    """Return the SHA-256 of what is left of an open file, and let go of its pages: on a Spark the page cache is the GPU's memory."""
+    """Return the SHA-256 of the rest of an open file, and drop its pages: on a Spark the page cache is the GPU's memory."""
     total = hashlib.sha256()
     while block := handle.read(CHUNK):
         total.update(block)
@@ -404,9 +384,6 @@ def drop_pages(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def stat_key(found: os.stat_result) -> list[int]:
-    """Return what changes when a file does: size, time of the last change of its content, inode, and time of the last change at all.
-
-    The last one cannot be set back by whoever writes to the file.
-    """
-    return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns]
+def stat_key(status: os.stat_result) -> list[int]:
+    """Return the figures that change with a file: size, mtime, inode, and ctime, which a writer of the file cannot set back."""
+    return [status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns]

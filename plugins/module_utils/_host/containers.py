@@ -1,31 +1,32 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a container may do on its host: the options of docker run that every container of the collection gets, and which
-options of a person take them back.
+"""Limits of a container on its host: the options of docker run that every container of the collection gets, and options of
+a person that take them back.
 
-Processes run as the image's user, root as a rule, without any capability: not even a file of somebody else's that its mode
-does not open to all can be read. Folders that they write to belong to root, so nothing of a usual server is lost by it.
+Processes run as the image's user, usually root, without any capability, so they cannot read a file of another user whose mode
+does not open it to all. Folders that they write to belong to root, so a usual server loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from .._common.docker_run import DockerRun, read_options
 from .._common.findings import Finding
+from .docker_facts import MANAGED_LABEL, SERVICE_LABEL
 
 ENGINE_PIDS = 16384
 """Processes and threads of an engine: its workers, Ray's, and compilers, which start one for each of the 20 cores and threads in each."""
 SERVER_PIDS = 2048
-"""Those of a server beside the engines."""
+"""Processes and threads of any other server."""
 HELPER_PIDS = 512
-"""Those of a container that does one thing and ends."""
+"""Processes and threads of a container that does one thing and ends."""
 OWNERS_FILES = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
-"""Capabilities of root that writes into a folder of somebody else's."""
+"""Capabilities of root that writes into a folder of another user."""
 LOW_PORTS = 1024
-"""Ports below it are for root on the host's network, where Docker does not open them to all."""
-# Where a container that may write there, or see it at all, is as good as root on the host.
+"""Only root may listen on lower ports of the host's network; Docker opens them to all in a container's own network alone."""
+# A container that sees a socket, or writes below these folders, is as good as root on the host.
 SOCKETS = ("/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock")
 SYSTEM = ("/", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")
 OWN_STATE = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark", "/usr/local/lib/dgxspark")
@@ -34,15 +35,31 @@ OWN_STATE = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark"
 def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
     """Return the options of docker run that every container gets.
 
-    pids: the most processes and threads in it. capabilities: those that it needs all the same, without C(CAP_).
+    pids: the most processes and threads in it. capabilities: needed ones, without C(CAP_).
     """
     added = [word for name in capabilities for word in ("--cap-add", name)]
-    return [
-        *("--cap-drop", "ALL"),
-        *added,
-        *("--security-opt", "no-new-privileges", "--pids-limit", str(pids)),
-        *("--ulimit", "core=0"),  # a core dump holds keys
-    ]
+    limits = [
+        "--security-opt",
+        "no-new-privileges",
+        "--pids-limit",
+        str(pids),
+        "--ulimit",
+        "core=0",
+    ]  # a core dump holds keys
+    return ["--cap-drop", "ALL", *added, *limits]
+
+
+def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str] = ()) -> list[str]:
+    """Return the beginning of the C(docker run) of a container that a unit runs; the other options, the image and its words follow.
+
+    :param container: its name
+    :param service: that it belongs to, empty for a container that does one thing and ends
+    :param pids: see C(restricted)
+    :param capabilities: see C(restricted)
+    """
+    labels = ["--label", f"{MANAGED_LABEL}=true", "--label", f"{SERVICE_LABEL}={service}"] if service else []
+    argv = ["/usr/bin/docker", "run", "--rm", "--name", container, "--pull", "never", *labels]
+    return argv + restricted(pids, capabilities)
 
 
 def for_port(port: int) -> tuple[str, ...]:
@@ -60,33 +77,36 @@ def mounted(words: Iterable[object]) -> set[str]:
     return {target.rstrip("/") or "/" for _source, target, _readonly in _mounts(_read(words))}
 
 
+LOOSENING: dict[str, Callable[[str, Collection[str]], bool]] = {
+    "--privileged": lambda value, _expected: value != "false",
+    "--cap-add": lambda value, expected: value.upper().removeprefix("CAP_") not in expected,
+    "--security-opt": lambda value, _expected: _loosens(value),
+    "--pids-limit": lambda value, _expected: value.lstrip("-").isdigit() and int(value) <= 0,
+    "--ulimit": lambda value, _expected: value.startswith("core=") and value.strip("0:") != "core=",
+    **dict.fromkeys(("--pid", "--userns", "--cgroupns", "--uts"), lambda value, _expected: value == "host"),
+}
+"""Options that may give a container more than C(restricted) leaves it: whether a value does, given its expected capabilities."""
+
+
 def given_back(words: Sequence[object], expected: Sequence[str] = (), read_only: Sequence[str] = ()) -> list[str]:
-    """Return the options among C(words) that give a container more than M(restricted) leaves it, as they were written.
+    """Return the options that give a container more than C(restricted) leaves it, as they were written.
 
     :param words: options of docker run
-    :param expected: capabilities that it is meant to have
+    :param expected: capabilities that it needs
     :param read_only: folders of the container that are mounted for reading alone
     :returns: options
     """
     run = _read(words)
-    found = []
-    for name, value in run.options:
-        text = str(value or "").lower()
-        more = (
-            (name == "--privileged" and text != "false")
-            or (name == "--cap-add" and text.upper().removeprefix("CAP_") not in expected)
-            or (name == "--security-opt" and _loosens(text))
-            or (name == "--pids-limit" and text.lstrip("-").isdigit() and int(text) <= 0)
-            or (name in ("--pid", "--userns", "--cgroupns", "--uts") and text == "host")
-            or (name == "--ulimit" and text.startswith("core=") and text.strip("0:") != "core=")
-        )
-        if more:
-            found.append(name if value is None else f"{name} {value}")
+    loose = [
+        name if value is None else f"{name} {value}"
+        for name, value in run.options
+        if name in LOOSENING and LOOSENING[name](str(value or "").lower(), expected)
+    ]
     for source, target, readonly in _mounts(run):
-        writes = not readonly and (target.rstrip("/") in read_only or _system(source))
+        writes = not readonly and (target.rstrip("/") in read_only or _is_sensitive(source))
         if source.rstrip("/") in SOCKETS or writes:
-            found.append(f"a mount of {source} at {target}{'' if readonly else ', writable'}")
-    return found
+            loose.append(f"a mount of {source} at {target}{'' if readonly else ', writable'}")
+    return loose
 
 
 def findings(
@@ -96,23 +116,23 @@ def findings(
     read_only: Sequence[str] = (),
     where: str = "docker_args",
 ) -> list[Finding]:
-    """Return what is to be said of a person's own options of docker run for one service.
+    """Return the findings about a person's own options of docker run for one service.
 
     :param service: its name
     :param words: see C(given_back)
     :param expected: see C(given_back)
     :param read_only: see C(given_back)
-    :param where: the options stand, for the message
+    :param where: name of the options in messages
     :returns: findings, one of each kind
     """
-    found = given_back(words, expected, read_only)
-    told = []
-    if found:
-        told.append(
+    loose = given_back(words, expected, read_only)
+    problems = []
+    if loose:
+        problems.append(
             Finding(
                 "container.weaker",
                 "warning",
-                f"{', '.join(found)} in {where} {'gives' if len(found) == 1 else 'give'} the container more of the host than it has by "
+                f"{', '.join(loose)} in {where} {'gives' if len(loose) == 1 else 'give'} the container more of the host than it has by "
                 "default: no capabilities, no new privileges, a limit on processes, no core dumps, read-only weights.",
                 f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules.",
                 service,
@@ -124,7 +144,7 @@ def findings(
         if name in ("--publish", "--publish-all") or (name == "--network" and value != "host")
     ]
     if networks:
-        told.append(
+        problems.append(
             Finding(
                 "container.network",
                 "warning",
@@ -134,11 +154,11 @@ def findings(
                 service,
             )
         )
-    own = mounted(words)
+    targets = mounted(words)
     for folder in read_only:
-        below = sorted(target for target in own if target.startswith(f"{folder}/"))
-        if below and folder not in own:
-            told.append(
+        below = sorted(target for target in targets if target.startswith(f"{folder}/"))
+        if below and folder not in targets:
+            problems.append(
                 Finding(
                     "container.mount",
                     "error",
@@ -148,7 +168,7 @@ def findings(
                     service,
                 )
             )
-    return told
+    return problems
 
 
 def _read(words: Iterable[object]) -> DockerRun:
@@ -156,31 +176,31 @@ def _read(words: Iterable[object]) -> DockerRun:
 
 
 def _loosens(option: str) -> bool:
-    """Tell whether a value of --security-opt takes something back; a profile of one's own may be as strict as Docker's."""
+    """Tell whether a value of --security-opt removes a limit; another profile may be as strict as Docker's."""
     name, _sign, value = option.replace(":", "=", 1).partition("=")
     return value in ("unconfined", "disable") or (name == "no-new-privileges" and value == "false")
 
 
 def _mounts(run: DockerRun) -> list[tuple[str, str, bool]]:
     """Return source, target and whether it is read-only of every bind mount."""
-    found = []
+    mounts = []
     for item in run.values("--volume"):
-        source, _colon, rest = item.partition(":")
-        target, _colon, options = rest.partition(":")
+        source, _colon, place = item.partition(":")
+        target, _colon, options = place.partition(":")
         if target:
-            found.append((source, target, "ro" in options.split(",")))
+            mounts.append((source, target, "ro" in options.split(",")))
     for item in run.values("--mount"):
         parts = dict(part.partition("=")[::2] for part in item.split(","))
         source = parts.get("source") or parts.get("src") or ""
         target = parts.get("target") or parts.get("dst") or parts.get("destination") or ""
         readonly = any(parts.get(name, "false") in ("", "true", "1") for name in ("readonly", "ro"))
         if target:
-            found.append((source, target, readonly))
-    return found
+            mounts.append((source, target, readonly))
+    return mounts
 
 
-def _system(source: str) -> bool:
-    """Tell whether a folder of the host is the system's or the collection's own, so that who writes there may become root."""
+def _is_sensitive(source: str) -> bool:
+    """Tell whether a folder of the host belongs to the system or the collection, so that a writer may become root."""
     path = source.rstrip("/") or "/"
     return source.startswith("/") and (
         path in SYSTEM

@@ -27,11 +27,11 @@ def check(state: HostState) -> None:
 
 
 def deploy(job: Deployment) -> dict[str, Any]:
-    """Make the host equal to the document, or say in check mode what that would change.
+    """Make the host equal to the document, or report in check mode what that would change.
 
     :param job: the deployment
     :returns: results of the module, or C(wanted), paths of contents that the host needs, with nothing done yet
-    :raises Refused: where something is in the way
+    :raises Refused: if the host differs from the assumptions of the document
     """
     job.state, values = deploy_fill.fill(deploy_files.without_missing_devices(job.state))
     if not job.check:
@@ -43,13 +43,9 @@ def deploy(job: Deployment) -> dict[str, Any]:
         return {"wanted": sorted(missing)}
     leaving = deploy_removal.plan(job)
     if not job.check:
-        deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
-        if differing and job.state.units:
-            # A systemd that hangs is found out before the first write.
-            deploy_units.ask(job, [unit.name for unit in job.state.units])
-        deploy_removal.save_both(job)
+        _prepare(job, differing)
     joined = deploy_accounts.make_accounts(job)
-    late = {file.path: file for file in deploy_fill.fill_late(job)}
+    late = {file.path for file in deploy_fill.fill_late(job)}
     if late:
         differing = deploy_files.differing(job.state)
         deploy_files.validate(job, [file for file in differing if file.path in late])
@@ -75,6 +71,15 @@ def deploy(job: Deployment) -> dict[str, Any]:
         "enabled": todo.enable,
         "disabled": todo.disable,
     }
+
+
+def _prepare(job: Deployment, differing: list[HostFile]) -> None:
+    """Check everything that can be checked before the first write, then record the old and the new rows."""
+    deploy_files.validate(job, [file for file in differing if file.digest != deploy_fill.UNKNOWN])
+    if differing and job.state.units:
+        # A systemd that hangs is found before the first write.
+        deploy_units.ask(job, [unit.name for unit in job.state.units])
+    deploy_removal.save_both(job)
 
 
 def _replace(job: Deployment, differing: list[HostFile], leaving: HostState) -> tuple[list[str], list[str]]:

@@ -117,10 +117,10 @@ def fill(state: HostState) -> tuple[HostState, Values]:
 def check(job: Deployment, values: Values) -> None:
     """Refuse values that this run does not bring: all except numbers of accounts that it makes."""
     made = {f"{kind}:{account.name}" for account in job.state.accounts for kind in ("uid", "gid")}
-    wanted = {f"file:{path}" for path in values.wanted}
+    sent_later = {f"file:{path}" for path in values.wanted}
     # A file whose value is a file without its own value yet.
     late = {f"file:{file.path}" for file, value in values.unknown if value in made}
-    lacking = [(file, value) for file, value in values.unknown if value not in made | wanted | late]
+    lacking = [(file, value) for file, value in values.unknown if value not in made | sent_later | late]
     if lacking:
         text = ", ".join(f"{value} for {file.path}" for file, value in lacking)
         raise Refused(f"the host has no {text}. Nothing was changed", lacking[0][0].part)

@@ -11,7 +11,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from . import deploy_accounts, deploy_units, deployed, deployment, host_lock, made
+from . import deploy_accounts, deploy_units, deployed, deployment, host_lock, made, units
 from .deployed import Deployed
 from .deployment import Deployment, is_folder, is_present
 from .host_state import Created, Folder, HostFile, HostState
@@ -26,7 +26,7 @@ def plan(job: Deployment) -> HostState:
     leaving = deployed.removed_rows(before.state, state, job.parts)
     owned: list[Folder | HostFile] = [*state.files, *state.folders]
     owners = {name for row in owned for name in (row.owner, row.group)}
-    kept = tuple(account for account in leaving.accounts if account.name in owners)
+    needed = tuple(account for account in leaving.accounts if account.name in owners)
     listed = {file.path for file in state.files}
     keys = {*before.retired, *(file.path for file in leaving.files if file.secret)} - listed
     retired = _needed_keys(keys)
@@ -34,11 +34,11 @@ def plan(job: Deployment) -> HostState:
         path: HostFile(path, secret=True) for path in before.retired if path in keys
     }
     checksums = {**before.checksums, **deployed.checksums(job.sent, job.parts)}
-    state = replace(state, accounts=(*state.accounts, *kept))
+    state = replace(state, accounts=(*state.accounts, *needed))
     job.after = Deployed(deployed.without_contents(state), checksums, tuple(sorted(retired)))
     return replace(
         leaving,
-        accounts=tuple(account for account in leaving.accounts if account not in kept),
+        accounts=tuple(account for account in leaving.accounts if account not in needed),
         files=tuple(file for path, file in files.items() if path not in retired),
     )
 
@@ -60,7 +60,7 @@ def _needed_keys(paths: set[str]) -> set[str]:
 
 
 def stop_units(job: Deployment, leaving: HostState) -> list[str]:
-    """Stop and disable units that leave, the last started first; returns the names of those that ran."""
+    """Stop and disable units that leave, the last started first; returns the names of running ones."""
     names = [unit.name for unit in leaving.units]
     if not names:
         return []
@@ -72,22 +72,27 @@ def stop_units(job: Deployment, leaving: HostState) -> list[str]:
     deploy_units.systemctl(job, "disable", [name for name in names if seen[name].enabled])
     if holders:
         _start_without(job, holders, leaving, sockets)
-    failed = [name for name in names if seen[name].active == "failed"]
     if not job.check:
-        if failed:
-            job.run(["systemctl", "reset-failed", *failed])
-        for unit in leaving.units:
-            if unit.clean_up:
-                job.run(list(unit.clean_up))
+        _clean_up(job, leaving, [name for name in names if seen[name].active == "failed"])
     return running
+
+
+def _clean_up(job: Deployment, leaving: HostState, failed: list[str]) -> None:
+    """Have systemd forget failed units that leave, and run the clean-up commands of all units that leave."""
+    if failed:
+        job.run(["systemctl", "reset-failed", *failed])
+    for unit in leaving.units:
+        if unit.clean_up:
+            job.run(list(unit.clean_up))
 
 
 def _port_holders(job: Deployment, sockets: list[str], leaving: list[str]) -> list[str]:
     """Return running services that stay and hold the ports of sockets that leave: systemd handed these over at their start."""
     if not sockets:
         return []
-    command = ["systemctl", "show", "--no-pager", "--value", "--property=Triggers", "--", *sockets]
-    names = {name for name in job.run(command)[1].split() if name.endswith(".service")} - set(leaving)
+    _rc, shown, _err = job.run(units.show_command(sockets, ["Triggers"]))
+    triggered = " ".join(unit.get("Triggers", "") for unit in units.read_properties(shown)).split()
+    names = {name for name in triggered if name.endswith(".service")} - set(leaving)
     seen = deploy_units.ask(job, sorted(names)) if names else {}
     return [name for name, unit in seen.items() if unit.active == "active"]
 

@@ -6,26 +6,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from .._runtime import command
-from . import staging
+from . import staging, unit_steps, units
 from .deployment import Deployment, Refused
 from .file_times import written_at
 from .host_state import Unit
-from .unit_steps import Seen, Steps, read_units, show_command, steps
+from .unit_steps import Seen, Steps
 
 LOG_LINES = 15  # of a unit that does not start
 
 
 def ask(job: Deployment, names: Sequence[str]) -> dict[str, Seen]:
     """Return the state of units by name. Raises Refused if systemctl fails, NoAnswer if it prints something else."""
-    rc, out, err = job.run(show_command(list(names)))
+    rc, out, err = job.run(units.show_command(names, unit_steps.PROPERTIES))
     if rc:
         raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}", job.part_of(names))
-    return read_units(list(names), out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
+    return unit_steps.read_units(list(names), out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
 
 
 def systemctl(job: Deployment, verb: str, names: Sequence[str], wait: bool = True) -> None:
@@ -60,8 +60,8 @@ def failure(job: Deployment, verb: str, names: Sequence[str], output: str) -> Re
     failed = [name for name in names if seen[name].active == "failed"] or list(names)
     log = []
     for name in failed:
-        journal = ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={LOG_LINES}", f"--unit={name}"]
-        log += [f"{name}: {line}" for line in job.run(journal)[1].splitlines()]
+        _rc, journal, _err = job.run(units.journal_command(name, LOG_LINES))
+        log += [f"{name}: {line}" for line in journal.splitlines()]
     text = f"systemctl {verb} {' '.join(names)} failed: {output}\n" + "\n".join(log)
     return Refused(text, job.part_of(failed), log)
 
@@ -72,33 +72,47 @@ def bring(job: Deployment, written: Sequence[str]) -> Steps:
     :param job: the deployment
     :param written: files that this run has written, or would write
     """
-    units = job.state.units
-    names = [unit.name for unit in units]
+    units_in_order = job.state.units
+    names = [unit.name for unit in units_in_order]
     seen = ask(job, names) if names else {}
-    if (job.reload or any(unit.needs_reload for unit in seen.values())) and not job.check:
-        rc, out, err = job.run(["systemctl", "daemon-reload"])
-        if rc:
-            raise Refused(f"systemctl daemon-reload failed: {(err or out).strip()}", job.part_of(names))
-    watched = {path for unit in units for path in (*(unit.restart_on or ()), *unit.reload_on)}
+    if job.reload or any(unit.needs_reload for unit in seen.values()):
+        _reload_systemd(job, names)
+    rows = [replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units_in_order]
+    todo = unit_steps.steps(rows, seen, _changed(units_in_order, written))
+    _take(job, todo, {unit.name for unit in units_in_order if unit.wait})
+    touched = {*todo.start, *todo.restart, *todo.reload}
+    for unit in units_in_order:
+        if unit.prints and unit.name in touched:
+            keep_output(job, unit)
+    return todo
+
+
+def _reload_systemd(job: Deployment, names: Sequence[str]) -> None:
+    """Have systemd read its files again. names: of the units of the document, for the message of a failure."""
+    rc, out, err = (0, "", "") if job.check else job.run(["systemctl", "daemon-reload"])
+    if rc:
+        raise Refused(f"systemctl daemon-reload failed: {(err or out).strip()}", job.part_of(names))
+
+
+def _changed(rows: Sequence[Unit], written: Sequence[str]) -> dict[str, float]:
+    """Return when the files that units watch were written. written: in check mode, these were not written yet."""
+    watched = {path for unit in rows for path in (*(unit.restart_on or ()), *unit.reload_on)}
     clocks = time.clock_gettime(time.CLOCK_MONOTONIC), time.time()
     changed = {path: written_at(path, *clocks) for path in watched if Path(path).exists()}
-    # In check mode they have not been written.
-    changed.update({path: time.time() for path in written})
-    todo = steps([replace(unit, outdated=unit.outdated or is_other(job, unit)) for unit in units], seen, changed)
-    waiting = {unit.name for unit in units if unit.wait}
+    return {**changed, **dict.fromkeys(written, time.time())}
+
+
+def _take(job: Deployment, todo: Steps, waiting: Collection[str]) -> None:
+    """Carry out the steps. waiting: units whose jobs are waited for."""
     systemctl(job, "stop", todo.stop[::-1])
     systemctl(job, "disable", todo.disable)
     systemctl(job, "enable", todo.enable)
     if todo.forget and not job.check:
         job.run(["systemctl", "reset-failed", *todo.forget])
-    for verb, which in (("start", todo.start), ("restart", todo.restart)):
-        systemctl(job, verb, [name for name in which if name not in waiting], wait=False)
-        systemctl(job, verb, [name for name in which if name in waiting])
+    for verb, names in (("start", todo.start), ("restart", todo.restart)):
+        systemctl(job, verb, [name for name in names if name not in waiting], wait=False)
+        systemctl(job, verb, [name for name in names if name in waiting])
     systemctl(job, "reload", todo.reload)
-    for unit in units:
-        if unit.prints and unit.name in (*todo.start, *todo.restart, *todo.reload):
-            keep_output(job, unit)
-    return todo
 
 
 def is_other(job: Deployment, unit: Unit) -> bool:

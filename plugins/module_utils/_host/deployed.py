@@ -18,6 +18,7 @@ from typing import Any
 from .._runtime import state_file
 from . import made
 from .host_state import KEYS, ROWS, HostFile, HostState, Unit, merge
+from .units import RUNNING
 
 SCHEMA = 1
 NAME = "deployed.json"
@@ -26,7 +27,6 @@ RECORDED = tuple(kind for kind in ROWS if kind in KEYS)
 DAMAGED = (KeyError, ValueError, TypeError, AttributeError)
 """Raised for content of another form than that of a record or a generation."""
 SECRETS = "/etc/dgxspark/secrets/"
-ACTIVE = ("active", "reloading", "activating", "refreshing")
 MANAGED = re.compile(r"^# (?:Managed by Ansible|Ansible managed): dgxspark\.vllm", re.MULTILINE)
 """Line in every unit file of the collection."""
 UNIT_FILES = ("*.service", "*.socket", "*.timer", "*.path", "*.d/50-dgxspark.conf", "*.d/dgxspark.conf")
@@ -176,7 +176,7 @@ def removed_rows(before: HostState, after: HostState, parts: Collection[str]) ->
 
 
 def union(first: HostState, second: HostState) -> HostState:
-    """Return the rows of two documents, each part with one row for a path, unit or account; those of the first win."""
+    """Return the rows of two documents, each part with one row for a path, unit or account; rows of the first win."""
     return _union(first, second, lambda kind, row: (row.part, key_of(kind, row)))
 
 
@@ -202,7 +202,7 @@ def rows_after(before: HostState, after: HostState, parts: Collection[str]) -> H
 
 
 def key_of(kind: str, row: Any) -> str:
-    """Return what identifies a row among those of its kind."""
+    """Return the identity of a row within its kind."""
     return str(getattr(row, KEYS[kind]))
 
 
@@ -264,7 +264,7 @@ def from_schema_1(generation: Mapping[str, Any]) -> HostState:
     """Return the rows of a generation of schema 1, which lists files, folders, units and keys without their parts.
 
     :param generation: content of its file
-    :returns: rows; those of unknown parts have the part ""
+    :returns: rows; rows of unknown parts have the part ""
     :raises: one of C(DAMAGED) for content of another form
     """
     state, keys = generation["state"], generation.get("secrets") or {}
@@ -286,7 +286,7 @@ def from_schema_1(generation: Mapping[str, Any]) -> HostState:
             {
                 "name": name,
                 "enabled": bool(entry.get("enabled")),
-                "state": "started" if entry.get("active") in ACTIVE else "stopped",
+                "state": "started" if entry.get("active") in RUNNING else "stopped",
                 "restart_on": [],
                 "part": part_of(name),
             }

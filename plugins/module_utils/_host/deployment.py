@@ -127,7 +127,7 @@ def digest_of(path: Path) -> str | None:
 
 
 def user_exists(name: str) -> bool:
-    """Tell whether the host has this account. The number of an account, such as that of a container's user, needs no name there."""
+    """Tell whether the host has this account. A number, such as the user of a container, needs no name there."""
     if name.isdigit():
         return True
     try:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs docker on a host, for modules that change it: questions, each by one call for all objects, and changes.
 
-A question returns objects, nothing for missing objects, and raises C(NoAnswer) for every other failure. A change returns the reason of
-its failure, empty when it worked. Reports ask through C(HostView).
+A question leaves out missing objects, and raises C(NoAnswer) for every other failure. A change returns the reason of its failure, empty if
+it worked. Reports ask through C(HostView).
 """
 
 from __future__ import annotations
@@ -21,6 +21,21 @@ NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS 
 IMAGES_COMMAND = ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]
 
 
+def _answer(run: Run, *words: str, needs_docker: bool = False, **options: Any) -> tuple[int, str, str]:
+    """Return exit code, output and messages of docker; a missing object is an answer.
+
+    :param run: runs a program
+    :param words: of the command line, after C(docker)
+    :param needs_docker: whether a host without docker is no answer
+    :param options: of C(run)
+    :returns: the code is 0, that of a missing object, or 127 without docker
+    :raises NoAnswer: for any other failure
+    """
+    rc, out, err = run(["docker", *words], **options)
+    answered("docker", 0 if says_missing(err) else 1 if needs_docker and rc == 127 else rc, err)
+    return rc, out, err
+
+
 def inspect(run: Run, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return C(docker inspect) of objects; missing ones are left out.
 
@@ -30,22 +45,15 @@ def inspect(run: Run, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
     :returns: the objects
     :raises NoAnswer: where docker fails or prints something else
     """
-    if not names:
-        return []
-    rc, out, err = run(["docker", kind, "inspect", "--", *names])
-    if rc == 127:
-        return []
     # An object that is removed between two calls makes inspect fail, but it still prints the others.
-    answered("docker", 0 if says_missing(err) else rc, err)
-    return docker_facts.read_inspected(out, err)
+    rc, out, err = _answer(run, kind, "inspect", "--", *names) if names else (127, "", "")
+    return [] if rc == 127 else docker_facts.read_inspected(out, err)
 
 
 def inspect_all(run: Run, kind: str) -> list[dict[str, Any]]:
-    """Return C(docker inspect) of all containers or images. kind: C(container) or C(image). Raises C(NoAnswer)."""
-    rc, out, err = run(docker_facts.LIST_COMMAND if kind == "container" else IMAGES_COMMAND)
-    if rc == 127:
-        raise unreadable("docker", err)  # who removes what is unused needs the answer
-    answered("docker", rc, err)
+    """Return C(docker inspect) of all containers or images. kind: C(container) or C(image). Raises C(NoAnswer), also without docker."""
+    command_line = docker_facts.LIST_COMMAND if kind == "container" else IMAGES_COMMAND
+    _rc, out, _err = _answer(run, *command_line[1:], needs_docker=True)
     return inspect(run, kind, sorted(set(docker_facts.read_ids(out))))
 
 
@@ -59,51 +67,44 @@ def container_state(run: Run, name: str, seconds: float | None = None) -> dict[s
 
     :param run: runs a program
     :param name: of the container
-    :param seconds: that docker may take, those of C(run) unless given
+    :param seconds: time limit; that of C(run) unless given
     :returns: with C(Status), C(Running), C(ExitCode)
     :raises NoAnswer: where docker fails or prints something else
     """
-    options = {} if seconds is None else {"seconds": seconds}
-    rc, out, err = run(["docker", "container", "inspect", "--format", "{{json .State}}", "--", name], **options)
-    if rc == 127 or (rc != 0 and says_missing(err)):
+    options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
+    rc, out, _err = _answer(run, "container", "inspect", "--format", "{{json .State}}", "--", name, **options)
+    if rc:
         return None
-    answered("docker", rc, err)
-    state = _parse(out)
+    try:
+        state = parse_json(out, "docker")
+    except ValueError:
+        state = None
     if not isinstance(state, dict):
         raise unreadable("docker", out)
     return state
 
 
 def containers(run: Run, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return containers as C(docker_facts.parse_containers) has them; missing ones are left out.
-
-    :param run: runs a program
-    :param names: of the containers
-    :returns: the containers
-    :raises NoAnswer: where docker fails or prints something else
-    """
-    rc, out, err = run(["docker", "container", "inspect", "--", *names])
-    if rc == 127 or (rc != 0 and says_missing(err) and not out.strip()):
-        return []
-    answered("docker", 0 if says_missing(err) else rc, err)
-    return docker_facts.parse_containers(out, err)
+    """Return containers as C(docker_facts.parse_containers) has them; missing ones are left out. Raises C(NoAnswer)."""
+    rc, out, err = _answer(run, "container", "inspect", "--", *names)
+    return [] if rc == 127 else docker_facts.parse_containers(out, err)
 
 
 def running_names(run: Run, label: str) -> list[str]:
     """Return the names of the running containers with a label. Raises C(NoAnswer)."""
-    rc, out, err = run(["docker", "ps", "--no-trunc", "--filter", f"label={label}", "--format", "{{.Names}}"])
-    answered("docker", rc, err)
-    return out.split() if rc == 0 else []
+    words = ["ps", "--no-trunc", "--filter", f"label={label}", "--format", "{{.Names}}"]
+    rc, out, _err = _answer(run, *words)
+    return [] if rc else out.split()
 
 
 def log(run: Run, name: str, lines: int | None = None, **options: Any) -> tuple[str, str] | None:
-    """Return both outputs of a container, None where docker has no log of it.
+    """Return standard output and errors of a container, None without a log.
 
     :param run: runs a program
     :param name: of the container
     :param lines: most lines of each, all unless given
     :param options: of C(run), such as C(tail)
-    :returns: standard output and errors
+    :returns: both texts
     """
     limit = [] if lines is None else [f"--tail={lines}"]
     rc, out, err = run(["docker", "logs", *limit, name], **options)
@@ -111,12 +112,9 @@ def log(run: Run, name: str, lines: int | None = None, **options: Any) -> tuple[
 
 
 def images(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-    """Return C(docker image inspect) by reference, None for a missing image; one call for all.
+    """Return C(docker image inspect) by reference (tag, digest or id), None for a missing image; one call for all.
 
-    :param run: runs a program
-    :param refs: by tag, digest or id
-    :returns: the images
-    :raises Unknown: where docker is missing or does not answer
+    Raises C(Unknown) without docker, and if it does not answer.
     """
     rc, out, err = run(["docker", "image", "inspect", "--", *refs])
     if rc == 127:
@@ -126,15 +124,14 @@ def images(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any] | None]:
         return matched
     if len(refs) > 1:  # the answer cannot be told apart
         return {ref: image for ref in refs for image in images(run, [ref]).values()}
-    if rc != 0 and says_missing(err):  # docker names it otherwise than it was asked for
+    if rc != 0 and says_missing(err):  # docker names the image differently
         return dict.fromkeys(refs)
     raise Unknown(f"docker image inspect failed for {', '.join(refs)}: {err.strip() or f'exit code {rc}'}")
 
 
 def image_names(run: Run) -> dict[str, str]:
     """Return one name of each image, by id. Raises C(NoAnswer)."""
-    rc, out, err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
-    answered("docker", rc, err)
+    rc, out, _err = _answer(run, "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}")
     names: dict[str, str] = {}
     for line in out.splitlines() if rc == 0 else []:
         image_id, _space, name = line.partition(" ")
@@ -144,9 +141,8 @@ def image_names(run: Run) -> dict[str, str]:
 
 
 def image_sizes(run: Run, ids: Iterable[str]) -> dict[str, int]:
-    """Return the bytes of images by id, without those that were removed meanwhile. Raises C(NoAnswer)."""
-    rc, out, err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *ids])
-    answered("docker", 0 if says_missing(err) else rc, err)
+    """Return the bytes of images by id, without images that were removed meanwhile. Raises C(NoAnswer)."""
+    _rc, out, _err = _answer(run, "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *ids)
     rows = [line.partition(" ") for line in out.splitlines()]
     return {image_id: int(size) for image_id, _space, size in rows if size.isdigit()}
 
@@ -160,28 +156,23 @@ def image_layers(run: Run, image_id: str) -> str:
 
 def has_image(run: Run, image_id: str) -> bool:
     """Whether the host has an image. Raises C(NoAnswer)."""
-    rc, _out, err = run(["docker", "image", "inspect", "--format", "{{.Id}}", image_id])
-    if rc != 0 and says_missing(err):
-        return False
-    answered("docker", rc if rc != 127 else 1, err)
-    return True
+    return _answer(run, "image", "inspect", "--format", "{{.Id}}", image_id, needs_docker=True)[0] == 0
 
 
 def data_folder(run: Run) -> str:
     """Return the folder in which Docker keeps images. Raises C(NoAnswer)."""
-    rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
-    answered("docker", rc if rc != 127 else 1, err)
+    _rc, out, _err = _answer(run, "info", "--format", "{{.DockerRootDir}}", needs_docker=True)
     if not out.strip():
         raise unreadable("docker", out)
     return out.strip()
 
 
 def act(run: Run, *words: str, missing: bool = False) -> str:
-    """Run docker for a change; returns the reason of its failure, empty when it worked.
+    """Run docker for a change; returns the reason of its failure, empty if it worked.
 
     :param run: runs a program
-    :param missing: whether an object that is missing is fine, as for removals
     :param words: of the command line, after C(docker)
+    :param missing: accept a missing object, as for removals
     :returns: a text
     """
     rc, out, err = run(["docker", *words])
@@ -195,9 +186,9 @@ def with_config(folder: str, words: Sequence[str], seconds: float, data: bytes |
 
     :param folder: of config.json
     :param words: of the command line
-    :param seconds: that it may take
+    :param seconds: time limit
     :param data: its standard input, such as a password
-    :returns: what came of it
+    :returns: exit code and output
     """
     return command.run(["docker", "--config", folder, *words], seconds, data=data)
 
@@ -210,10 +201,3 @@ def exec_command(container: str, *words: str) -> list[str]:
 def remove_container(run: Run, name: str) -> str:
     """Stop and remove a container; returns the reason of a failure, empty when it is gone."""
     return act(run, "rm", "--force", name, missing=True)
-
-
-def _parse(text: str) -> Any:
-    try:
-        return parse_json(text, "docker")
-    except ValueError:
-        return None

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the Docker engine says about itself, its containers and its images: pure parsers of its JSON.
+"""Pure parsers of the JSON that docker prints about its engine, containers and images.
 
-An answer that is none, of a client that prints something else with exit code 0, raises C(NoAnswer): it is not an empty answer.
+Anything else than JSON, printed with exit code 0, raises C(NoAnswer): it is not an empty answer.
 """
 
 from __future__ import annotations
@@ -29,32 +29,31 @@ _ID = re.compile(r"(sha256:)?[0-9a-f]{12,64}")
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:[-.+a-z0-9]*)?)\Z")
 
 
-def _json(text: str, wanted: type) -> Any:
+def _json(text: str, kind: type) -> Any:
     try:
         value = parse_json(text, "docker")
     except ValueError:
         return None
-    return value if isinstance(value, wanted) else None
+    return value if isinstance(value, kind) else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """A part of an answer; one of another shape says nothing."""
+    """Return a part of an answer, empty for a part of another type."""
     return value if isinstance(value, dict) else {}
 
 
 def read_ids(text: str) -> list[str]:
-    """Read what lists of containers and images print with C(--quiet --no-trunc). Raises C(NoAnswer) for anything but ids."""
+    """Read lists of containers and images, printed with C(--quiet --no-trunc). Raises C(NoAnswer) for anything but ids."""
     ids = text.split()
-    if not all(_ID.fullmatch(each) for each in ids):
+    if not all(map(_ID.fullmatch, ids)):
         raise command.unreadable("docker", text)
     return ids
 
 
 def read_inspected(text: str, errors: str = "") -> list[dict[str, Any]]:
-    """Read what C(docker inspect) prints: a JSON list, empty where nothing of what was asked for is there. Raises C(NoAnswer).
+    """Read the JSON list that C(docker inspect) prints. Raises C(NoAnswer).
 
-    :param text: its output
-    :param errors: its messages; where they say that something is missing, it may have printed nothing
+    errors: its messages; if they report a missing object, the output may be empty.
     """
     items = [] if not text.strip() and command.says_missing(errors) else _json(text, list)
     if items is None or not all(isinstance(item, dict) for item in items):
@@ -63,7 +62,7 @@ def read_inspected(text: str, errors: str = "") -> list[dict[str, Any]]:
 
 
 def _texts(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def parse_info(text: str) -> dict[str, Any]:
@@ -93,48 +92,45 @@ def parse_containers(text: str, errors: str = "") -> list[dict[str, Any]]:
     """Parse C(docker container inspect): C([{name, id, image, image_id, managed, service, fingerprint, state, pid, ports}]) by name.
 
     service: the label of the collection, or the name without its prefix, for managed containers; else None.
-    fingerprint: the label that says which plan the container was started from, else None.
+    fingerprint: the label with the fingerprint of its plan, else None.
     ports: host ports that the container publishes. C(errors) and C(NoAnswer): see C(read_inspected).
     """
-    found = []
-    for item in read_inspected(text, errors):
-        config, state = _mapping(item.get("Config")), _mapping(item.get("State"))
-        labels = {key: value for key, value in _mapping(config.get("Labels")).items() if isinstance(value, str)}
-        name = str(item.get("Name") or "").lstrip("/")
-        managed = str(labels.get(MANAGED_LABEL, "")).lower() == "true"
-        plain = name[len(NAME_PREFIX) :] if name.startswith(NAME_PREFIX) else name
-        bindings = _mapping(_mapping(item.get("HostConfig")).get("PortBindings"))
-        ports = [
-            str(_mapping(binding).get("HostPort"))
-            for entries in bindings.values()
-            for binding in (entries if isinstance(entries, list) else [])
-        ]
-        published = {int(port) for port in ports if re.fullmatch(r"[0-9]{1,5}", port)}
-        found.append(
-            {
-                "name": name,
-                "id": str(item.get("Id") or ""),
-                "image": str(config.get("Image") or ""),
-                "image_id": str(item.get("Image") or ""),
-                "managed": managed,
-                "service": labels.get(SERVICE_LABEL, plain) if managed else None,
-                "fingerprint": labels.get(FINGERPRINT_LABEL) if managed else None,
-                "state": str(state.get("Status") or ""),
-                "pid": state.get("Pid") or None,
-                "ports": sorted(published),
-            }
-        )
-    return sorted(found, key=lambda container: container["name"])
+    return sorted(map(_describe_container, read_inspected(text, errors)), key=lambda container: container["name"])
+
+
+def _describe_container(item: dict[str, Any]) -> dict[str, Any]:
+    config, state = _mapping(item.get("Config")), _mapping(item.get("State"))
+    labels = {key: value for key, value in _mapping(config.get("Labels")).items() if isinstance(value, str)}
+    name = str(item.get("Name") or "").lstrip("/")
+    managed = labels.get(MANAGED_LABEL, "").lower() == "true"
+    return {
+        "name": name,
+        "id": str(item.get("Id") or ""),
+        "image": str(config.get("Image") or ""),
+        "image_id": str(item.get("Image") or ""),
+        "managed": managed,
+        "service": labels.get(SERVICE_LABEL, name.removeprefix(NAME_PREFIX)) if managed else None,
+        "fingerprint": labels.get(FINGERPRINT_LABEL) if managed else None,
+        "state": str(state.get("Status") or ""),
+        "pid": state.get("Pid") or None,
+        "ports": _published_ports(item),
+    }
+
+
+def _published_ports(item: dict[str, Any]) -> list[int]:
+    bindings = _mapping(_mapping(item.get("HostConfig")).get("PortBindings"))
+    rows = [row for entries in bindings.values() for row in (entries if isinstance(entries, list) else [])]
+    ports = {str(_mapping(row).get("HostPort")) for row in rows}
+    return sorted({int(port) for port in ports if re.fullmatch(r"[0-9]{1,5}", port)})
 
 
 def match_images(refs: Sequence[str], text: str, errors: str) -> dict[str, dict[str, Any] | None] | None:
-    """Return the images of C(docker image inspect) by reference. docker prints the found ones in the order asked for.
+    """Return the images of C(docker image inspect) by reference. docker prints the present ones in the order of its arguments.
 
-    :param refs: that were asked for
-    :param text: output of docker image inspect
+    :param refs: arguments of docker image inspect
+    :param text: its output
     :param errors: its messages
-    :returns: the image as docker has it, or None when the engine does not have it; None when output and
-        messages do not add up (then ask one by one)
+    :returns: the image as docker has it, or None for a missing one; None if output and messages do not add up (then ask one by one)
     """
     items = _json(text, list) or []
     missing = [
@@ -147,12 +143,12 @@ def match_images(refs: Sequence[str], text: str, errors: str) -> dict[str, dict[
 
 
 def absent_image() -> dict[str, Any]:
-    """What C(describe_image) returns, for an image that is not there."""
+    """Return the row of C(describe_image) for a missing image."""
     return {**describe_image({}), "present": False}
 
 
 def describe_image(item: dict[str, Any]) -> dict[str, Any]:
-    """Reduce one image of C(docker image inspect) to what decides how an engine in it is started.
+    """Reduce one image of C(docker image inspect) to the facts that decide how an engine in it is started.
 
     Returns C({present, id, repo_digests, architecture, os, entrypoint, cmd, env, labels, size_gib, entrypoint_family,
     vllm_version, vllm_version_source}). env holds only names of vLLM, CUDA, Triton and NVIDIA and no secrets; labels only those
@@ -192,10 +188,10 @@ def describe_image(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def entrypoint_family(entrypoint: list[str]) -> str:
-    """Tell what follows the image name on a command line.
+    """Return which words follow the image name on a command line.
 
-    C(serve): the entrypoint is vLLM's server and takes its arguments (vllm/vllm-openai). C(passthrough): there is none,
-    or one that executes what it is given (NVIDIA's nvidia_entrypoint.sh). C(unknown): any other program.
+    C(serve): the entrypoint is vLLM's server and takes its arguments (vllm/vllm-openai). C(passthrough): an image without entrypoint,
+    or with one that executes its arguments (NVIDIA's nvidia_entrypoint.sh). C(unknown): any other program.
     """
     words = [word for part in entrypoint for word in part.split()]
     if not words:
@@ -211,7 +207,7 @@ def entrypoint_family(entrypoint: list[str]) -> str:
 
 
 def vllm_version(environment: dict[str, str], labels: dict[str, str]) -> tuple[str | None, str | None]:
-    """Return (version, where it is written) as far as an image says it itself, else (None, None).
+    """Return the version in the labels or environment of an image, with its place, else (None, None).
 
     C(NVIDIA_VLLM_VERSION) is not used: it is the release of NVIDIA's container (26.04), not of vLLM.
     """

@@ -16,9 +16,9 @@ _BRANCH_IN_VERSION = re.compile(
 
 
 def version_key(text: str) -> tuple[int, ...]:
-    """Read the numbers of a driver's version, as a package or as C(nvidia-smi) writes it; empty for one that is not known."""
-    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
+    """Return the numbers of a driver's version, in the spelling of a package or of C(nvidia-smi); empty for an unknown version."""
+    match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
 def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str]]:
@@ -29,14 +29,14 @@ def other_branch(packages: Mapping[str, str], driver: str) -> dict[str, list[str
     :returns: sorted names by branch, C({"595": ["libnvidia-compute-595", "nvidia-dkms-595"]})
     """
     loaded = driver.partition(".")[0]
-    found: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
     for name, version in sorted(packages.items()) if loaded.isdigit() else ():
-        named = _BRANCH_IN_NAME.fullmatch(name)
-        key = version_key(version) if not named and _BRANCH_IN_VERSION.fullmatch(name) else ()
-        branch = named[1] if named else str(key[0]) if key else loaded
+        match = _BRANCH_IN_NAME.fullmatch(name)
+        key = version_key(version) if not match and _BRANCH_IN_VERSION.fullmatch(name) else ()
+        branch = match[1] if match else str(key[0]) if key else loaded
         if branch != loaded:
-            found.setdefault(branch, []).append(name)
-    return found
+            others.setdefault(branch, []).append(name)
+    return others
 
 
 def kernels_without_initrd(names: Iterable[str]) -> list[str]:

@@ -1,14 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether engines may read a folder of weights that is somebody else's.
+"""Tells whether engines may read a folder of weights of another user.
 
-Engines run as root of their container without the capabilities that pass over modes, so a file is theirs to read by what its mode or its
-ACL says of root: as owner, by a group of root, or as one of the others.
+Engines run as root of their container without the capabilities that override modes, so the mode or the ACL of a file decides: root may be
+its owner, in its group, or one of the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import stat
@@ -21,33 +22,42 @@ ACL = "system.posix_acl_access"
 USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x02, 0x04, 0x08, 0x10, 0x20
 LISTINGS = "trees"
 MOST_NAMED = 3
-"""Closed files of a model that are named; one of many is enough to mend all."""
+"""Unreadable files of a model that are named; one of many is enough to find the cause."""
 
 
 def readable(path: Path) -> bool:
     """Tell whether root without capabilities may read a file, or list and enter a folder. Links are followed."""
-    seen = path.stat()
-    need = 5 if stat.S_ISDIR(seen.st_mode) else 4
-    if seen.st_uid == 0:
-        return (seen.st_mode >> 6) & need == need
+    status = path.stat()
+    need = 5 if stat.S_ISDIR(status.st_mode) else 4
+    return _permissions(path, status) & need == need
+
+
+def _permissions(path: Path, status: os.stat_result) -> int:
+    """Return the permissions of root without capabilities: of the owner, by the ACL, of the group, or of others, in this order."""
+    if status.st_uid == 0:
+        return status.st_mode >> 6
     try:
         entries = parse_acl(os.getxattr(path, ACL))
-    except (OSError, ValueError):  # it has none, or its file system knows none
+    except (OSError, ValueError):  # no ACL, or a file system without them
         entries = []
     if not entries:
-        return (seen.st_mode >> (3 if seen.st_gid == 0 else 0)) & need == need
-    mask = next((perm for tag, perm, _id in entries if tag == MASK), 7)
-    for tag, perm, number in entries:
-        if tag == USER and number == 0:
-            return perm & mask & need == need
-    groups = [
-        perm
-        for tag, perm, number in entries
-        if (tag == GROUP and number == 0) or (tag == GROUP_OBJ and seen.st_gid == 0)
-    ]
-    if groups:
-        return any(perm & mask & need == need for perm in groups)
-    return any(tag == OTHER and perm & need == need for tag, perm, _id in entries)
+        return status.st_mode >> (3 if status.st_gid == 0 else 0)
+    return _acl_permissions(entries, is_group=status.st_gid == 0)
+
+
+def _acl_permissions(entries: list[tuple[int, int, int]], is_group: bool) -> int:
+    """Return the permissions of root by an ACL. is_group: whether root's group owns the file."""
+    by_tag: dict[int, list[tuple[int, int]]] = {}
+    for tag, permissions, number in entries:
+        by_tag.setdefault(tag, []).append((permissions, number))
+    mask = by_tag.get(MASK, [(7, 0)])[0][0]
+    user = [permissions for permissions, number in by_tag.get(USER, []) if number == 0]
+    groups = [permissions for permissions, number in by_tag.get(GROUP, []) if number == 0]
+    groups += [permissions for permissions, _number in by_tag.get(GROUP_OBJ, []) if is_group]
+    if user or groups:
+        # The permissions of several entries do not add up: the one that allows most of reading and entering counts.
+        return max((permissions & mask for permissions in user or groups), key=lambda permissions: permissions & 5)
+    return by_tag.get(OTHER, [(0, 0)])[0][0]
 
 
 def parse_acl(value: bytes) -> list[tuple[int, int, int]]:
@@ -58,32 +68,32 @@ def parse_acl(value: bytes) -> list[tuple[int, int, int]]:
 
 
 def look(home: Path) -> dict[str, Any]:
-    """Say what of a folder in the layout of HF_HOME engines cannot read.
+    """Return the paths of a folder in the layout of HF_HOME that engines cannot read.
 
-    Returns C({exists, owner, mode, closed}); C(closed) has, by the name of a model and by an empty name for what holds all models, the
-    first few paths.
+    Returns C({exists, owner, mode, closed}); C(closed) has the first few paths by the name of their model, and by an empty name for the
+    folders above all models.
     """
     try:
-        seen = home.stat()
+        status = home.stat()
     except OSError:
         return {"exists": False, "owner": None, "mode": None, "closed": {}}
     try:
-        owner = pwd.getpwuid(seen.st_uid).pw_name
+        owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
-        owner = str(seen.st_uid)
+        owner = str(status.st_uid)
     closed = {"": _closed([home, home / "hub"])}
     for folder in sorted(home.glob("hub/models--*")):
         closed[folder.name[len("models--") :].replace("--", "/", 1)] = _closed([folder, *_of_engines(folder)])
     return {
         "exists": True,
         "owner": owner,
-        "mode": f"{stat.S_IMODE(seen.st_mode):04o}",
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "closed": {name: paths for name, paths in closed.items() if paths},
     }
 
 
 def _of_engines(folder: Path) -> Iterator[Path]:
-    """Yield what is below the folder of a model, but for the listings that clients of the hub keep: theirs alone, and done without."""
+    """Yield the paths below the folder of a model, without the listings of hub clients, which engines do without."""
     for base, names, files in os.walk(folder):
         if Path(base) == folder:
             names[:] = [name for name in names if name != LISTINGS]
@@ -91,13 +101,11 @@ def _of_engines(folder: Path) -> Iterator[Path]:
 
 
 def _closed(paths: Iterable[Path]) -> list[str]:
-    found: list[str] = []
+    closed: list[str] = []
     for path in paths:
-        try:
+        with contextlib.suppress(OSError):  # a dangling link is missing, not closed
             if not readable(path):
-                found.append(str(path))
-        except OSError:  # a link that leads nowhere is missing, not closed
-            continue
-        if len(found) == MOST_NAMED:
+                closed.append(str(path))
+        if len(closed) == MOST_NAMED:
             break
-    return found
+    return closed

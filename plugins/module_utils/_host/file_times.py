@@ -15,8 +15,8 @@ WRITTEN = "user.dgxspark.written"
 
 
 def stamp_written(path: str | Path) -> None:
-    """Note on a file when it was written, by a clock that nobody sets; before it is put in place."""
-    with contextlib.suppress(OSError):  # a file system without extended attributes; then its date has to do
+    """Record on a file, before it is put in place, when it was written, by a clock that nobody sets."""
+    with contextlib.suppress(OSError):  # a file system without extended attributes; its date is used instead
         note = f"{_boot()} {time.clock_gettime(time.CLOCK_MONOTONIC)} {Path(path).stat().st_mtime_ns}"
         os.setxattr(path, WRITTEN, note.encode())
 
@@ -29,22 +29,22 @@ def mark(path: Path) -> None:
 
 
 def written_at(path: str | Path, monotonic_now: float, now: float) -> float:
-    """When a file was written, by the wall clock of now. Its date alone is not believed: the wall clock may have been another one then.
+    """Return when a file was written, by the present wall clock; the clock may have been wrong when the file got its date.
 
     :param path: of the file
     :param monotonic_now: CLOCK_MONOTONIC in seconds
     :param now: the wall clock at the same moment, in seconds since 1970
     :returns: seconds since 1970; 0 for before this boot, and for a date in the future without a note
-    :raises OSError: where the file cannot be looked at
+    :raises OSError: for an unreadable file
     """
-    found = Path(path).stat()
+    status = Path(path).stat()
     try:
         boot, moment, mtime = os.getxattr(path, WRITTEN).decode("ascii").split()
-        if int(mtime) == found.st_mtime_ns:
+        if int(mtime) == status.st_mtime_ns:
             return now - (monotonic_now - float(moment)) if boot == _boot() else 0.0
     except (OSError, ValueError):
         pass
-    return found.st_mtime if found.st_mtime <= now else 0.0
+    return status.st_mtime if status.st_mtime <= now else 0.0
 
 
 def _boot() -> str:

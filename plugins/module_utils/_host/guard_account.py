@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the guard of a host is set to, what it did last, and who took the memory: of its two files on the host, and as lines for people.
+"""Settings, state and last step of the memory guard, and the holder of the memory: from its two files on a host, and as lines for people.
 
-What it decides is in C(_runtime/guard.py), what a person may set in C(_addons/guard.py).
+C(_runtime/guard.py) has its decisions, C(_addons/guard.py) its settings for people.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLOORS = ("floor_gib", "start_floor_gib", "free_floor_gib", "contiguous_floor_gi
 MOST = 300
 """Characters of one text."""
 LATEST = 4102444800.0
-"""The year 2100; a moment beyond it is none."""
+"""The year 2100; later times are impossible."""
 DONE = {
     guard.DROP: "gave the page cache back",
     guard.UNLOAD: "asked {} to unload its models",
@@ -33,26 +33,24 @@ DONE = {
     guard.ADMIT: "let the gateway give {} requests again",
     guard.NAME: "said who took the memory",
 }
-"""Steps as what was done."""
+"""The text for each step."""
 
 
 def account(settings: Mapping[str, Any] | None, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what the guard of this host says of itself; None where none is deployed.
+    """Return settings and state of the guard of this host; None for a host without it.
 
-    :param settings: what its settings file holds, None where there is none
-    :param state: what its state file holds, None where there is none
-    :returns: floors in GiB, C(act), and of the state C(level), C(available_gib), C(lowest_gib), C(at), C(last), C(stopped), C(refused)
-        and C(who); None for what is not known
+    settings, state: the content of its two files, None for a missing file. Returns floors in GiB, C(act), and of the state C(level),
+    C(available_gib), C(lowest_gib), C(at), C(last), C(stopped), C(refused) and C(who); unknown values are None.
     """
     if settings is None:
         return None
-    given = state or {}
-    last, stopped, refused = (given.get(key) for key in ("last", "stopped", "refused"))
+    state = state or {}
+    last, stopped, refused = (state.get(key) for key in ("last", "stopped", "refused"))
     return {
         "act": settings.get("act") is not False,
         **{key: _number(settings.get(key)) for key in FLOORS},
-        "level": given["level"] if given.get("level") in guard.LEVELS else None,
-        **{key: _number(given.get(key)) for key in ("available_gib", "lowest_gib", "at")},
+        "level": state["level"] if state.get("level") in guard.LEVELS else None,
+        **{key: _number(state.get(key)) for key in ("available_gib", "lowest_gib", "at")},
         "last": {"at": _number(last.get("at")), **{key: _text(last.get(key)) for key in ("what", "whom", "why")}}
         if isinstance(last, Mapping) and last.get("what") in guard.STEPS
         else None,
@@ -62,7 +60,7 @@ def account(settings: Mapping[str, Any] | None, state: Mapping[str, Any] | None)
         if isinstance(stopped, Mapping)
         else {},
         "refused": sorted(str(name) for name in refused) if isinstance(refused, list) else [],
-        "who": _text(given.get("who")),
+        "who": _text(state.get("who")),
     }
 
 
@@ -75,57 +73,49 @@ def _text(value: Any) -> str:
 
 
 def runs(units: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the state of the guard's unit, None where systemd does not list it or did not answer."""
-    found = next((unit for unit in units if unit.get("name") == UNIT), None)
-    return str(found.get("active_state") or "") or None if found else None
+    """Return the state of the guard's unit, None if systemd does not list it or did not answer."""
+    states = [str(unit.get("active_state") or "") for unit in units if unit.get("name") == UNIT]
+    return next(iter(states), "") or None
 
 
-def notes(found: Mapping[str, Any], unit: str | None) -> list[str]:
-    """Return what of a guard is worth a look, a line each; none where it runs and memory is calm.
-
-    :param found: of C(account)
-    :param unit: of C(runs)
-    :returns: the lines
-    """
-    said = []
+def notes(guard_state: Mapping[str, Any], unit: str | None) -> list[str]:
+    """Return the problems of a guard, a line each; no line for a running guard and calm memory. guard_state: of C(account); unit: of C(runs)."""
+    lines = []
     if unit is not None and unit != "active":
-        said.append(f"the guard of the memory does not run: {UNIT} is {unit}")
-    elif unit and found["level"] in (guard.SHORT, guard.CRITICAL):
-        who = f"; {found['who']}" if found["who"] else ""
-        said.append(f"guard: memory is {found['level']}, {_gib(found['available_gib'])} available{who}")
-    said += [f"the guard stopped {name}: {why or 'it does not say why'}" for name, why in found["stopped"].items()]
-    if found["refused"]:
-        said.append(f"the guard lets the gateway give {', '.join(found['refused'])} no new requests")
-    return said
+        lines.append(f"the guard of the memory does not run: {UNIT} is {unit}")
+    elif unit and guard_state["level"] in (guard.SHORT, guard.CRITICAL):
+        who = f"; {guard_state['who']}" if guard_state["who"] else ""
+        lines.append(f"guard: memory is {guard_state['level']}, {_gib(guard_state['available_gib'])} available{who}")
+    lines += [
+        f"the guard stopped {name}: {why or 'it does not say why'}" for name, why in guard_state["stopped"].items()
+    ]
+    if guard_state["refused"]:
+        lines.append(f"the guard lets the gateway give {', '.join(guard_state['refused'])} no new requests")
+    return lines
 
 
-def line(found: Mapping[str, Any], unit: str | None) -> str:
-    """Return one line about a guard: whether it runs, its floors, what it did last, and who took the memory.
-
-    :param found: of C(account)
-    :param unit: of C(runs)
-    :returns: the line
-    """
+def line(guard_state: Mapping[str, Any], unit: str | None) -> str:
+    """Return one line about a guard: whether it runs, its floors, its last step, and the holder of the memory; see C(notes)."""
     runs_now = "not known whether it runs" if unit is None else "runs" if unit == "active" else unit
-    acts = "" if found["act"] else ", only says what it would do"
+    acts = "" if guard_state["act"] else ", only says what it would do"
     memory = ""
-    if unit == "active" and found["level"]:
-        memory = f"; memory {found['level']}, {_gib(found['available_gib'])} available"
-        memory += "" if found["lowest_gib"] is None else f", lowest {_gib(found['lowest_gib'])}"
-    floors = f"floors {_gib(found['floor_gib'])}, {_gib(found['start_floor_gib'])} at a start"
-    who = f"; memory is held by {found['who']}" if found["who"] else ""
-    return f"guard {runs_now}{acts}, {floors}{memory}; {did(found['last'])}{who}"
+    if unit == "active" and guard_state["level"]:
+        memory = f"; memory {guard_state['level']}, {_gib(guard_state['available_gib'])} available"
+        memory += "" if guard_state["lowest_gib"] is None else f", lowest {_gib(guard_state['lowest_gib'])}"
+    floors = f"floors {_gib(guard_state['floor_gib'])}, {_gib(guard_state['start_floor_gib'])} at a start"
+    who = f"; memory is held by {guard_state['who']}" if guard_state["who"] else ""
+    return f"guard {runs_now}{acts}, {floors}{memory}; {did(guard_state['last'])}{who}"
 
 
 def did(last: Mapping[str, Any] | None) -> str:
-    """Return what a guard did last, as a text; last: of C(account)."""
+    """Return the last step of a guard as a text. last: of C(account)."""
     if not last:
         return "it had nothing to do so far"
     return f"last, {moment(last['at'])}: {DONE[last['what']].format(last['whom'])} ({last['why']})"
 
 
 def moment(at: float | None) -> str:
-    """Return a moment as people read it; at: seconds since 1970, None where that is not known."""
+    """Return a time for people. at: seconds since 1970, None if unknown."""
     if at is None or not 0 <= at < LATEST:
         return "at a time that is not known"
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

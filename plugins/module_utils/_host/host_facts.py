@@ -60,7 +60,7 @@ def _resident(view: HostView) -> list[dict[str, Any]]:
 
 
 def memory(view: HostView) -> dict[str, Any]:
-    """Return the unified memory, and what its guard is set to and did last."""
+    """Return the unified memory, and the settings and the last step of its guard."""
     files = Path(view.settings, guard_account.SETTINGS), Path(guard_account.STATE)
     guard = guard_account.account(*map(state_file.read, files))
     return {"memory": machine.read_memory(view.root), "guard": guard}
@@ -86,7 +86,7 @@ def units(view: HostView) -> dict[str, Any]:
 
 
 Section = tuple[Callable[[HostView], "dict[str, Any]"], "dict[str, Any]"]
-"""What reads a section, and what stands for it where it is unknown."""
+"""The reader of a section, and the values of an unreadable one."""
 FACTS: dict[str, Section] = {
     "containers": (containers, {"docker": None, "containers": []}),
     "gpu": (gpu, {"gpu": None}),

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One run at a time changes a host, and no state is recorded that two runs made together.
 
-The lock is one of the kernel on a file, held while a module is at work; it is free again when its holder dies, however that was.
-Beside it is noted which controllers have looked at the host and changed it since when, in the order of a counter: clocks of hosts are
-set back at times.
+The lock is a kernel lock on a file, held while a module works; it is free again when its holder dies.
+A record next to it lists the controllers that looked at the host and that changed it, in the order of a counter: clocks of hosts may be
+set back.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from .._common.foreign_text import parse_json
 from .._runtime import state_file
 
 DEADLINE_SECONDS = 120.0
-"""How long a module waits for another one; the longest that holds the lock waits for a unit to be active."""
+"""Wait of a module for another one; the longest holder of the lock waits for a unit to become active."""
 POLL_SECONDS = 0.1
 KEPT_RUNS = 16
 
 _held: list[Path] = []
-"""The lock that this process holds, so that what a module calls may ask for it again."""
+"""The lock that this process holds, so that a nested call may take it again."""
 
 
 FILES = ("host.lock", "runs.json")
-"""What a run leaves below C(run_dir) by looking alone."""
+"""Files below C(run_dir) of a run that changed nothing."""
 
 
 def run_dir() -> Path:
-    """Return the folder of what lasts until the next boot. The variable is for tests; sudo does not let it through."""
+    """Return the folder of files until the next boot. The variable is for tests; sudo does not let it through."""
     return Path(os.environ.get("DGXSPARK_RUN_DIR") or "/run/dgxspark")
 
 
 def lock_file() -> Path:
-    """Return the file that the lock is on."""
+    """Return the locked file."""
     return run_dir() / "host.lock"
 
 
 class Busy(Exception):
-    """Another one holds the lock; the text says who, and what to do."""
+    """Another run holds the lock; the text names it, with the fix."""
 
 
 def _open(path: Path) -> int:
@@ -57,11 +57,9 @@ def _open(path: Path) -> int:
 def _is_at(descriptor: int, path: Path) -> bool:
     """Tell whether an open file still has its name: reset.yml removes the folder, with the lock held."""
     try:
-        there = path.lstat()
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
         return False
-    own = os.fstat(descriptor)
-    return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
 
 def _take(path: Path, seconds: float) -> int:
@@ -72,11 +70,11 @@ def _take(path: Path, seconds: float) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            said = os.pread(descriptor, 4096, 0)
+            note = os.pread(descriptor, 4096, 0)
             os.close(descriptor)
             if time.monotonic() >= until:
                 raise Busy(
-                    f"{holder_text(said)} changes this host, and {seconds:.0f} s of waiting for it to end have passed; nothing was changed. "
+                    f"{holder_text(note)} changes this host, and {seconds:.0f} s of waiting for it to end have passed; nothing was changed. "
                     "Run again when that run has ended"
                 ) from None
             time.sleep(POLL_SECONDS)
@@ -86,13 +84,13 @@ def _take(path: Path, seconds: float) -> int:
         os.close(descriptor)
 
 
-def holder_text(said: bytes) -> str:
-    """Say who holds the lock, by what the holder wrote into its file."""
+def holder_text(note: bytes) -> str:
+    """Return the holder of the lock for messages. note: the content of the locked file."""
     try:
-        found = parse_json(said, "the lock file")
+        holder = parse_json(note, "the lock file")
         return (
-            f"the module {found['module']} of {found['controller'] or 'another run'} (process {found['pid']} on the host, since "
-            f"{found['since']})"
+            f"the module {holder['module']} of {holder['controller'] or 'another run'} (process {holder['pid']} on the host, since "
+            f"{holder['since']})"
         )
     except (ValueError, KeyError, TypeError):
         return "another run"
@@ -100,10 +98,10 @@ def holder_text(said: bytes) -> str:
 
 @contextlib.contextmanager
 def held(module: Any) -> Iterator[bool]:
-    """Hold the lock of the host while a module changes it; fails the module when another one does not let go of it.
+    """Hold the lock of the host while a module changes it; fails the module if another one keeps it.
 
-    module: the AnsibleModule; nothing is taken in check mode. Yields whether the lock is held: who is not root may not take it, and
-    cannot change what is root's either.
+    module: the AnsibleModule; in check mode the lock is not taken. Yields whether the lock is held: only root may take it, and only root can
+    change root's files.
     """
     path = lock_file()
     if module.check_mode or path in _held:
@@ -131,57 +129,57 @@ def held(module: Any) -> Iterator[bool]:
     finally:
         if path in _held:
             _held.remove(path)
-        # The kernel lets go of the lock with the file; children of the module do not have it.
+        # The kernel releases the lock with the file; children of the module do not inherit it.
         os.close(descriptor)
 
 
-# --- which runs were here ---------------------------------------------------------------------------------------------
+# --- runs of other controllers ----------------------------------------------------------------------------------------
 
 
 def _read() -> dict[str, Any]:
     try:
-        found = state_file.read(run_dir() / "runs.json") or {}
-        return {"next": int(found["next"]), "runs": dict(found["runs"])}
+        record = state_file.read(run_dir() / "runs.json") or {}
+        return {"next": int(record["next"]), "runs": dict(record["runs"])}
     except (ValueError, KeyError, TypeError):
         return {"next": 1, "runs": {}}
 
 
-def _write(found: dict[str, Any]) -> None:
-    path = run_dir() / "runs.json"
-    newest = sorted(found["runs"], key=lambda name: -max(found["runs"][name].values()))[:KEPT_RUNS]
-    found["runs"] = {name: found["runs"][name] for name in sorted(newest)}
-    state_file.write(path, found, 0o600)
+def _write(record: dict[str, Any]) -> None:
+    runs = record["runs"]
+    newest = sorted(runs, key=lambda name: -max(runs[name].values()))[:KEPT_RUNS]
+    record["runs"] = {name: runs[name] for name in sorted(newest)}
+    state_file.write(run_dir() / "runs.json", record, 0o600)
 
 
 @contextlib.contextmanager
 def noted(controller: str, locked: bool) -> Iterator[dict[str, bool]]:
-    """Note that a run of a controller looks at the host, and that it changed it.
+    """Record that a run of a controller looks at the host, and whether it changed the host.
 
-    controller: who, empty for none to note. locked: as C(held) said. Yields C({changed}), which the caller makes true when it changes
-    something. A module that is killed counts as one that did.
+    controller: name of the run, empty to record nothing. locked: of C(held). Yields C({changed}), which the caller sets to true for a
+    change. A killed module counts as a change.
     """
-    said = {"changed": False}
+    result = {"changed": False}
     if not controller or not locked:
-        yield said
+        yield result
         return
-    found = _read()
-    number, before = found["next"], dict(found["runs"].get(controller) or {"began": found["next"], "changed": 0})
-    found["runs"][controller] = {"began": before["began"], "changed": number}
-    found["next"] = number + 1
-    _write(found)
+    record = _read()
+    number, before = record["next"], dict(record["runs"].get(controller) or {"began": record["next"], "changed": 0})
+    record["runs"][controller] = {"began": before["began"], "changed": number}
+    record["next"] = number + 1
+    _write(record)
     try:
-        yield said
+        yield result
     finally:
-        if not said["changed"]:
-            found["runs"][controller] = before
+        if not result["changed"]:
+            record["runs"][controller] = before
             with contextlib.suppress(OSError):  # the folder may be gone by now
-                _write(found)
+                _write(record)
 
 
 def between(controller: str) -> list[str]:
-    """Return the other controllers whose runs changed the host since this one's run looked at it first."""
+    """Return the other controllers whose runs changed the host since the run of this one looked at it first."""
     runs = _read()["runs"]
     began = (runs.get(controller) or {}).get("began")
     if not controller or began is None:
         return []
-    return sorted(name for name, seen in runs.items() if name != controller and seen["changed"] > began)
+    return sorted(name for name, run in runs.items() if name != controller and run["changed"] > began)

@@ -3,26 +3,28 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One view of a host: runs systemctl, docker, nvidia-smi, ip, ss and journalctl for reports, once for all objects.
 
-It changes nothing. What the programs print is parsed in C(docker_facts.py), C(units.py), C(nvidia_smi.py) and C(network.py); files
+It changes nothing. Output is parsed in C(docker_facts.py), C(units.py), C(nvidia_smi.py) and C(network.py); files
 below /proc and /sys are read in C(machine.py) and C(network.py).
 """
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import math
 import platform
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from .._runtime import hostmem
 from .._runtime.command import QUERY_SECONDS, NoAnswer, Run, Unknown, answered, noted, reader, says_missing
 from . import docker_facts, machine, network, nvidia_smi, units
 
+Question = TypeVar("Question", bound=Callable[..., Any])
+
 
 class Explained(Unknown):
-    """The same, where another section of the report has the reason as a fact of the host: a Docker engine that is down."""
+    """C(Unknown), with the reason as a fact of the host in another section of the report: a Docker engine that is down."""
 
 
 class BadRequest(Exception):
@@ -31,14 +33,33 @@ class BadRequest(Exception):
 
 @dataclass
 class Request:
-    """What a task asks: the parameters of M(dgxspark.vllm.spark_info), and the warnings that sections have for it.
+    """The parameters of M(dgxspark.vllm.spark_info), and the warnings of its sections.
 
-    In check mode nothing is kept on the host, and nothing is started there.
+    In check mode nothing is written on the host, and nothing is started there.
     """
 
     params: Mapping[str, Any]
     check_mode: bool = False
     warnings: list[str] = field(default_factory=list)
+
+
+def _once(question: Question) -> Question:
+    """Have a method of a view answer once for each text among its arguments; C(NoAnswer) is kept like an answer."""
+
+    @functools.wraps(question)
+    def ask(view: HostView, *args: Any) -> Any:
+        key = (question.__name__, *(arg for arg in args if isinstance(arg, str)))
+        if key not in view._answers:
+            try:
+                view._answers[key] = question(view, *args)
+            except NoAnswer as nothing:
+                view._answers[key] = nothing
+        answer = view._answers[key]
+        if isinstance(answer, NoAnswer):
+            raise answer
+        return answer
+
+    return cast(Question, ask)
 
 
 class HostView:
@@ -69,13 +90,13 @@ class HostView:
         self.run, self.root, self.config_root = run, root, config_root
         self.settings, self.unit_dir, self.other_units = settings, unit_dir, list(other_units)
         self.unknown: dict[str, str] = {}
-        self._answers: dict[Hashable, Any] = {}
+        self._answers: dict[tuple[str, ...], Any] = {}
 
     def noted(self, default: Any, question: Callable[..., Any], *args: Any) -> Any:
         """Return the answer to a question, or a default with the reason in C(unknown).
 
-        :param default: the answer where the program gave none
-        :param question: a method of this view, or a function that is given the view
+        :param default: the answer if the program gave none
+        :param question: a method of this view, or a function that takes the view
         :param args: its arguments
         :returns: the answer
         """
@@ -85,29 +106,14 @@ class HostView:
         """Run a program that may take so many seconds, however long other programs were silent; raises C(NoAnswer)."""
         return reader(seconds, math.inf)(argv)
 
-    def _once(self, key: Hashable, question: Callable[[], Any]) -> Any:
-        """Return the answer to a question that may have been asked before; C(NoAnswer) is kept like an answer."""
-        if key not in self._answers:
-            try:
-                self._answers[key] = question()
-            except NoAnswer as nothing:
-                self._answers[key] = nothing
-        answer = self._answers[key]
-        if isinstance(answer, NoAnswer):
-            raise answer
-        return answer
-
     # --- Docker ---
 
+    @_once
     def docker(self) -> dict[str, Any] | None:
         """Return the Docker engine as C(docker_facts.parse_info) has it, None without the program C(docker).
 
         An engine that does not answer has C(version) None and the reason in C(error).
         """
-        engine: dict[str, Any] | None = self._once("docker", self._ask_docker)
-        return engine
-
-    def _ask_docker(self) -> dict[str, Any] | None:
         rc, text, error = self.noted((124, "", ""), self.run, docker_facts.INFO_COMMAND)
         if rc == 127:
             return None
@@ -121,24 +127,17 @@ class HostView:
     def containers(self) -> list[dict[str, Any]]:
         """Return all containers, running or not, as C(docker_facts.parse_containers) has them.
 
-        [] where C(docker) was asked before and found no engine that answers.
+        [] if C(docker) was asked before and found no engine that answers.
         """
-        if self.docker_is_down():
-            return []
-        containers: list[dict[str, Any]] = self._once(
-            "containers", lambda: docker_facts.parse_containers(*self._inspected())
-        )
-        return containers
+        return [] if self.docker_is_down() else docker_facts.parse_containers(*self._inspected())
 
     def inspected_containers(self) -> list[dict[str, Any]]:
         """Return C(docker container inspect) of all containers."""
         return docker_facts.read_inspected(*self._inspected())
 
+    @_once
     def _inspected(self) -> tuple[str, str]:
-        texts: tuple[str, str] = self._once("inspected containers", self._inspect_containers)
-        return texts
-
-    def _inspect_containers(self) -> tuple[str, str]:
+        """Return output and messages of C(docker container inspect) for all containers."""
         rc, out, err = self.run(docker_facts.LIST_COMMAND)
         answered("docker", rc, err)
         ids = docker_facts.read_ids(out) if rc == 0 else []
@@ -151,7 +150,8 @@ class HostView:
 
     def docker_is_down(self) -> bool:
         """Whether C(docker) was asked before and found no engine that answers."""
-        return "docker" in self._answers and not (self._answers["docker"] or {}).get("reachable")
+        key = ("docker",)
+        return key in self._answers and not (self._answers[key] or {}).get("reachable")
 
     # --- systemd ---
 
@@ -169,14 +169,14 @@ class HostView:
             return []
         if all(fnmatch.fnmatch(name, units.UNIT_GLOB) for name in names):
             return [unit for unit in self.units() if unit["name"] in names]
-        shown: list[dict[str, Any]] = self._once(("units", *names), lambda: units.ask(self.run, names))
-        return shown
+        return self._named(*names)
 
+    @_once
+    def _named(self, *names: str) -> list[dict[str, Any]]:
+        return units.ask(self.run, list(names))
+
+    @_once
     def _shown(self) -> list[dict[str, Any]]:
-        shown: list[dict[str, Any]] = self._once("units", self._show_units)
-        return shown
-
-    def _show_units(self) -> list[dict[str, Any]]:
         names = machine.names_in(self.unit_dir, "")
         on_disk = [name for name in names if name.startswith("spark-") and name.endswith(".service")]
         shown = units.ask(self.run, [*on_disk, units.UNIT_GLOB, *self.other_units])
@@ -194,21 +194,13 @@ class HostView:
 
     # --- nvidia-smi ---
 
+    @_once
     def gpu(self, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the first GPU with C(processes [{pid, name, used_mib, container}]).
 
         None without nvidia-smi or a device (exit 6 on GB10 after a driver update without its firmware).
-        containers: those that a process may belong to, of C(containers).
+        containers: of C(containers); a process may belong to one of them.
         """
-        device: dict[str, Any] | None = self._once("gpu", lambda: self._ask_gpu(containers))
-        return device
-
-    def gpu_query(self) -> tuple[int, str, str]:
-        """Return exit code, output and messages of nvidia-smi, asked for its GPUs."""
-        answer: tuple[int, str, str] = self._once("gpu query", lambda: self.run(nvidia_smi.GPU_QUERY))
-        return answer
-
-    def _ask_gpu(self, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
         rc, out, err = self.gpu_query()
         answered("nvidia-smi", 0 if rc in nvidia_smi.NO_GPU else rc, err or out)
         gpus = nvidia_smi.parse_gpu_query(out) if rc == 0 else []
@@ -221,15 +213,17 @@ class HostView:
             processes.append({**app, "container": names.get(container or "")})
         return {**gpus[0], "count": len(gpus), "processes": processes}
 
+    @_once
+    def gpu_query(self) -> tuple[int, str, str]:
+        """Return exit code, output and messages of nvidia-smi, asked for its GPUs."""
+        return self.run(nvidia_smi.GPU_QUERY)
+
+    @_once
     def compute_apps(self) -> list[dict[str, Any]]:
         """Return the processes that hold GPU memory, C([{pid, name, used_mib}])."""
-        apps: list[dict[str, Any]] = self._once("compute apps", self._ask_compute_apps)
-        return apps
-
-    def _ask_compute_apps(self) -> list[dict[str, Any]]:
-        rc, out, err = self.run(hostmem.COMPUTE_APPS_QUERY)
+        rc, out, err = self.run(nvidia_smi.COMPUTE_APPS_QUERY)
         answered("nvidia-smi", rc, err or out)
-        return hostmem.parse_compute_apps(out) if rc == 0 else []
+        return nvidia_smi.parse_compute_apps(out) if rc == 0 else []
 
     def cuda_version(self) -> str | None:
         """Return the CUDA version of the driver, which only the table of nvidia-smi prints, None without one."""
@@ -238,12 +232,9 @@ class HostView:
 
     # --- ip and ss ---
 
+    @_once
     def ip_json(self, subject: str) -> str:
-        """Return what C(ip -j SUBJECT) prints, empty without the program C(ip). subject: C(addr) or C(neigh)."""
-        text: str = self._once(("ip", subject), lambda: self._ask_ip(subject))
-        return text
-
-    def _ask_ip(self, subject: str) -> str:
+        """Return the output of C(ip -j SUBJECT), empty without the program C(ip). subject: C(addr) or C(neigh)."""
         rc, text, err = self.run(["ip", "-j", subject])
         answered("ip", rc, err)
         return text if rc == 0 else ""
@@ -254,19 +245,16 @@ class HostView:
 
     def fabric(self) -> dict[str, Any]:
         """Return the QSFP side, as C(network.describe_fabric) has it. C(ip) is asked only where a ConnectX-7 is found."""
-        asked = bool(network.connectx_names(self.root))
-        texts = [self.ip_json(subject) if asked else "" for subject in ("addr", "neigh")]
+        has_card = bool(network.connectx_names(self.root))
+        texts = [self.ip_json(subject) if has_card else "" for subject in ("addr", "neigh")]
         return self.fabric_of(*texts)
 
     def fabric_of(self, addresses: str = "", neighbours: str = "") -> dict[str, Any]:
-        """Return the QSFP side by what C(ip) printed; without its texts from files alone."""
+        """Return the QSFP side from the output of C(ip), and from files alone without it."""
         return network.describe_fabric(self.root, machine.read_pci(self.root), addresses, neighbours, self.config_root)
 
     def listening(self, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the listening TCP sockets, as C(network.describe_listening) has them.
-
-        containers: those that a socket may belong to, of C(containers).
-        """
+        """Return the listening TCP sockets, as C(network.describe_listening) has them. containers: of C(containers)."""
         rc, out, _err = noted({}, (1, "", ""), self.run, ["ss", "-H", "-tlnp"])
         # The kernel lists them too, without the processes.
         sockets = network.parse_ss(out) if rc == 0 else network.read_proc_tcp()
@@ -284,7 +272,7 @@ class HostView:
 
 
 def still_listed(run: Run, pids: list[int]) -> set[int]:
-    """Return which processes hold GPU memory; C(pids), those waited for, where nvidia-smi does not answer: silence ends no wait."""
+    """Return the processes that hold GPU memory. Without an answer of nvidia-smi these are C(pids), so that silence ends no wait for them."""
     try:
         return {app["pid"] for app in HostView(run).compute_apps()}
     except NoAnswer:

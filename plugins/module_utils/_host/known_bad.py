@@ -1,8 +1,8 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts on kernels, drivers, packages and pairs of them: what C(platform_data) says of a host. The plan warns of what runs by them,
-the doctor shows that, and an update refuses by them what would come. Comparisons, no I/O."""
+"""Verdicts of C(platform_data) on kernels, drivers, packages and pairs of them. The plan and the doctor judge a running host by them, an
+update its pending packages. Comparisons, no I/O."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def subject(self) -> str:
-        """What the line is about: a C(package), the C(option) of a kernel, a C(kernel), a C(branch) of drivers, or a C(pair)."""
+        """The subject of the line: a C(package), the C(option) of a kernel, a C(kernel), a C(branch) of drivers, or a C(pair)."""
         if self.package:
             return "package"
         if self.other_driver:
@@ -51,16 +51,16 @@ class Row:
         return "pair" if self.driver else "kernel"
 
     def of(self, host: Mapping[str, Any]) -> str:
-        """Name what a host has of this line, for a message. host: see C(holds)."""
+        """Return the versions of a host that this line is about, for a message. host: see C(holds)."""
         parts = (
             ("driver", "driver", self.driver or self.other_driver),
             ("kernel", "kernel", self.kernel),
             ("DGX OS", "dgx_os", self.dgx_os),
         )
-        return " with ".join(f"{name} {host.get(key)}" for name, key, wanted in parts if wanted)
+        return " with ".join(f"{name} {host.get(key)}" for name, key, version in parts if version)
 
     def holds(self, host: Mapping[str, Any]) -> bool:
-        """Whether a host is meant; what is not known of it is none of what a line names.
+        """Whether the line applies to a host; unknown versions match no line.
 
         :param host: C(kernel), C(driver) and C(dgx_os), versions, and C(option), whether the kernel's command line has C(KHO_OFF)
         """
@@ -68,21 +68,21 @@ class Row:
         return (
             not self.package
             and all(
-                begins(str(host.get(key) or ""), wanted)
-                for key, wanted in (("kernel", self.kernel), ("driver", self.driver), ("dgx_os", self.dgx_os))
-                if wanted
+                begins(str(host.get(key) or ""), version)
+                for key, version in (("kernel", self.kernel), ("driver", self.driver), ("dgx_os", self.dgx_os))
+                if version
             )
             and (not self.other_driver or bool(driver and not begins(driver, self.other_driver)))
             and (self.option is None or host.get("option") is self.option)
         )
 
     def comes(self, old: str, new: str, dgx_os: str) -> bool:
-        """Whether a host comes to this driver, or past it, by a change of it; one that is past it already stays there.
+        """Whether an update of the driver reaches the version of this line, or passes it.
 
-        :param old: version of the driver that is there
-        :param new: version of the driver that comes
-        :param dgx_os: release whose firmware it is paired with
-        :returns: whether it does
+        :param old: version of the present driver
+        :param new: version of the new driver
+        :param dgx_os: release of the host's firmware
+        :returns: False if the present driver has already passed it
         """
         step = version_key(self.driver)
         return begins(dgx_os, self.dgx_os) and version_key(old) < step <= version_key(new)
@@ -94,44 +94,36 @@ KEEPS_HANDOVER = next(row for row in TABLE if row.option is False and row.verdic
 
 
 def begins(text: str, begin: str) -> bool:
-    """Whether a version is C(begin) or goes on behind it, at the end of a number."""
+    """Whether a version is C(begin), or continues it after the end of a number."""
     return text.startswith(begin) and not text[len(begin) : len(begin) + 1].isdigit()
 
 
 def against(host: Mapping[str, Any]) -> list[Row]:
-    """Return what speaks against a host, in the order of the table. host: see C(Row.holds)."""
-    held = [row for row in TABLE if row.holds(host)]
-    # A pair of kernel and driver that is known to be good says more than the kernel alone.
-    good = max(((len(row.kernel), bool(row.driver)) for row in held if row.verdict == GOOD), default=(0, False))
+    """Return the lines that speak against a host, in the order of the table. host: see C(Row.holds)."""
+    rows = [row for row in TABLE if row.holds(host)]
+    # A good pair of kernel and driver outweighs a bad kernel alone.
+    good = max(((len(row.kernel), bool(row.driver)) for row in rows if row.verdict == GOOD), default=(0, False))
     return [
-        row for row in held if row.verdict != GOOD and not (row.kernel and (len(row.kernel), bool(row.driver)) < good)
+        row for row in rows if row.verdict != GOOD and not (row.kernel and (len(row.kernel), bool(row.driver)) < good)
     ]
 
 
 def against_package(name: str, version: str) -> list[Row]:
-    """Return what speaks against a package.
-
-    :param name: of Debian
-    :param version: with or without its revision
-    :returns: lines of the table
-    """
+    """Return the lines that speak against a package of Debian. version: with or without its revision."""
     upstream = version.split("-", maxsplit=1)[0]
     return [row for row in TABLE if row.package == name and row.version == upstream and row.verdict != GOOD]
 
 
 def keeps_handover(memory: Mapping[str, Any]) -> bool:
-    """Whether a host is known to keep memory for kexec handover, whatever its kernel is called.
-
-    :param memory: what M(dgxspark.vllm.spark_info) reports, with C(cma_total_gib) and C(cma_free_gib)
-    """
+    """Whether a host with any kernel shows memory kept for kexec handover. memory: of M(dgxspark.vllm.spark_info)."""
     total, free = memory.get("cma_total_gib"), memory.get("cma_free_gib")
     return total is not None and free is not None and free - total > _KHO_SIGN_GIB
 
 
 def of_running(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a host that runs as C(Row.holds) takes it; whether it keeps memory for handover says C(keeps_handover) better than any option.
+    """Return the versions of a running host for C(Row.holds), without C(option), for which C(keeps_handover) is the better evidence.
 
-    :param facts: what M(dgxspark.vllm.spark_info) reports
+    facts: of M(dgxspark.vllm.spark_info).
     """
     return {
         "kernel": str(facts.get("kernel") or ""),

@@ -63,7 +63,7 @@ def read_text(root: str, path: str) -> str | None:
 
 
 def names_in(root: str, path: str) -> list[str]:
-    """Return the names in the folder C(<root>/<path>), sorted; [] where it cannot be read."""
+    """Return the names in the folder C(<root>/<path>), sorted; [] for an unreadable folder."""
     try:
         return sorted(entry.name for entry in (Path(root) / path).iterdir())
     except OSError:
@@ -123,12 +123,8 @@ def parse_os_release(text: str) -> dict[str, Any] | None:
     values = parse_assignments(text)
     if not values:
         return None
-    return {
-        "id": values.get("ID") or None,
-        "version_id": values.get("VERSION_ID") or None,
-        "codename": values.get("VERSION_CODENAME") or None,
-        "pretty_name": values.get("PRETTY_NAME") or None,
-    }
+    names = {"id": "ID", "version_id": "VERSION_ID", "codename": "VERSION_CODENAME", "pretty_name": "PRETTY_NAME"}
+    return {key: values.get(name) or None for key, name in names.items()}
 
 
 # --- machine -------------------------------------------------------------------------------------------------------
@@ -207,14 +203,14 @@ def pci_ids(root: str, path: str) -> tuple[str, str] | None:
     return vendor.lower().replace("0x", "", 1), device.lower().replace("0x", "", 1)
 
 
-def parse_cgroup(text: str, known: Iterable[str] = ()) -> dict[str, str | None]:
+def parse_cgroup(text: str, container_ids: Iterable[str] = ()) -> dict[str, str | None]:
     """Find container and unit in the text of /proc/PID/cgroup: C({container, unit}), container as the full id.
 
     Knows cgroup v1 (C(12:memory:/docker/ID)) and v2 (C(0::/system.slice/docker-ID.scope)), either driver of Docker.
-    Where containers run in containers the path has several ids: one of C(known) is preferred, else the last is taken.
+    Where containers run in containers the path has several ids: one of C(container_ids) is preferred, else the last is taken.
     """
     ids = _CONTAINER_ID.findall(text)
-    preferred = set(known)
+    preferred = set(container_ids)
     container = next((container_id for container_id in reversed(ids) if container_id in preferred), None)
     if container is None and ids and not preferred:
         container = ids[-1]
@@ -223,18 +219,18 @@ def parse_cgroup(text: str, known: Iterable[str] = ()) -> dict[str, str | None]:
     return {"container": container, "unit": matches[-1] if matches else None}
 
 
-def read_cgroup(pid: int, root: str = "/", known: Iterable[str] = ()) -> dict[str, str | None]:
+def read_cgroup(pid: int, root: str = "/", container_ids: Iterable[str] = ()) -> dict[str, str | None]:
     """Read and parse C(/proc/PID/cgroup); a tree that shows no processes leaves that to the real /proc.
 
     :param pid: of the process
     :param root: where C(/proc) is
-    :param known: ids of containers
+    :param container_ids: ids of containers
     :returns: unit and container
     """
     text = read_text(root, f"proc/{pid}/cgroup")
     if text is None:
         text = read_text("/", f"proc/{pid}/cgroup")
-    return parse_cgroup(text or "", known)
+    return parse_cgroup(text or "", container_ids)
 
 
 def read_processes(root: str = "/") -> list[dict[str, Any]]:

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What this collection made on a host outside of the folders that bear its name: noted when it is made, removed by name.
+"""Folders, images and files that this collection made outside of its own folders: recorded at their creation, removed by name.
 
-What is not noted is somebody else's: its owner and mode stay, and nothing removes it. Two kinds of notes below C(/var/lib/dgxspark):
-C(made) holds folders and images, C(models/NAME.made) the files of each model, by their names below the folder of weights. People may
-write below that folder, so root follows no link there.
+Anything else belongs to somebody else: it keeps owner and mode, and nothing removes it. There are two kinds of records below
+C(/var/lib/dgxspark): C(made) holds folders and images, C(models/NAME.made) the files of each model, by their names below the folder of
+weights. People may write below that folder, so root follows no link there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,21 @@ from .._runtime import state_file
 from . import beneath, host_paths, staging
 
 OWN = (
-    *("/etc/dgxspark", "/opt/dgxspark", "/run/dgxspark", "/usr/local/lib/dgxspark", "/usr/local/libexec/dgxspark"),
-    *("/var/cache/dgxspark", "/var/lib/dgxspark"),
+    "/etc/dgxspark",
+    "/opt/dgxspark",
+    "/run/dgxspark",
+    "/usr/local/lib/dgxspark",
+    "/usr/local/libexec/dgxspark",
+    "/var/cache/dgxspark",
+    "/var/lib/dgxspark",
 )
-"""Folders that bear the collection's name: whoever made them, they are its own."""
+"""Folders with the collection's name, which are its own, whoever made them."""
 KINDS = ("shared", "cache", "weights")
-"""What a folder holds: things of others beside ours, a service's compile cache, weights that a server fetches by itself."""
+"""Content of a folder: files of several owners, the compile cache of a service, or weights that a server downloads by itself."""
 
 
 def state_dir() -> Path:
-    """Return the folder of the notes. The variable is for tests; sudo does not let it through."""
+    """Return the folder of the records. The variable is for tests; sudo does not let it through."""
     return Path(os.environ.get("DGXSPARK_STATE_DIR") or "/var/lib/dgxspark")
 
 
@@ -50,328 +55,287 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 # --- folders and images -----------------------------------------------------------------------------------------------
 
 
-def _noted() -> dict[str, Any]:
-    found = _read(state_dir() / "made")
-    folders, images = found.get("folders"), found.get("images")
-    return {
-        "folders": {str(path): str(kind) for path, kind in folders.items()} if isinstance(folders, dict) else {},
-        "images": [str(each) for each in images] if isinstance(images, list) else [],
-    }
-
-
 def folders() -> dict[str, str]:
-    """Return the folders that were made here, with their kinds."""
-    return dict(_noted()["folders"])
+    """Return the recorded folders with their kinds."""
+    recorded = _read(state_dir() / "made").get("folders")
+    return {str(path): str(kind) for path, kind in recorded.items()} if isinstance(recorded, dict) else {}
+
+
+def images() -> set[str]:
+    """Return the ids of the recorded images."""
+    recorded = _read(state_dir() / "made").get("images")
+    return {str(image_id) for image_id in recorded} if isinstance(recorded, list) else set()
+
+
+def _save(kinds: dict[str, str], image_ids: Iterable[str]) -> None:
+    _write(state_dir() / "made", {"folders": kinds, "images": sorted(image_ids)})
 
 
 def is_own(path: str) -> bool:
-    """Tell whether a folder is the collection's: made by it, or bearing its name."""
+    """Tell whether a folder is the collection's: made by it, or with its name."""
     real = os.path.realpath(path)
-    if any(real == own or real.startswith(f"{own}/") for own in OWN):
-        return True
-    return real in folders()
+    return _has_own_name(real) or real in folders()
+
+
+def _has_own_name(real: str) -> bool:
+    return any(real == own or real.startswith(f"{own}/") for own in OWN)
 
 
 def make_folder(path: Path, kind: str) -> None:
-    """Make a folder with those above it that are missing, each noted before it is there."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
+    """Make a folder and its missing parents, recorded before they exist."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     base = os.path.realpath(missing[-1].parent) if missing else ""
-    found = _noted()
     new = {}
-    for each in missing:
-        real = str(Path(base) / os.path.relpath(each, missing[-1].parent))
-        of_it = kind if each == path else "shared"
-        # What bears the collection's name goes with it.
-        if of_it != "shared" or not any(real == own or real.startswith(f"{own}/") for own in OWN):
-            new[real] = of_it
+    for folder in missing:
+        real = str(Path(base) / os.path.relpath(folder, missing[-1].parent))
+        kind_of_folder = kind if folder == path else "shared"
+        # A folder with the collection's name is removed without a record.
+        if kind_of_folder != "shared" or not _has_own_name(real):
+            new[real] = kind_of_folder
     if new:
-        found["folders"].update(new)
-        _write(state_dir() / "made", found)
+        _save({**folders(), **new}, images())
     path.mkdir(parents=True, exist_ok=True)
 
 
 def adopt_folder(path: str, kind: str) -> None:
-    """Note a folder that is there and bears the collection's name, so that it is known what it holds."""
-    found = _noted()
-    real = os.path.realpath(path)
-    if kind != "shared" and found["folders"].get(real) != kind:
-        found["folders"][real] = kind
-        _write(state_dir() / "made", found)
-
-
-def images() -> set[str]:
-    """Return the ids of the images that were brought here."""
-    return set(_noted()["images"])
+    """Record the kind of an existing folder with the collection's name."""
+    kinds, real = folders(), os.path.realpath(path)
+    if kind != "shared" and kinds.get(real) != kind:
+        _save({**kinds, real: kind}, images())
 
 
 def note_images(ids: Iterable[str]) -> bool:
-    """Note images that were brought; returns whether one is new."""
-    found = _noted()
-    new = sorted(set(ids) - set(found["images"]))
+    """Record images that were brought; returns whether one is new."""
+    recorded = images()
+    new = set(ids) - recorded
     if new:
-        found["images"] = sorted({*found["images"], *new})
-        _write(state_dir() / "made", found)
+        _save(folders(), recorded | new)
     return bool(new)
 
 
 def forget_images(ids: Iterable[str]) -> None:
-    """Take images that are gone out of the note."""
-    found = _noted()
-    left = [each for each in found["images"] if each not in set(ids)]
-    if left != found["images"]:
-        _write(state_dir() / "made", {**found, "images": left})
+    """Remove images from the record."""
+    recorded, gone = images(), set(ids)
+    if recorded & gone:
+        _save(folders(), recorded - gone)
 
 
 def _forget_folder(real: str) -> None:
-    found = _noted()
-    if found["folders"].pop(real, None) is not None:
-        _write(state_dir() / "made", found)
+    kinds = folders()
+    if kinds.pop(real, None) is not None:
+        _save(kinds, images())
 
 
-# --- what lies below a folder of weights ------------------------------------------------------------------------------
+# --- files below a folder of weights ----------------------------------------------------------------------------------
 
 
 def repo_name(repo: str) -> str:
-    """Return the name of the note of a model of the hub."""
+    """Return the name of the record of a model of the hub."""
     return repo.replace("/", "--")
 
 
 def local_name(folder: str) -> str:
-    """Return the name of the note of a model that the controller has; no repository has a name like it."""
+    """Return the name of the record of a model from the controller; no repository has a name like it."""
     return f"{folder}@local"
 
 
-def _note(name: str) -> Path:
+def _record(name: str) -> Path:
     return state_dir() / "models" / f"{name}.made"
 
 
 def noted_models() -> list[str]:
-    """Return the names of the notes that there are."""
+    """Return the names of all records of models."""
     return sorted(path.name[: -len(".made")] for path in (state_dir() / "models").glob("*.made"))
 
 
 def listing(home: Path, repo: str) -> set[str]:
     """Return the names below a folder of weights that a download of a model may make."""
     folder = f"models--{repo_name(repo)}"
-    found = {
-        name for name in ("hub", "hub/.locks", "hub/version.txt", "hub/CACHEDIR.TAG", "xet") if _there(home / name)
-    }
+    shared = ("hub", "hub/.locks", "hub/version.txt", "hub/CACHEDIR.TAG", "xet")
+    names = {name for name in shared if _is_present(home / name)}
     for tree in (f"hub/{folder}", f"hub/.locks/{folder}", "xet"):
         top = home / tree
-        if not _there(top):
+        if not _is_present(top):
             continue
-        found.add(tree)
-        if top.is_symlink():
-            continue
-        for base, names, files in os.walk(top):
-            found |= {os.path.relpath(Path(base, name), home) for name in (*names, *files)}
-    return found
+        names.add(tree)
+        if not top.is_symlink():
+            for base, folder_names, file_names in os.walk(top):
+                names |= {os.path.relpath(Path(base, name), home) for name in (*folder_names, *file_names)}
+    return names
 
 
-def _there(path: Path) -> bool:
+def _is_present(path: Path) -> bool:
     return path.is_symlink() or path.exists()
 
 
 def begin_fetch(home: Path, repo: str) -> None:
-    """Note what is there before a download; one that was cut off is gone on with, so the first time counts."""
-    path = _note(repo_name(repo))
-    found = _read(path)
-    before = found.setdefault("before", {})
+    """Record the files that exist before a download; an interrupted one is continued, so its first start counts."""
+    path = _record(repo_name(repo))
+    record = _read(path)
+    before = record.setdefault("before", {})
     if str(home) not in before:
-        noted = set((found.get("homes") or {}).get(str(home)) or [])
-        before[str(home)] = sorted(listing(home, repo) - noted)
-        _write(path, found)
+        recorded = set((record.get("homes") or {}).get(str(home)) or [])
+        before[str(home)] = sorted(listing(home, repo) - recorded)
+        _write(path, record)
 
 
 def end_fetch(home: Path, repo: str) -> list[str]:
-    """Note what a download has made since C(begin_fetch), and give it to the owner of the folder of weights; returns the names."""
-    path = _note(repo_name(repo))
-    found = _read(path)
-    before = (found.get("before") or {}).pop(str(home), None)
+    """Record the files that a download made since C(begin_fetch), and give them to the owner of the folder; returns their names."""
+    path = _record(repo_name(repo))
+    record = _read(path)
+    before = (record.get("before") or {}).pop(str(home), None)
     if before is None:
         return []
     new = sorted(listing(home, repo) - set(before))
-    homes = found.setdefault("homes", {})
+    homes = record.setdefault("homes", {})
     homes[str(home)] = sorted({*(homes.get(str(home)) or []), *new})
-    _write(path, found)
+    _write(path, record)
     hand_over(home, new)
     return new
 
 
 def note(home: Path, name: str, paths: Iterable[str]) -> list[str]:
-    """Note names below a folder of weights that are about to be made; those that are there already are not.
+    """Record names below a folder of weights before they are made; existing ones are left out.
 
     :param home: the folder
-    :param name: of the note
+    :param name: of the record
     :param paths: below the folder
-    :returns: the new ones
+    :returns: the new ones, with their missing folders
     """
     new: set[str] = set()
     for relative in paths:
         parts = relative.split("/")
         if any(part in ("", ".", "..") for part in parts):  # no name below the folder
             continue
-        for count in range(1, len(parts) + 1):
-            part = "/".join(parts[:count])
-            if part not in new and not _there(home / part):
-                new.add(part)
-    path = _note(name)
-    found = _read(path)
-    homes = found.setdefault("homes", {})
-    known = set(homes.get(str(home)) or [])
-    if not new <= known:
-        homes[str(home)] = sorted(known | new)
-        _write(path, found)
+        upwards = ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        new |= {part for part in upwards if part not in new and not _is_present(home / part)}
+    path = _record(name)
+    record = _read(path)
+    homes = record.setdefault("homes", {})
+    recorded = set(homes.get(str(home)) or [])
+    if not new <= recorded:
+        homes[str(home)] = sorted(recorded | new)
+        _write(path, record)
     return sorted(new)
 
 
 def made_of(name: str) -> dict[str, list[str]]:
-    """Return what was made of a model, by folder of weights; what a download that did not end has made is among it."""
-    found = _read(_note(name))
-    homes = {str(home): set(paths) for home, paths in (found.get("homes") or {}).items()}
-    for home, before in (found.get("before") or {}).items():
+    """Return the files that were made of a model, by folder of weights, with those of an unfinished download."""
+    record = _read(_record(name))
+    homes = {str(home): set(paths) for home, paths in (record.get("homes") or {}).items()}
+    for home, before in (record.get("before") or {}).items():
         homes.setdefault(home, set()).update(listing(Path(home), name.replace("--", "/", 1)) - set(before))
     return {home: sorted(paths) for home, paths in homes.items()}
 
 
-# --- changing what lies there, without following links ------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _parent(home: Path, relative: str) -> Iterator[tuple[int, str]]:
-    """Open the folder of a name below a folder of weights; raises OSError when a link lies on the way."""
-    parts = relative.split("/")
-    if not relative or relative.startswith("/") or any(part in ("", ".", "..") for part in parts):
-        raise FileNotFoundError(f"{relative!r} is no name below {home}")
-    descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in parts[:-1]:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-        yield descriptor, parts[-1]
-    finally:
-        os.close(descriptor)
-
-
 def hand_over(home: Path, paths: Iterable[str]) -> dict[str, tuple[list[int], list[int]]]:
-    """Give what root has made below a folder to the owner of the folder; what is somebody's already stays as it is.
+    """Give root's files below a folder to the owner of the folder; files of others stay unchanged.
 
-    Returns the marks of files before and after, by their names: whoever has noted the first takes the second, since a change of the
-    owner is none of the content.
+    Returns C(beneath.stat_key) of each file before and after, by its name: a record of the first takes the second, since a change of the
+    owner changes no content.
     """
     owner = home.stat()
-    marks: dict[str, tuple[list[int], list[int]]] = {}
+    keys: dict[str, tuple[list[int], list[int]]] = {}
     if owner.st_uid == 0 or os.geteuid() != 0:
-        return marks
+        return keys
     for relative in paths:
-        with contextlib.suppress(OSError), _parent(home, relative) as (folder, name):
-            seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            # A second name of a file may be that of something else entirely.
-            plain = (
-                stat.S_ISDIR(seen.st_mode)
-                or stat.S_ISLNK(seen.st_mode)
-                or (stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1)
+        with contextlib.suppress(OSError), beneath.parent(home, relative) as (folder, name):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            is_file = stat.S_ISREG(status.st_mode)
+            # A second name of a file may belong to something else entirely.
+            is_plain = (
+                stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode) or (is_file and status.st_nlink == 1)
             )
-            if seen.st_uid == 0 and plain:
-                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISREG(seen.st_mode):
-                    before, after = (
-                        beneath.stat_key(seen),
-                        beneath.stat_key(os.stat(name, dir_fd=folder, follow_symlinks=False)),
-                    )
-                    if before[:-1] == after[:-1]:
-                        marks[relative] = before, after
-    return marks
-
-
-def entries_of(folder: int, name: str) -> list[str]:
-    """Return what is in a folder below an open one, which is not followed where it is a link."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        with os.scandir(descriptor) as entries:
-            return [each.name for each in entries]
-    finally:
-        os.close(descriptor)
+            if status.st_uid != 0 or not is_plain:
+                continue
+            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
+            before = beneath.stat_key(status)
+            after = beneath.stat_key(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            if is_file and before[:-1] == after[:-1]:
+                keys[relative] = before, after
+    return keys
 
 
 def remove_made(
     name: str, check: bool = False, only: Callable[[str], bool] = lambda _path: True
 ) -> tuple[list[str], list[dict[str, str]], int]:
-    """Remove what was made of a model. Folders go when they are empty.
+    """Remove the files that were made of a model, and empty folders.
 
-    :param name: of a note
-    :param check: say it and remove nothing
-    :param only: tells of a whole path whether it is meant
-    :returns: what went, what stays with the reason (C([{path, why}])), and the bytes
+    :param name: of a record
+    :param check: remove nothing
+    :param only: tells whether a path is to be removed
+    :returns: removed paths, remaining ones with the reason (C([{path, why}])), and the bytes
     """
     removed: list[str] = []
-    left: list[dict[str, str]] = []
+    failures: list[dict[str, str]] = []
     size = 0
-    kept: dict[str, list[str]] = {}
+    remaining: dict[str, list[str]] = {}
     for home, paths in made_of(name).items():
-        stays: list[str] = []
-        # What is deeper goes first, so that a folder is empty by then.
-        for relative in sorted(paths, key=lambda each: (-each.count("/"), each)):
-            whole = f"{home}/{relative}"
-            if not only(whole):
-                stays.append(relative)
-                continue
-            try:
-                with _parent(Path(home), relative) as (folder, entry):
-                    seen = os.stat(entry, dir_fd=folder, follow_symlinks=False)
-                    if stat.S_ISDIR(seen.st_mode):
-                        if not check:
-                            os.rmdir(entry, dir_fd=folder)
-                        elif any(f"{whole}/{each}" not in removed for each in entries_of(folder, entry)):
-                            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-                    else:
-                        size += seen.st_size
-                        if not check:
-                            os.unlink(entry, dir_fd=folder)
-                removed.append(whole)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                left.append({"path": whole, "why": error.strerror or str(error)})
-                stays.append(relative)
-        if stays:
-            kept[home] = sorted(stays)
+        # The deepest first, so that a folder is empty by then.
+        for relative in sorted(paths, key=lambda path: (-path.count("/"), path)):
+            path = f"{home}/{relative}"
+            why = ""
+            if only(path):
+                try:
+                    size += _remove_entry(Path(home), relative, check, removed)
+                    removed.append(path)
+                    continue
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    why = error.strerror or str(error)
+                    failures.append({"path": path, "why": why})
+            remaining.setdefault(home, []).append(relative)
     if not check:
-        path = _note(name)
-        # Of a download that goes on, what was there before it is still to be told from what it makes.
-        before = _read(path).get("before") or {}
-        if kept:
-            _write(path, {"homes": kept, **({"before": before} if before else {})})
+        record = _record(name)
+        # An unfinished download still needs the list of earlier files.
+        before = _read(record).get("before") or {}
+        if remaining:
+            homes = {home: sorted(paths) for home, paths in remaining.items()}
+            _write(record, {"homes": homes, **({"before": before} if before else {})})
         else:
-            path.unlink(missing_ok=True)
-    return sorted(removed), left, size
+            record.unlink(missing_ok=True)
+    return sorted(removed), failures, size
+
+
+def _remove_entry(home: Path, relative: str, check: bool, removed: list[str]) -> int:
+    """Remove a file, a link or an empty folder; returns the bytes of a file. removed: in check mode these paths count as gone."""
+    with beneath.parent(home, relative) as (folder, name):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            if not check:
+                os.unlink(name, dir_fd=folder)
+            return status.st_size
+        if not check:
+            os.rmdir(name, dir_fd=folder)
+            return 0
+        with beneath.folder(folder, name) as descriptor:
+            if any(f"{home}/{relative}/{entry}" not in removed for entry in beneath.names(descriptor)):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+    return 0
 
 
 def remove_folder(path: str, check: bool = False) -> tuple[bool, str]:
-    """Remove a folder that was made here, with all in it where all of it is ours, else when it is empty.
+    """Remove a folder that was made here: with its content if all of that is ours, else only if it is empty.
 
-    Returns whether it went (or would), and why it stays. A folder that is not noted is never touched.
+    Returns whether it was (or would be) removed, and the reason if not. A folder without a record is never touched.
     """
     kind = folders().get(path)
     if kind is None:
         return False, "this collection did not make it"
     if kind != "shared" and host_paths.problem(path):
         return False, host_paths.problem(path)
-    if not _there(Path(path)):
+    if not _is_present(Path(path)):
         if not check:
             _forget_folder(path)
         return False, ""
     if os.path.realpath(path) != path or not Path(path).is_dir():
         return False, "it is not the folder any more that was made here"
-    if kind == "shared":
-        others = sorted(each.name for each in Path(path).iterdir())
-        if others:
-            return False, f"not empty: {', '.join(others[:5])}{' ...' if len(others) > 5 else ''}"
-        if not check:
-            Path(path).rmdir()
-    elif not check:
-        shutil.rmtree(path)
+    names = sorted(entry.name for entry in Path(path).iterdir()) if kind == "shared" else []
+    if names:
+        return False, f"not empty: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}"
     if not check:
+        remove = os.rmdir if kind == "shared" else shutil.rmtree  # never a file that somebody adds meanwhile
+        remove(path)
         _forget_folder(path)
     return True, ""

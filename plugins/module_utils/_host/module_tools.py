@@ -15,8 +15,8 @@ def tools_of(module: Any) -> Tools:
     """Return the tools of an AnsibleModule."""
 
     def attributes(path: str, owner: str, group: str, mode: str, difference: dict[str, Any]) -> bool:
-        wanted = {"path": path, "owner": owner, "group": group, "mode": mode}
-        arguments = module.load_file_common_arguments(wanted, path=path)
+        row = {"path": path, "owner": owner, "group": group, "mode": mode}
+        arguments = module.load_file_common_arguments(row, path=path)
         return bool(module.set_fs_attributes_if_different(arguments, False, diff=difference))
 
     return Tools(command.runner(module), attributes, module.warn, module.check_mode, module.tmpdir)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network of a host: QSFP ports, addresses, where they are configured, listening sockets.
+"""The network of a host: QSFP ports, addresses and the files that configure them, listening sockets.
 
 The port map of NVIDIA's playbooks says which functions belong to which QSFP cage.
 """
@@ -28,6 +28,15 @@ _CX7_NAME = re.compile(r"en(?P<domain>P\d+)?p1s0f(?P<function>[01])np[01]\Z")
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0-7])\Z")
 
 
+def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
+    """Return the commands that replace the IPv4 addresses (CIDR) of an interface, and set its MTU if one is known."""
+    return [
+        ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
+        *([["ip", "link", "set", "dev", netdev, "mtu", str(mtu)]] if mtu else []),
+        *(["ip", "addr", "replace", address, "dev", netdev] for address in addresses),
+    ]
+
+
 def function_of(netdev: str, address: str | None) -> int | None:
     """Return the function index (0 or 1) that says which cage a netdev belongs to.
 
@@ -47,7 +56,7 @@ def address_from_name(netdev: str) -> str | None:
 
 
 def _json_items(text: str, key: str) -> list[dict[str, Any]]:
-    """Return the entries that have C(key) of what C(ip -j) printed; [] for anything that is not JSON."""
+    """Return the entries with C(key) in the output of C(ip -j); [] for anything but JSON."""
     try:
         items = parse_json(text, "ip")
     except ValueError:
@@ -101,7 +110,7 @@ def parse_state(text: str | None) -> str | None:
 
 
 def parse_gid(text: str) -> str | None:
-    """Return the address in a GID, IPv4 where it is one (C(0000:...:ffff:c0a8:640a)); None for an empty entry."""
+    """Return the address in a GID, mapped ones (C(0000:...:ffff:c0a8:640a)) as IPv4; None for an empty entry."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
@@ -213,7 +222,7 @@ def _interfaces(reader: str, text: str) -> set[str]:
     # NetworkManager writes a match by the plain name of one interface into the files that netplan keeps for it.
     plain = re.sub(
         r"\bmatch:\s*(?:\n\s*name:\s*[\"']?\w+[\"']?\s*(?=\n|$)|\{\s*name:\s*[\"']?\w+[\"']?\s*\})",
-        lambda found: found.group()[6:],
+        lambda match: match.group()[6:],
         plain,
     )
     return set(_INTERFACE.findall(plain)) | set(re.findall(r"\bmatch(?=:)", plain))
@@ -363,7 +372,7 @@ def describe_fabric(
 
 
 def parse_ss(text: str) -> list[dict[str, Any]]:
-    """Parse C(ss -H -tlnp): C([{address, port, process, pid}]); process and pid are None if ss may not see them."""
+    """Parse C(ss -H -tlnp): C([{address, port, process, pid}]); process and pid are None for processes that ss may not see."""
     sockets = []
     for line in text.splitlines():
         fields = line.split(None, 5)

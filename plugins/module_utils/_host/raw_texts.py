@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands whose output is kept for people to read, in a support bundle. Nothing here reads what they print."""
+"""The commands whose output a support bundle holds for people; no program parses it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = (
 
 
 def logs(lines: int) -> list[tuple[str, list[str]]]:
-    """Return the logs of the host itself, which come last: they are the longest and seldom the reason."""
+    """Return the logs of the host itself, which come last, as they are the longest and seldom the reason."""
     common = ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}"]
     return [
         ("journal/kernel.log", [*common, "--dmesg", "--boot"]),
@@ -53,18 +53,13 @@ def unit_commands(unit: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-def unit_log(unit: str, lines: int) -> list[str]:
-    """Return the command for the journal of a unit."""
-    return ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}", f"--unit={unit}"]
-
-
 def container_log(container: str, lines: int) -> list[str]:
     """Return the command for the log of a container."""
     return ["docker", "logs", f"--tail={lines}", "--timestamps", container]
 
 
 def read(run: Run, argv: list[str]) -> str:
-    """Return what a program prints, with its exit code where it failed, and the reason where it gave no answer."""
+    """Return the output of a program, with its exit code if it failed, and the reason if it gave no answer."""
     try:
         rc, out, err = run(argv, tail=True)
     except NoAnswer as nothing:

@@ -33,11 +33,11 @@ ROUNDS = 100_000
 
 
 def read(where: str, value: Any) -> tuple[list[dict[str, str]], list[str]]:
-    """Return the entries of C(spark_registries), and what is wrong with them. where: as messages name it."""
+    """Return the entries of C(spark_registries), and messages about wrong ones. where: begins the messages."""
     problems = validation.Problems(where)
-    found: list[dict[str, str]] = []
-    for number, given in enumerate(problems.mappings(value, "spark_registries")):
-        entry = schema.filled(problems, given, KEYS, f"spark_registries[{number}]")
+    entries: list[dict[str, str]] = []
+    for number, body in enumerate(problems.mappings(value, "spark_registries")):
+        entry = schema.filled(problems, body, KEYS, f"spark_registries[{number}]")
         for name in ("registry", "password_file"):
             if not entry[name]:
                 problems.add(f"spark_registries[{number}] has no '{name}'.")
@@ -47,11 +47,11 @@ def read(where: str, value: Any) -> tuple[list[dict[str, str]], list[str]]:
             )
         if not USER.match(str(entry["user"])):
             problems.add(f"spark_registries[{number}].user is '{entry['user']}'; it is one word without a colon.")
-        found.append(entry)
-    names = [entry["registry"] for entry in found if entry["registry"]]
+        entries.append(entry)
+    names = [entry["registry"] for entry in entries if entry["registry"]]
     for name in sorted({name for name in names if names.count(name) > 1}):
         problems.add(f"'spark_registries' names {name} twice; Docker keeps one account a registry.")
-    return found, problems.messages
+    return entries, problems.messages
 
 
 def stored_as(registry: str) -> str:
@@ -60,20 +60,20 @@ def stored_as(registry: str) -> str:
 
 
 def mark(user: str, password: str, salt: str) -> str:
-    """Return a digest of an account, which tells it from another one and does not give it away.
+    """Return a digest that identifies an account without revealing its password.
 
-    :param user: account
+    :param user: name of the account
     :param password: its password
-    :param salt: random, another one for each note
+    :param salt: random, different in each note
     :returns: hexadecimal digits
     """
     return hashlib.pbkdf2_hmac("sha256", f"{user}:{password}".encode(), salt.encode(), ROUNDS).hex()
 
 
-def kept(config: Mapping[str, Any], registry: str) -> tuple[str, str] | None:
-    """Return the account that Docker's settings hold for a registry, as user and password; both empty in a credential store.
+def stored_account(config: Mapping[str, Any], registry: str) -> tuple[str, str] | None:
+    """Return user and password of Docker's account at a registry, both empty in a credential store; None without an account.
 
-    config: the content of Docker's config.json. None: there is no account.
+    config: the content of Docker's config.json.
     """
     auths = config.get("auths")
     entry = auths.get(stored_as(registry)) if isinstance(auths, Mapping) else None
@@ -87,16 +87,14 @@ def kept(config: Mapping[str, Any], registry: str) -> tuple[str, str] | None:
 
 
 def is_noted(config: Mapping[str, Any], note: Mapping[str, Any], registry: str) -> bool:
-    """Say whether Docker's account at a registry is the one of a note, as far as its settings show it.
+    """Tell whether Docker's account at a registry is the recorded one, as far as its settings show it.
 
     :param config: the content of Docker's config.json
     :param note: C({user, salt, mark}) of that registry
     :param registry: its name
-    :returns: true too where a credential store has it, whose content is not looked at
+    :returns: true also for an account in a credential store, which is not read
     """
-    found = kept(config, registry)
-    if found is None:
-        return False
-    if found == ("", ""):
-        return True
-    return mark(*found, str(note.get("salt"))) == note.get("mark")
+    account = stored_account(config, registry)
+    if account is None or account == ("", ""):
+        return account is not None
+    return mark(*account, str(note.get("salt"))) == note.get("mark")

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Removes everything that the collection put on a host: all deployed rows, then its own folders, caches, records and, on request, weights.
 
-Takes no folder from the inventory, so that a wrong value removes nothing. Files of others stay and are named.
+Takes no folder from the inventory, so that a wrong value removes nothing. Files of others stay, and the result names them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from . import deploy_accounts, deploy_removal, deployed, host_lock, made
 from .deployed import Deployed
-from .deployment import Deployment, Tools
+from .deployment import Deployment, Tools, is_folder, is_present
 from .host_state import Account, HostState
 
 FABRIC = "fabric"
@@ -28,29 +28,12 @@ TREES = (
     "/etc/grafana/provisioning/dashboards/dgxspark.yml",
 )
 """Folders and files of settings, keys and programs, also of a host without a record."""
-PARTS = (
-    "adopted",
-    "alertmanager",
-    "bundle",
-    "compile_caches",
-    "firewall",
-    "fleet_monitor",
-    "generations",
-    "grafana",
-    "guard",
-    "image_plans",
-    "images",
-    "incoming",
-    "on_demand",
-    "prometheus",
-    "receipts",
-    "speech",
-    "spread",
-    "starts",
-    "textfile",
-    "watchdog",
+_PARTS = (
+    "adopted alertmanager bundle compile_caches firewall fleet_monitor generations grafana guard image_plans images incoming on_demand "
+    "prometheus receipts speech spread starts textfile watchdog"
 )
-"""Names below the state folder; chats and accounts of clients lie beside them and are people's."""
+PARTS = _PARTS.split()
+"""Names below the state folder, without chats and accounts of clients, which belong to people."""
 CACHES = Path("/var/cache/dgxspark")
 ACCOUNTS = ("dgxspark", "spark-gateway", "spark-hermes")
 """System accounts of units on a host without a record."""
@@ -58,7 +41,7 @@ NFT_TABLE = ["/usr/sbin/nft", "list", "table", "inet", "dgxspark"]
 
 
 def everything(before: Deployed | None, tools: Tools, fabric: bool) -> Deployment:
-    """Return the deployment of the empty document, by which all rows leave.
+    """Return the deployment of the empty document, which removes all rows.
 
     :param before: the record of the host; unit files of the collection that it does not list leave as well
     :param tools: of the module
@@ -123,34 +106,38 @@ class Reset:
 
     def remove_weights(self) -> None:
         """Remove the files of models that the collection downloaded."""
-        left: dict[str, str] = {}
+        failures: dict[str, str] = {}
         for name in made.noted_models():
             homes = sorted(made.made_of(name))
-            removed, stays, size = made.remove_made(name, self.check)
+            removed, remaining, size = made.remove_made(name, self.check)
             self.freed_bytes += size
             model = name.replace("--", "/", 1)
             for home in homes:
                 if any(path.startswith(f"{home}/") for path in removed):
                     self.note(f"{model} below {home}")
-            # Folders that models share are empty once the last of them is removed.
-            left = {path: why for path, why in left.items() if path not in removed}
-            left.update({entry["path"]: entry["why"] for entry in stays})
-        self.left += [{"path": path, "why": why} for path, why in sorted(left.items()) if Path(path).exists()]
+            # Folders that models share are empty once the last of these models is removed.
+            failures = {path: why for path, why in failures.items() if path not in removed}
+            failures.update({entry["path"]: entry["why"] for entry in remaining})
+        self.left += [{"path": path, "why": why} for path, why in sorted(failures.items()) if Path(path).exists()]
 
     def remove_folders(self) -> None:
-        """Remove caches, and folders that are empty."""
+        """Remove recorded folders, the deepest first: caches, and others if they are empty."""
         kinds = made.folders()
         homes = {home for name in made.noted_models() for home in made.made_of(name)}
         for path in sorted(kinds, key=lambda folder: (-folder.count("/"), folder)):
             if kinds[path] == "weights" and not self.with_weights:
                 continue
             removed, why = made.remove_folder(path, self.check)
-            # A folder of weights that stay has to stay.
+            # Weights that stay need their folders.
             is_home = not self.with_weights and any(home == path or home.startswith(f"{path}/") for home in homes)
             if removed:
                 self.note(path)
             elif why and not is_home:
                 self.left.append({"path": path, "why": why})
+        self._remove_caches()
+
+    def _remove_caches(self) -> None:
+        """Remove the folder of all caches if it is empty."""
         if not CACHES.is_dir():
             return
         others = sorted(path.name for path in CACHES.iterdir() if str(path) not in self.job.removed)
@@ -183,13 +170,13 @@ class Reset:
 
     def remove_record(self, path: Path, shown: bool = True) -> None:
         """Remove a path in the state folder, which is root's. shown: whether the results name it."""
-        if not path.is_symlink() and not path.exists():
+        if not is_present(path):
             return
         if shown:
             self.note(str(path))
         if self.check:
             return
-        if path.is_dir() and not path.is_symlink():
+        if is_folder(path):
             shutil.rmtree(path)
         else:
             path.unlink()

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from .._runtime.command import NoAnswer, Run
 
 NOT_LOADED = 5
-"""How systemctl stop ends for a missing unit: EXIT_NOTINSTALLED of the LSB, systemctl(1)."""
+"""Exit code of systemctl stop for a missing unit: EXIT_NOTINSTALLED of the LSB, systemctl(1)."""
 NOT_ACTIVE = (3, 4)
-"""How systemctl is-active ends for a unit that has ended and for a missing one; any other failure is no answer."""
+"""Exit codes of systemctl is-active for an ended and for a missing unit; any other failure is no answer."""
 
 
 def act(run: Run, verb: str, names: Sequence[str], *options: str, allowed: Sequence[int] = (0,)) -> str:
-    """Run systemctl on units; returns the reason of its failure, empty when it worked or there are no units.
+    """Run systemctl on units; returns the reason of its failure, empty if it worked or without units.
 
     :param run: runs a program
     :param verb: C(start), C(stop) and their like
@@ -39,7 +39,7 @@ def end(run: Run, unit: str) -> str:
 
 
 def is_active(run: Run, unit: str) -> bool | None:
-    """Whether a unit is active, None where systemctl does not say."""
+    """Whether a unit is active, None without an answer of systemctl."""
     try:
         rc, _out, _err = run(["systemctl", "is-active", "--quiet", unit])
     except NoAnswer:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from .._runtime import command
 from .host_state import Unit
+from .units import RUNNING, read_properties
 
-SHOWN = (
+PROPERTIES = (
     "Id",
     "LoadState",
     "ActiveState",
@@ -23,7 +24,6 @@ SHOWN = (
     "StateChangeTimestampMonotonic",
     "ReloadResult",
 )
-RUNNING = ("active", "reloading", "activating", "refreshing")
 # Units of these states start at boot; "static" and "indirect" ones cannot be enabled, something else pulls them in.
 ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generated")
 
@@ -32,7 +32,7 @@ ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generat
 class Seen:
     """A unit as systemd shows it.
 
-    began: seconds of the wall clock at which its run began, or None. reloaded: the same of the last reload of this run that succeeded.
+    began: start of its run, seconds of the wall clock, or None. reloaded: the last successful reload of this run.
     """
 
     name: str
@@ -63,39 +63,33 @@ class Steps:
         return bool(self.enable or self.disable or self.stop or self.start or self.restart or self.reload)
 
 
-def show_command(units: list[str]) -> list[str]:
-    """Return the one call that shows what C(read_units) reads."""
-    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(SHOWN), "--", *units]
-
-
 def read_units(names: list[str], text: str, monotonic_now: float, now: float) -> dict[str, Seen]:
-    """Read the output of C(show_command) for C(names), in their order.
+    """Read C(PROPERTIES) of units.
 
-    :param names: of units
-    :param text: what systemctl printed
+    :param names: of the units that systemctl was asked for
+    :param text: what it printed about them, in their order
     :param monotonic_now: CLOCK_MONOTONIC in seconds; the run of a unit is dated by it, which a wall clock that
         was set at boot does not disturb
     :param now: the wall clock at the same moment, in seconds since 1970
     :returns: by name
-    :raises NoAnswer: where it printed something else, or less: a unit that is not there is described, too
+    :raises NoAnswer: for any other text; missing units are described, too
     """
 
     def date(microseconds: int) -> float | None:
         return now - (monotonic_now - microseconds / 1e6) if microseconds else None
 
-    found = {}
-    blocks = text.strip().split("\n\n")
-    for name, block in zip(names, blocks):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if "LoadState" not in values or len(blocks) != len(names):
-            raise command.unreadable("systemctl", block)
+    states = {}
+    shown = read_properties(text)
+    if len(shown) != len(names) or any("LoadState" not in values for values in shown):
+        raise command.unreadable("systemctl", text)
+    for name, values in zip(names, shown):
         times = [
             values.get(f"{event}TimestampMonotonic", "0") for event in ("InactiveExit", "ActiveEnter", "StateChange")
         ]
         began, entered, state_change = (int(text) if text.isdigit() else 0 for text in times)
         # The state of an active unit changes for a reload alone.
         is_reloaded = state_change > entered > 0 and values.get("ReloadResult", "success") == "success"
-        found[name] = Seen(
+        states[name] = Seen(
             name,
             known=values.get("LoadState") == "loaded",
             active=values.get("ActiveState", "inactive"),
@@ -104,7 +98,7 @@ def read_units(names: list[str], text: str, monotonic_now: float, now: float) ->
             began=date(began),
             reloaded=date(state_change) if is_reloaded else None,
         )
-    return found
+    return states
 
 
 def outdated(seen: Seen, changed: Mapping[str, float], watched: Sequence[str]) -> bool:

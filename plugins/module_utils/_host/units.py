@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What systemd says about the units of the services: parsers, the commands to feed them, and the question itself."""
+"""Asks systemd for units of services: the command lines of systemctl and journalctl, their parsers, and the question itself."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,32 +35,43 @@ PROPERTIES = (
 )
 
 UP = ("active", "reloading")
+RUNNING = ("active", "reloading", "activating", "refreshing")
+MOST_START_LINES = 10_000
+"""Lines of the journal that are read of a start; a start of vLLM prints some hundreds."""
 
 _PATTERN = re.compile(r"[*?\[]")
 
 
-def show_command(units: list[str]) -> list[str]:
-    """Return the one call that describes C(units); names and patterns may be mixed.
+def show_command(names: Sequence[str], properties: Iterable[str] = PROPERTIES) -> list[str]:
+    """Return the one call that describes units; names and patterns may be mixed.
 
     Run it with TZ=UTC and LC_ALL=C: systemctl formats times itself. A pattern matches loaded units only, so unit files
     that lie on the disk have to be named.
     """
-    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
+    return ["systemctl", "show", "--no-pager", f"--property={','.join(properties)}", "--", *names]
 
 
-def journal_command(unit: str, lines: int) -> list[str]:
-    """Return the call that prints the last C(lines) messages of a unit, without times and names."""
-    return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
+def read_properties(text: str) -> list[dict[str, str]]:
+    """Return the properties of each unit that C(systemctl show) printed, in its order."""
+    blocks = text.strip().split("\n\n") if text.strip() else []
+    return [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in blocks]
+
+
+def journal_command(unit: str, lines: int, output: str = "cat", invocation: str = "") -> list[str]:
+    """Return the call that prints the last lines of a unit, or of one start of it; C(cat) prints them without times and names."""
+    match = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"--unit={unit}"
+    return ["journalctl", "--no-pager", "--quiet", f"--output={output}", f"--lines={lines}", match]
+
+
+def start_log_command(invocation: str, cursor: str = "") -> list[str]:
+    """Return the call that prints what one start of a unit wrote, behind a cursor, for C(start_stages.read_journal)."""
+    range_option = f"--after-cursor={cursor}" if cursor else f"--lines={MOST_START_LINES}"
+    fixed = ["journalctl", "--no-pager", "--quiet", "--output=json", "--output-fields=MESSAGE", "--all"]
+    return [*fixed, range_option, f"_SYSTEMD_INVOCATION_ID={invocation}"]
 
 
 def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
-    """Return the last messages of a unit in one line. Raises C(NoAnswer) where journalctl is silent.
-
-    :param run: runs a program
-    :param unit: its name
-    :param lines: of the journal
-    :returns: a text, empty for an empty journal
-    """
+    """Return the last messages of a unit in one line, empty for an empty journal. Raises C(NoAnswer) where journalctl is silent."""
     _rc, log, _err = run(journal_command(unit, lines))
     return " ".join(log.split())
 
@@ -68,9 +79,8 @@ def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
 def ask(run: command.Run, names: list[str]) -> list[dict[str, Any]]:
     """Ask systemd for units and return C(parse_show) of its answer; [] on a host without systemd, and for no names.
 
-    :param run: runs a program
-    :param names: of units and patterns; a unit that systemd does not know comes back with C(load_state=not-found)
-    :raises NoAnswer: where systemctl fails, prints something else, or says nothing of units that were named
+    names: also patterns; an unknown unit comes back with C(load_state=not-found). Raises C(NoAnswer) if systemctl fails, prints something
+    else, or leaves out a named unit.
     """
     rc, out, err = run(show_command(names)) if names else (127, "", "")
     command.answered("systemctl", rc, err)
@@ -86,49 +96,55 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     """Parse the output of C(show_command).
 
     Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, active_seconds,
-    main_pid, queued, status_text, invocation_id, start_monotonic, path}]) by name, each unit once. enabled is None where systemd has
-    no unit file; path is that of the unit file;
-    active_since is a UTC time in ISO form or None; active_seconds is the time since then by the monotonic clock, which nobody
-    sets, None where that clock is not given; queued tells that a job waits for its turn, as a start does behind C(After=);
-    status_text is what the unit itself says of its state, as C(Type=notify) units do; invocation_id and start_monotonic (seconds of the
-    monotonic clock, None before the first start) are of the start that the unit is in, or was in last. Units that do not exist come back
-    with C(load_state=not-found). Raises NoAnswer for text that describes something else.
-
-    :param text: what systemctl printed
-    :param monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked
-    :returns: the units
+    main_pid, queued, status_text, invocation_id, start_monotonic, path}]) by name, each unit once. enabled: None without a unit file.
+    path: of the unit file.
+    active_since: UTC time in ISO form or None. active_seconds: time since then by the monotonic clock, which nobody
+    sets, None without C(monotonic_now). queued: a job waits for its turn, as a start does behind C(After=).
+    status_text: the text that C(Type=notify) units report. invocation_id, start_monotonic (seconds of the
+    monotonic clock, None before the first start): of the present or the last start. Missing units come back
+    with C(load_state=not-found). Raises NoAnswer for any other text.
+    monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for block in text.strip().split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        name = values.get("Id")
-        if not name and block.strip():
-            raise command.unreadable("systemctl", block)
-        if not name or name in found:
+    described: dict[str, dict[str, Any]] = {}
+    for values in read_properties(text):
+        name, state = values.get("Id"), values.get("UnitFileState", "")
+        if not name:
+            raise command.unreadable("systemctl", text)
+        if name in described:  # by its name and by a pattern
             continue
-        restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")
-        state, entered = values.get("UnitFileState", ""), values.get("ActiveEnterTimestampMonotonic", "")
-        began = values.get("InactiveExitTimestampMonotonic", "")
-        known = monotonic_now is not None and entered.isdigit() and entered != "0"
-        found[name] = {
+        entered = seconds_of(values, "ActiveEnterTimestampMonotonic")
+        age = None if monotonic_now is None or entered is None else max(round(monotonic_now - entered), 0)
+        described[name] = {
             "name": name,
             "type": values.get("Type", ""),
             "load_state": values.get("LoadState", ""),
             "active_state": values.get("ActiveState", ""),
             "sub_state": values.get("SubState", ""),
             "result": values.get("Result", ""),
-            "n_restarts": int(restarts) if restarts.isdigit() else 0,
+            "n_restarts": _count(values, "NRestarts") or 0,
             "enabled": state.startswith("enabled") if state else None,
             "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
-            "active_seconds": max(round((monotonic_now or 0.0) - int(entered) / 1e6), 0) if known else None,
-            "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
+            "active_seconds": age,
+            "main_pid": _count(values, "MainPID"),
             "queued": values.get("Job", "0") not in ("", "0"),
             "status_text": values.get("StatusText", ""),
             "invocation_id": values.get("InvocationID", ""),
-            "start_monotonic": int(began) / 1e6 if began.isdigit() and began != "0" else None,
+            "start_monotonic": seconds_of(values, "InactiveExitTimestampMonotonic"),
             "path": values.get("FragmentPath", ""),
         }
-    return [found[name] for name in sorted(found)]
+    return [described[name] for name in sorted(described)]
+
+
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    """Return a number that a unit shows, None for 0 and for anything else."""
+    text = values.get(name, "")
+    return int(text) or None if text.isdigit() else None
+
+
+def seconds_of(values: Mapping[str, str], name: str) -> float | None:
+    """Return a time that a unit shows, in seconds of the monotonic clock; None if it never came."""
+    microseconds = _count(values, name)
+    return None if microseconds is None else microseconds / 1e6
 
 
 def parse_time(text: str) -> str | None:
@@ -141,22 +157,20 @@ def parse_time(text: str) -> str | None:
 
 
 def comes_back(unit: dict[str, Any]) -> bool:
-    """Whether restarts of a unit are no sign of a loop.
+    """Whether a unit restarts by design, so that restarts are no sign of a loop.
 
     The main process of a C(Type=notify) unit of a service is the supervisor of a rank. It exits whenever another rank is
-    lost, is restarted, waits until all are there again, and bounds the starts of the engine by itself: when it gives up, the
-    unit has failed.
+    lost, is restarted, waits for all ranks, and limits the starts of the engine itself: when it gives up, the unit has failed.
     """
     return bool(unit["type"] == "notify")
 
 
 def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> str | None:
-    """Say why waiting for a unit's endpoint is pointless, or None while there is hope.
+    """Return why waiting for the endpoint of a unit is pointless, None while it may still come.
 
-    One restart can be bad luck; after the second the engine is in a loop that more waiting does not end, unless
-    the unit is one that comes back.
+    One restart can be bad luck; after the second one the engine is in a loop that no waiting ends, unless the unit restarts by design.
 
-    :param unit: as it is now, None when systemd did not say, which tells nothing of the unit
+    :param unit: its present state, None if systemd did not answer
     :param name: of the unit
     :param restarts_before: C(n_restarts) when the wait began
     :returns: the reason
@@ -188,15 +202,15 @@ def wait_active(
 ) -> dict[str, Any]:
     """Wait until a unit is active: for engines that answer no requests themselves.
 
-    :param show: returns the unit as it is now, an entry of C(parse_show), or None when systemd did not say
+    :param show: returns the present state of the unit, a row of C(parse_show), or None without an answer of systemd
     :param name: of the unit
     :param timeout: seconds in all
     :param interval: seconds between two looks
     :param clock: monotonic seconds
     :param sleep: waits for seconds
-    :param waited: seconds that it has been waited for before, which count
-    :param grace: seconds for which it may be inactive, because somebody else is about to start it
-    :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) in the words of C(endpoint.wait_ready)
+    :param waited: seconds of earlier waits, which count
+    :param grace: seconds for which it may be inactive, because another program is about to start it
+    :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) as C(endpoint.wait_ready) returns them
     """
     start = clock() - waited
     unit = show()
@@ -206,7 +220,7 @@ def wait_active(
         fix = "see the log of the unit for why it ended"
         if error and unit is not None and unit["active_state"] == "inactive" and clock() - start < grace:
             error = None
-        # A restart that was asked for a moment ago is a job: what is active then is still the run before it.
+        # A requested restart is a job first: an active unit with a job is still in its earlier run.
         if unit is not None and unit["active_state"] in UP and not unit["queued"]:
             error = fix = ""
         elif error is None and timeout - (clock() - start) <= interval:

@@ -114,27 +114,10 @@ def _docker_run(
     settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, container: str, ipc: str
 ) -> list[str]:
     """Return the part of C(docker run) that all containers of a service have in common."""
-    argv = [
-        "/usr/bin/docker",
-        "run",
-        "--rm",
-        "--name",
-        container,
-        "--pull",
-        "never",
-        "--label",
-        "dgxspark.managed=true",
-        "--label",
-        f"dgxspark.service={planned.name}",
-        *containers.restricted(containers.ENGINE_PIDS, containers.for_port(_own_port(service))),
-        *own_docker_args(settings, service, ipc),
-        "--stop-timeout",
-        str(STOP_SECONDS),
-        "--log-driver",
-        "local",
-        "--env-file",
-        planned.env_file,
-    ]
+    capabilities = containers.for_port(_own_port(service))
+    argv = containers.run_argv(container, planned.name, containers.ENGINE_PIDS, capabilities)
+    argv += [*own_docker_args(settings, service, ipc), "--stop-timeout", str(STOP_SECONDS)]
+    argv += ["--log-driver", "local", "--env-file", planned.env_file]
     theirs = containers.mounted(given_docker_args(settings, service))
     for mount in (f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}:ro", f"{planned.cache_dir}:{CONTAINER_CACHE}"):
         # A folder of one's own at the same place takes its place: Docker refuses two.
@@ -171,8 +154,9 @@ def collective_argv(
     env = collective.environment(planned.env, rank, span.size, span.addresses[span.head], port, pairs)
     passes = planned.entrypoint == "passthrough"  # it makes a newer CUDA run on an older driver
     return [
-        *("/usr/bin/docker", "run", "--rm", "--name", collective.CONTAINER, "--pull", "never", "--log-driver", "none"),
-        *containers.restricted(containers.ENGINE_PIDS, containers.for_port(port)),
+        *containers.run_argv(collective.CONTAINER, "", containers.ENGINE_PIDS, containers.for_port(port)),
+        "--log-driver",
+        "none",
         *own_docker_args(settings, service),
         *(word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")),
         *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),

@@ -15,6 +15,7 @@ COLLECTION = Path(__file__).resolve().parents[3]
 ENGINE = "plugins/module_utils"
 PACKAGE = "dgxspark_vllm"
 """Name of the engine on a host."""
+DEMAND_PROGRAMS = tuple(f"roles/service/files/spark_on_demand{name}.py" for name in ("", "_client", "_slot"))
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "clients": ("roles/clients/files/spark_clients.py",),
     "exporters": ("roles/exporters/files/spark_collector.py",),
@@ -24,7 +25,7 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     # ray_nodes.py runs inside a container, as a file.
     "host": ("roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py", f"{ENGINE}/_runtime/ray_nodes.py"),
     "ollama": ("roles/speech/files/spark_health.py",),
-    "on_demand": ("roles/service/files/spark_on_demand.py",),
+    "on_demand": DEMAND_PROGRAMS,
     "speech": ("roles/speech/files/spark_health.py",),
     "watchdog": ("roles/watchdog/files/spark_watchdog.py",),
 }

@@ -247,7 +247,7 @@ def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, An
     ]
     files = [
         *imported["files"],
-        _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
+        *(_copy(f"{LIBEXEC}/{path.rpartition('/')[2]}", path) for path in host_programs.DEMAND_PROGRAMS),
         _file(settings, json_file(_demand_settings(waiting, servers))),
         *(socket_unit(name, *place) for name, place in own_ports.items()),
         demand_unit(sockets),

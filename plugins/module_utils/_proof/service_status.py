@@ -14,6 +14,7 @@ from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._host.host_view import HostView, Request
+from .._host.units import start_log_command
 from .._runtime import endpoint, http_client, metrics, pins, start_stages, state_file
 from .._runtime.command import NoAnswer, Run
 from . import explain, readiness, receipts
@@ -118,7 +119,7 @@ def starting(
         if name is None or unit["active_state"] != "activating" or not unit["invocation_id"] or began is None:
             continue
         try:
-            rc, out, _err = run(start_stages.journal_argv(unit["invocation_id"]))
+            rc, out, _err = run(start_log_command(unit["invocation_id"]))
         except NoAnswer:
             continue
         lines, _cursor = start_stages.read_journal(out if rc == 0 else "")

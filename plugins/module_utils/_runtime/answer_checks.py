@@ -13,10 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common.foreign_text import parse_json
-from .engine_client import (
-    Problem,
-    entries_of,
-)
+from .engine_client import Problem, entries_of
 
 # An answer counts as one piece over and over from this many pieces on, when they make up most of it.
 REPEATS = 8
@@ -130,11 +127,16 @@ def garbage(text: str, chat: bool = True) -> str:
     unreadable = sum(map(_is_unreadable, signs))
     if unreadable == len(signs) or (unreadable >= REPEATS and 2 * unreadable > len(signs)):
         return f"{unreadable} of its {len(signs)} signs cannot be read"
-    if not chat and set(stripped) <= FILLERS:
-        return ""
+    return (
+        "" if not chat and set(stripped) <= FILLERS else _repetition(stripped, signs, frozenset() if chat else FILLERS)
+    )
+
+
+def _repetition(text: str, signs: list[str], ignored: frozenset[str]) -> str:
+    """Return the description of a text that repeats one sign or word, else an empty text. ignored: signs of words that do not count."""
     if len(set(signs)) == 1 and len(signs) >= REPEATS // 2 and not signs[0].isalnum():
         return f"{signs[0]!r} {len(signs)} times and nothing else"
-    piece = _repeated_word(stripped[-4000:], frozenset() if chat else FILLERS)
+    piece = _repeated_word(text[-4000:], ignored)
     return f"{piece!r} over and over" if piece else ""
 
 

@@ -56,19 +56,6 @@ MAX_SERVER_ERRORS = 3
 # Below this many tokens the decode rate says more about the clock than about the engine.
 MIN_TOKENS_FOR_RATE = 4
 
-WEATHER_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the current weather in a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "description": "Name of the city"}},
-            "required": ["city"],
-        },
-    },
-}
-
 
 def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
     """Return a tool whose parameters are texts, in OpenAI's form."""
@@ -77,6 +64,7 @@ def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
+WEATHER_TOOL = _tool("get_weather", "Get the current weather in a city.", city="Name of the city")
 _PATH = "Path below the repository"
 AGENT_TOOLS = [
     _tool("list_files", "List the files of a folder.", path=_PATH),
@@ -351,28 +339,15 @@ class Readiness:
         )
 
     def _stream_chat(self) -> dict[str, Any]:
-        body = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": self.requests.prompt}],
-            "max_tokens": self.requests.max_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        return self._measured("/v1/chat/completions", body, _chat_delta)
+        messages = [{"role": "user", "content": self.requests.prompt}]
+        return self._measured("/v1/chat/completions", {"messages": messages}, _chat_delta)
 
     def _stream_text(self) -> dict[str, Any]:
-        body = {
-            "model": self.model,
-            "prompt": self.requests.prompt,
-            "max_tokens": self.requests.max_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        return self._measured("/v1/completions", body, _text_delta)
+        return self._measured("/v1/completions", {"prompt": self.requests.prompt}, _text_delta)
 
-    def _measured(self, path: str, body: dict[str, Any], delta: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    def _measured(self, path: str, prompt: dict[str, Any], delta: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+        options = {"max_tokens": self.requests.max_tokens, "temperature": 0, "stream_options": {"include_usage": True}}
+        body = {"model": self.model, **prompt, "stream": True, **options}
         start = self.clock()
         stream = _Stream()
         try:

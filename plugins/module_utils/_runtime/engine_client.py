@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from .._common.foreign_text import decode_text, parse_json, printable
 from . import http_client
-from .http_client import Deadline, ResponseTooLarge, begin, connect, read_body, read_line
+from .http_client import Deadline, ResponseTooLarge, connect, exchange, read_body, read_line
 
 APIS = ("chat", "completions", "embeddings", "rerank")
 """Ways to ask a model, in the order in which the paths are tried; pooling models have the last ones alone."""
@@ -89,10 +90,11 @@ class Client:
         """Return a text without the API key, which a server or a log may have echoed."""
         return text.replace(self.api_key, "********") if self.api_key else text
 
-    def _open(
+    @contextlib.contextmanager
+    def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None, deadline: Deadline
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = connect(self.host, self.port, self.tls, deadline)
+    ) -> Iterator[http.client.HTTPResponse]:
+        """Send a request and yield its answer; failures of the connection become a Problem."""
         headers = {"Accept": "application/json, text/event-stream", "User-Agent": "dgxspark"}
         data = None
         if body is not None:
@@ -101,11 +103,11 @@ class Client:
         if self.api_key:
             headers["Authorization"] = f"Bearer {self.api_key}"
         try:
-            connection.request(method, self.prefix + path, data, headers)
-            return connection, begin(connection)
-        except BaseException:
-            connection.close()
-            raise
+            connection = connect(self.host, self.port, self.tls, deadline)
+            with exchange(connection, method, self.prefix + path, data, headers) as response:
+                yield response
+        except OSError as error:
+            raise self._explain(error, path, deadline.timeout) from error
 
     def _explain(self, error: Exception, path: str, timeout: float) -> Problem:
         where = f"{self.host}:{self.port}"
@@ -137,7 +139,7 @@ class Client:
                 True,
                 "broken",
             )
-        if isinstance(error, (ConnectionError, http.client.HTTPException)):
+        if isinstance(error, ConnectionError):
             return Problem(
                 f"{where} closed the connection during {path} ({type(error).__name__})",
                 "see the unit's log: the server died or is not an HTTP server",
@@ -183,15 +185,8 @@ class Client:
         :returns: status and body
         :raises Problem: when there is no HTTP answer by then, or one of more than C(MAX_BODY_BYTES)
         """
-        try:
-            connection, response = self._open(method, path, body, Deadline(timeout))
-            try:
-                return response.status, read_body(response)
-            finally:
-                response.close()
-                connection.close()
-        except (OSError, http.client.HTTPException) as error:
-            raise self._explain(error, path, timeout) from error
+        with self._exchange(method, path, body, Deadline(timeout)) as response:
+            return response.status, read_body(response)
 
     def metrics(self, timeout: float) -> tuple[int, str]:
         """Return status and text of vLLM's metrics. Raises Problem as C(call) does. timeout: seconds."""
@@ -233,44 +228,41 @@ class Client:
         :raises Problem: when the stream breaks off before its [DONE] or carries an error of the engine
         """
         deadline = Deadline(timeout)
+        with self._exchange("POST", path, body, deadline) as response:
+            if response.status != 200:
+                raise self.status_problem(response.status, read_body(response), path)
+            while True:
+                line = read_line(response)
+                if not line:
+                    raise Problem(
+                        f"the stream of {path} was cut before its end",
+                        "see the unit's log: the engine died during the request",
+                        kind="broken",
+                    )
+                field, _sep, value = line.decode("utf-8", "replace").strip().partition(":")
+                if field != "data":
+                    continue
+                if value.strip() == "[DONE]":
+                    return
+                yield self._event(value, path)
+                deadline.renew()
+
+    def _event(self, text: str, path: str) -> dict[str, Any]:
+        """Return one event of a stream. Raises Problem for anything but JSON, and for an error of the engine."""
         try:
-            connection, response = self._open("POST", path, body, deadline)
-            try:
-                if response.status != 200:
-                    raise self.status_problem(response.status, read_body(response), path)
-                while True:
-                    line = read_line(response)
-                    if not line:
-                        raise Problem(
-                            f"the stream of {path} was cut before its end",
-                            "see the unit's log: the engine died during the request",
-                            kind="broken",
-                        )
-                    field, _sep, value = line.decode("utf-8", "replace").strip().partition(":")
-                    if field != "data":
-                        continue
-                    if value.strip() == "[DONE]":
-                        return
-                    try:
-                        event = parse_json(value, path, finite=False, exact=True)
-                    except ValueError:
-                        event = None
-                    if not isinstance(event, dict):
-                        raise Problem(f"the stream of {path} carries something that is not JSON", kind="broken")
-                    if "error" in event:
-                        raise Problem(
-                            f"the engine failed during {path}: {self.redact(error_text(value.encode()))}",
-                            "see the unit's log for the engine's own error",
-                            kind="http",
-                            status=500,
-                        )
-                    yield event
-                    deadline.renew()
-            finally:
-                response.close()
-                connection.close()
-        except (OSError, http.client.HTTPException) as error:
-            raise self._explain(error, path, timeout) from error
+            event = parse_json(text, path, finite=False, exact=True)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict):
+            raise Problem(f"the stream of {path} carries something that is not JSON", kind="broken")
+        if "error" in event:
+            raise Problem(
+                f"the engine failed during {path}: {self.redact(error_text(text.encode()))}",
+                "see the unit's log for the engine's own error",
+                kind="http",
+                status=500,
+            )
+        return event
 
 
 def seconds(value: float) -> str:

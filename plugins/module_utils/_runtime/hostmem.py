@@ -19,8 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import command
-
 GIB = 2**30
 KIB_PER_GIB = 2**20
 
@@ -53,6 +51,14 @@ def gib(meminfo: dict[str, int], name: str) -> float:
 def mem_available_gib(meminfo: dict[str, int]) -> float:
     """The free memory of an integrated GPU, as vLLM computes it."""
     return gib(meminfo, "MemAvailable")
+
+
+def available_gib(root: str = "/") -> float | None:
+    """Return the available memory of the host in GiB, None if it cannot be read."""
+    try:
+        return mem_available_gib(read_meminfo(root))
+    except OSError:
+        return None
 
 
 def mem_free_gib(meminfo: dict[str, int]) -> float:
@@ -163,16 +169,6 @@ def wait_for_memory(
         sleep(min(interval_seconds, max(timeout_seconds - waited, 0.05)))
 
 
-NONE_THERE = re.compile(r"no (devices|running (compute )?processes)", re.IGNORECASE)
-"""Messages of nvidia-smi for no GPU, or no program on it."""
-
-COMPUTE_APPS_QUERY = [
-    "nvidia-smi",
-    "--query-compute-apps=pid,process_name,used_memory",
-    "--format=csv,noheader,nounits",
-]
-
-
 def wait_until_back(
     before_gib: float,
     expected_gib: float | None,
@@ -207,28 +203,3 @@ def wait_until_back(
         if available > highest + STEADY_GIB:
             grown = clock()
         highest = max(available, highest)
-
-
-def parse_compute_apps(text: str) -> list[dict[str, Any]]:
-    """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
-
-    C(used_mib) is None for C([N/A]). Lines of other forms (messages) are left out. A process name
-    may hold commas, so it extends from the first to the last field. Raises NoAnswer for text without a process
-    and without a message that no process runs.
-    """
-    processes: list[dict[str, Any]] = []
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) < 3 or not fields[0].isdigit():
-            continue
-        used = fields[-1].split()[0] if fields[-1] else ""
-        processes.append(
-            {
-                "pid": int(fields[0]),
-                "name": ", ".join(fields[1:-1]),
-                "used_mib": int(used) if used.isdigit() else None,
-            }
-        )
-    if not processes and text.strip() and not NONE_THERE.search(text):
-        raise command.unreadable("nvidia-smi", text)
-    return sorted(processes, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))

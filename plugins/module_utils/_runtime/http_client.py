@@ -110,9 +110,9 @@ def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = ""
         if via and tls:
             raw: Any = _Socket(sock, deadline)
             connection.sock = raw
-            connection.request("CONNECT", f"{host}:{port}", headers=_proxy_headers(proxy))
-            reply = connection.response_class(raw, method="CONNECT")
             with _parsing():
+                connection.request("CONNECT", f"{host}:{port}", headers=_proxy_headers(proxy))
+                reply = connection.response_class(raw, method="CONNECT")
                 reply.begin()
             if reply.status != 200:
                 raise ConnectionError(f"the proxy {via.hostname} answered {reply.status} for {host}:{port}")
@@ -159,10 +159,30 @@ def _parsing() -> Iterator[None]:
         raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
 
 
-def begin(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
-    """Return an answer with its status and headers parsed. Raises OSError."""
-    with _parsing():
-        return connection.getresponse()
+@contextlib.contextmanager
+def exchange(
+    connection: http.client.HTTPConnection, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
+) -> Iterator[http.client.HTTPResponse]:
+    """Send a request, yield its answer with status and headers parsed, and close the connection.
+
+    :param connection: of C(connect)
+    :param method: of HTTP
+    :param target: path, or whole URL for a proxy
+    :param data: the body
+    :param headers: by name
+    :returns: the answer
+    :raises OSError: also for an answer that is no HTTP
+    """
+    try:
+        connection.request(method, target, data, dict(headers))
+        with _parsing():
+            response = connection.getresponse()
+        with contextlib.closing(response):
+            yield response
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+    finally:
+        connection.close()
 
 
 def read_body(response: http.client.HTTPResponse, most_bytes: int = 0) -> bytes:
@@ -226,20 +246,11 @@ def fetch(
     proxy_headers: dict[str, str] = {}
     if proxy and not tls:
         target, proxy_headers = f"http://{parts.netloc}{target}", _proxy_headers(proxy)
-    try:
-        connection = connect(parts.hostname, parts.port or (443 if tls else 80), tls, Deadline(timeout), proxy)
-        try:
-            connection.request(method, target, data, {"User-Agent": "dgxspark", **(headers or {}), **proxy_headers})
-            response = begin(connection)
-            try:
-                reply_headers = {name.lower(): value for name, value in response.getheaders()}
-                return Reply(response.status, reply_headers, read_body(response, most_bytes))
-            finally:
-                response.close()
-        finally:
-            connection.close()
-    except http.client.HTTPException as error:
-        raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+    connection = connect(parts.hostname, parts.port or (443 if tls else 80), tls, Deadline(timeout), proxy)
+    all_headers = {"User-Agent": "dgxspark", **(headers or {}), **proxy_headers}
+    with exchange(connection, method, target, data, all_headers) as response:
+        reply_headers = {name.lower(): value for name, value in response.getheaders()}
+        return Reply(response.status, reply_headers, read_body(response, most_bytes))
 
 
 def download(url: str, most_bytes: int, timeout: float) -> bytes:
@@ -277,20 +288,10 @@ def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> 
     :raises OSError: with the server's message if it refuses
     """
     parts, deadline = urlsplit(url), Deadline(timeout)
-    try:
-        connection = connect(parts.hostname or "", parts.port or 80, parts.scheme == "https", deadline)
-        try:
-            connection.request("POST", parts.path, data, dict(headers))
-            response = begin(connection)
-            try:
-                if response.status != 200:
-                    raise OSError(f"{response.status} {decode_text(read_body(response)[:500])}")
-                while line := read_line(response):
-                    yield line
-                    deadline.renew()
-            finally:
-                response.close()
-        finally:
-            connection.close()
-    except http.client.HTTPException as error:
-        raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+    connection = connect(parts.hostname or "", parts.port or 80, parts.scheme == "https", deadline)
+    with exchange(connection, "POST", parts.path, data, headers) as response:
+        if response.status != 200:
+            raise OSError(f"{response.status} {decode_text(read_body(response)[:500])}")
+        while line := read_line(response):
+            yield line
+            deadline.renew()

@@ -431,16 +431,6 @@ def _follow_ended(active: str, past: Past, waits: bool) -> str:
     return FAILED if state == FAILED and not past.failed else COLD
 
 
-def units_of(text: str) -> dict[str, dict[str, str]]:
-    """Return the properties of units by C(Id). text: output of C(systemctl show)."""
-    units = {}
-    for block in text.strip().split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if values.get("Id"):
-            units[values["Id"]] = values
-    return units
-
-
 # --- HTTP ---------------------------------------------------------------------------------------------------------------------
 
 MOST_HEAD = 65536

@@ -30,8 +30,8 @@ class Pin:
     word: str = ""
     why: str = ""
 
-    def said(self, name: str) -> str:
-        """Why a service is kept so, for people."""
+    def text(self, name: str) -> str:
+        """Return why a service is kept warm or cold."""
         return f"{name} is kept {self.word} by {self.why or 'its owner'}"
 
 

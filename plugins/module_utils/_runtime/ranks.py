@@ -442,22 +442,18 @@ class Rank:
             if now - (self.born if self._asked is None else self._asked) > self.config.asked_for:
                 self._leave(STOPPING, "the first rank does not ask for it", EXIT_STOPPED)
             return
-        # A rank that is woken has to begin first.
-        patience = self.config.peer_timeout + self.config.asked_for
         fresh = [received.message for received in self.received.values() if now - received.at <= self.config.fresh]
+        causes = "; ".join(text for _key, text in self.waits(now))
         if any(received.facts.problem.startswith(KEPT_COLD) for received in fresh):
-            self._leave(DOWN, "; ".join(text for _key, text in self.waits(now)), EXIT_AGAIN)
-            return
-        # Hosts that still stop an earlier start get time for it.
-        if any(
-            received.members is not None or (received.phase not in UP and not received.released) for received in fresh
-        ):
-            patience += self.config.let_go
-        waits = self.waits(now)
-        if waits and now - self.born > patience:
-            self._leave(
-                DOWN, f"gave up after {now - self.born:.0f} s: {'; '.join(text for _key, text in waits)}", EXIT_AGAIN
-            )
+            self._leave(DOWN, causes, EXIT_AGAIN)
+        elif causes and now - self.born > self._patience(fresh):
+            self._leave(DOWN, f"gave up after {now - self.born:.0f} s: {causes}", EXIT_AGAIN)
+
+    def _patience(self, fresh: Sequence[Message]) -> float:
+        """Return how long the first rank waits for the others, seconds. fresh: messages of present ranks."""
+        # A rank that is woken has to begin first, and a host that still stops an earlier start has to end that.
+        stopping = any(peer.members is not None or (peer.phase not in UP and not peer.released) for peer in fresh)
+        return self.config.peer_timeout + self.config.asked_for + (self.config.let_go if stopping else 0.0)
 
     def _gone_by(self, rank: int, now: float) -> bool:
         """Return whether a peer holds nothing of this start any more, as far as is known."""
@@ -665,7 +661,7 @@ def read_config(service: Mapping[str, Any]) -> Config:
     if missing:
         raise ValueError(f"'rank' lacks {', '.join(missing)}")
     try:
-        peers = tuple(Peer(int(each["rank"]), str(each["host"]), _address(each["address"])) for each in rank["peers"])
+        peers = tuple(Peer(int(peer["rank"]), str(peer["host"]), _address(peer["address"])) for peer in rank["peers"])
         config = Config(
             service=str(service["name"]),
             unit=str(service["unit"]),
@@ -677,7 +673,7 @@ def read_config(service: Mapping[str, Any]) -> Config:
             fingerprint=str(rank["fingerprint"]),
             executor=str(rank["executor"]),
             parts=_parts(rank["parts"]),
-            links=tuple(Link(str(each["netdev"]), str(each["host"])) for each in rank.get("links") or []),
+            links=tuple(Link(str(link["netdev"]), str(link["host"])) for link in rank.get("links") or []),
             on_demand=bool(service.get("on_demand")),
         )
         limits = {"peer_timeout": "peer_timeout_seconds", "starts": "starts", "start_interval": "start_interval"}

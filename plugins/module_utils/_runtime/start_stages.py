@@ -69,8 +69,6 @@ _PROCESS = re.compile(r"\(([A-Za-z][\w.:-]*) pid=\d+")
 
 KEPT = 10
 """Starts that are kept of a service; the oldest go."""
-MOST_LINES = 10_000
-"""Lines of the journal that are read of a start; a start of vLLM prints some hundreds."""
 MOST_SECONDS = 7 * 86400.0
 """Longer recorded times are no start."""
 
@@ -141,19 +139,8 @@ def _number(text: str) -> float | None:
 # --- the journal --------------------------------------------------------------------------------------------------------------
 
 
-def journal_argv(invocation: str, after: str = "") -> list[str]:
-    """Return the call that prints what a start of a unit wrote, for C(read_journal).
-
-    :param invocation: the InvocationID of the unit
-    :param after: the cursor behind which is read, empty for all
-    """
-    range_option = f"--after-cursor={after}" if after else f"--lines={MOST_LINES}"
-    fixed = ["journalctl", "--no-pager", "--quiet", "--output=json", "--output-fields=MESSAGE", "--all"]
-    return [*fixed, range_option, f"_SYSTEMD_INVOCATION_ID={invocation}"]
-
-
 def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
-    """Read what C(journal_argv) prints.
+    """Read the journal of a start, see C(start_log_command) of C(_host/units.py).
 
     :param text: an object of JSON a line; other lines are skipped
     :returns: clock and text of each line, and the cursor of the last one, or an empty text
@@ -212,11 +199,11 @@ def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]
 
 def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, float]:
     """Return what each stage took, seconds. stages: of C(timeline). end: the clock when the start was over, or now."""
-    found: dict[str, float] = {}
+    seconds_by_stage: dict[str, float] = {}
     ends = [clock for _stage, clock in stages[1:]] + [end]
     for (stage, clock), over in zip(stages, ends):
-        found[stage] = found.get(stage, 0.0) + max(over - clock, 0.0)
-    return {stage: round(seconds, 1) for stage, seconds in found.items()}
+        seconds_by_stage[stage] = seconds_by_stage.get(stage, 0.0) + max(over - clock, 0.0)
+    return {stage: round(seconds, 1) for stage, seconds in seconds_by_stage.items()}
 
 
 def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[str, float]) -> dict[str, Any]:
@@ -273,6 +260,17 @@ def _figures(value: Any, names: Iterable[str]) -> dict[str, float]:
 def with_start(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new record of a service: C({version, starts}). before: the present record. new: of C(entry)."""
     return {"version": 1, "starts": [*checked(before), dict(new)][-KEPT:]}
+
+
+def taken_gib(record: Any) -> float | None:
+    """Return the GiB that an engine took at its start, by the record of its unit; None without one.
+
+    :param record: C({gate, ready}) with the available memory before and after the start, or anything else
+    """
+    try:
+        return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
+    except (KeyError, TypeError):
+        return None
 
 
 # --- how long still -------------------------------------------------------------------------------------------------------------

@@ -354,7 +354,7 @@ class Collector:
                 clock, busy = device["sm_clock_mhz"], device["utilization_percent"]
                 page.add("dgxspark_gpu_sm_clock_hertz", None if clock is None else clock * 1_000_000)
                 page.add("dgxspark_gpu_utilization_ratio", None if busy is None else busy / 100)
-        rc, out, err = self.call(hostmem.COMPUTE_APPS_QUERY)
+        rc, out, err = self.call(nvidia_smi.COMPUTE_APPS_QUERY)
         page.add("dgxspark_gpu_up", int(rc == 0))
         if rc != 0:
             raise Failed(f"nvidia-smi ended with {rc}: {(err or out).strip() or 'no message'}")
@@ -363,7 +363,7 @@ class Collector:
         held: dict[tuple[str, str], int] = {
             (each["service"], each["name"]): 0 for each in containers if each["service"] in self.services
         }
-        for app in hostmem.parse_compute_apps(out):
+        for app in nvidia_smi.parse_compute_apps(out):
             if app["used_mib"] is None:
                 continue
             place = machine.read_cgroup(app["pid"], self.root, names)

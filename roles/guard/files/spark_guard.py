@@ -32,6 +32,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common.foreign_text import decode_text
+from dgxspark_vllm._host import nvidia_smi
 from dgxspark_vllm._runtime import (
     command,
     guard,
@@ -163,13 +164,13 @@ def processes() -> dict[int, Process]:
 
 def add_gpu(found: dict[int, Process]) -> bool:
     """Add what nvidia-smi says of processes; whether it says it of all of them."""
-    answer = command.run(hostmem.COMPUTE_APPS_QUERY, CALL_SECONDS)
+    answer = command.run(nvidia_smi.COMPUTE_APPS_QUERY, CALL_SECONDS)
     if answer.state == command.MISSING:
         return True  # a host without a GPU
     if answer.state != command.FINISHED:
         return False
     try:
-        apps = hostmem.parse_compute_apps(answer.out)
+        apps = nvidia_smi.parse_compute_apps(answer.out)
     except command.NoAnswer:
         return False
     for app in apps:

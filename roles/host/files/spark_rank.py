@@ -7,14 +7,14 @@ spark-rank NAME           NAME is a file /etc/dgxspark/services/NAME.json with a
 
 It meets the supervisors of the other hosts by UDP datagrams over the fabric, takes the start lock and the memory of its
 host, runs the rank's containers as children, and tells systemd that the unit is active when the model has answered. When
-one rank of the model is lost it stops its own and exits; systemd starts it again, and the ranks meet anew. Of a model on demand requests start
-the first rank, and its datagrams the others: their sockets are handed over by systemd.
+one rank of the model is lost it stops its own and exits; systemd starts it again, and the ranks meet anew. Requests start
+the first rank of a model on demand, and its datagrams the others: systemd hands over their sockets.
 
-What it decides is in ranks.py; here is what it does. One thread holds the sockets and the state; whatever can take long
-(Docker, the gate, the wait for an answer) runs in threads that report back, so that nothing delays a sign of life.
+ranks.py has its decisions, this file its actions. One thread holds the sockets and the state; slow work
+(Docker, the gate, the wait for an answer) runs in threads that report back, so that nothing delays a heartbeat.
 
 Exit codes: 0 stopped on purpose, 1 start again (on demand: it failed), 78 do not start again (settings that cannot work, or too many failures).
-Python's standard library and the files beside it are all it needs.
+Needs Python's standard library and the files in its folder alone.
 """
 
 from __future__ import annotations
@@ -43,21 +43,16 @@ sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libr
 import spark_unit
 from spark_unit import Stop, say
 
-from dgxspark_vllm._common.foreign_text import parse_json  # isort: skip
-from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
-from dgxspark_vllm._runtime import endpoint  # isort: skip
-from dgxspark_vllm._runtime import hostmem  # isort: skip
-from dgxspark_vllm._runtime import pins  # isort: skip
-from dgxspark_vllm._runtime import ranks  # isort: skip
-from dgxspark_vllm._runtime import state_file  # isort: skip
-from dgxspark_vllm._runtime.systemd import handed_over, notify  # isort: skip
+from dgxspark_vllm._common.foreign_text import parse_json
+from dgxspark_vllm._runtime import command, endpoint, hostmem, pins, ranks, start_stages, state_file
+from dgxspark_vllm._runtime.systemd import handed_over, notify
 
 RAY_NODES = Path(endpoint.__file__).with_name("ray_nodes.py")
 
-DOCKER_SECONDS = 30.0  # for what Docker answers at once
+DOCKER_SECONDS = 30.0  # for questions that Docker answers at once
 MAX_DATAGRAM = 4096
 GOODBYES = 3  # a last word may get lost
-RECEIVES = 256  # datagrams in one go; no flood of them may keep the rest waiting
+RECEIVES = 256  # datagrams at a time, so that no flood of them delays other work
 
 NO_LINK = ("down", "lowerlayerdown", "notpresent")  # operstate of an interface
 
@@ -65,7 +60,7 @@ REVISION = re.compile(r"[0-9a-f]{40}\Z")
 
 
 def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
-    """Ask Docker something and return whether it worked, and what it printed or why it did not work."""
+    """Run docker and return whether it worked, with its output or the reason."""
     answer = command.run(["docker", *words], seconds)
     if answer.state != command.FINISHED:
         return False, f"{answer.why} (docker {words[0]})"
@@ -73,35 +68,32 @@ def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
 
 
 def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
-    """Say which image and which weights this host would run."""
+    """Return the image and the weights that this host would run."""
     template = "{{.Id}} {{json .RootFS.Layers}} {{json .Config.Env}} {{json .Config.Entrypoint}} {{json .Config.Cmd}}"
-    there, text = docker("image", "inspect", "--format", template, "--", image)
-    if not there and "no such" not in text.lower():
+    is_present, text = docker("image", "inspect", "--format", template, "--", image)
+    if not is_present and "no such" not in text.lower():
         return ranks.Facts(problem=f"whether the image {image} is there is not known: {text[:200]}")
-    if not there:
+    if not is_present:
         return ranks.Facts(problem=f"the image {image} is not there ({text[:120]}); run site.yml or docker pull there")
     number, _space, content = text.partition(" ")
-    found = ranks.Facts(image=number, content=hashlib.sha256(content.encode()).hexdigest()[:16])
+    facts = ranks.Facts(image=number, content=hashlib.sha256(content.encode()).hexdigest()[:16])
     if not model or not model.get("repo"):
-        return found
+        return facts
     revision = str(model.get("revision") or "main")
     repo = Path(str(model["hub"])) / ("models--" + str(model["repo"]).replace("/", "--"))
     try:
-        # Others can write there, and what it says goes to the other hosts: a commit, and nothing else that a link leads to.
+        # Other users can write this file, and its text is sent to other hosts: only a commit is read, and no link is followed.
         descriptor = os.open(repo / "refs" / revision, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as stream:
             commit = stream.read(100).decode("utf-8", "replace").strip()
         commit = commit if REVISION.fullmatch(commit) else ""
     except OSError:
         commit = revision if REVISION.match(revision) and (repo / "snapshots" / revision).is_dir() else ""
-    return replace(found, commit=commit)
+    return replace(facts, commit=commit)
 
 
 def links_out(links: tuple[ranks.Link, ...], sys_net: Path) -> list[ranks.Link]:
-    """Return those of the links that have none; one whose state cannot be read is taken to be there.
-
-    A card that has lost its only cable goes off the bus, and its interfaces with it.
-    """
+    """Return the broken links. An unreadable state counts as unbroken; a missing interface is broken, as a card without a cable leaves the bus."""
     out = []
     for link in links:
         try:
@@ -121,9 +113,9 @@ def links_out(links: tuple[ranks.Link, ...], sys_net: Path) -> list[ranks.Link]:
 class Part:
     """One container of the rank: `docker run` in the foreground, which lives exactly as long as the container."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.container: str = given["container"]
-        self.argv: list[str] = given["argv"]
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.container: str = settings["container"]
+        self.argv: list[str] = settings["argv"]
         self.child: subprocess.Popen[bytes] | None = None
         self.began = 0.0
 
@@ -139,12 +131,12 @@ class Part:
         return f"the container {self.container} ended by itself with {how} after {time.monotonic() - self.began:.0f} s"
 
     def stop(self, seconds: int) -> str | None:
-        """End the container and its docker client whatever they do, in bounded time; returns what is left, or None."""
+        """End the container and its docker client in bounded time; returns an error if the container remains, or None."""
         child = self.child
         if child is None:
             return None
         docker("stop", "--time", str(seconds), self.container, seconds=seconds + 15)
-        # A client that had not made its container yet makes it after the stop, so its end is what counts.
+        # A client may make its container after the stop, so wait for the end of the client.
         for _attempt in range(5):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(1)
@@ -154,15 +146,15 @@ class Part:
         else:
             child.kill()
         docker("rm", "--force", self.container)
-        known, text = True, ""
-        for _attempt in range(10):  # Docker may be at its removal
-            known, text = docker("container", "inspect", "--format", "{{.State.Status}}", self.container, seconds=5)
-            if not known:
+        is_there, text = True, ""
+        for _attempt in range(10):  # Docker may still be removing it
+            is_there, text = docker("container", "inspect", "--format", "{{.State.Status}}", self.container, seconds=5)
+            if not is_there:
                 break
             time.sleep(0.5)
-        if not known and "no such" in text.lower():
+        if not is_there and "no such" in text.lower():
             return None
-        return f"the container {self.container} {'is' if known else 'may be'} still there ({text})"
+        return f"the container {self.container} {'is' if is_there else 'may be'} still there ({text})"
 
 
 # --- supervisor -----------------------------------------------------------------------------------------------------
@@ -171,14 +163,14 @@ class Part:
 class Supervisor:
     def __init__(self, service: dict[str, Any], config: ranks.Config, args: argparse.Namespace) -> None:
         self.service, self.config, self.args = service, config, args
-        self.parts = [Part(given) for given in service["rank"]["parts"]]
-        self.after = [given.get("after") or {} for given in service["rank"]["parts"]]
+        self.parts = [Part(part) for part in service["rank"]["parts"]]
+        self.after = [part.get("after") or {} for part in service["rank"]["parts"]]
         self.record = args.run / "attempts" / f"{config.service}.json"
         self.freed = args.run / "freed" / f"{config.service}.json"
         now = time.monotonic()
-        kept = ranks.Attempts.read(state_file.read(self.record) or {}, config.fingerprint, now)
-        self.saved = asdict(kept)
-        self.rank = ranks.Rank(config, secrets.token_hex(8), kept, now)
+        attempts = ranks.Attempts.read(state_file.read(self.record) or {}, config.fingerprint, now)
+        self.saved = asdict(attempts)
+        self.rank = ranks.Rank(config, secrets.token_hex(8), attempts, now)
         self.peers = {(peer.address, config.port): peer.rank for peer in config.peers}
         self.socket: socket.socket | None = None
         self.unbound, self.strange = "not bound yet", False
@@ -215,7 +207,7 @@ class Supervisor:
         self.say(
             f"rank {config.rank} of {len(config.peers) + 1} ({config.executor}) on {config.address}; others: {others}"
         )
-        # What came back after an earlier start says nothing of this one.
+        # The record is of an earlier start.
         self.freed.unlink(missing_ok=True)
         beat, last = 0.0, None
         while not self.done:
@@ -234,7 +226,7 @@ class Supervisor:
         return self.rank.code if self.rank.code is not None else ranks.EXIT_AGAIN
 
     def step(self) -> None:
-        """Take in what happened, decide, act, and say so."""
+        """Take in events, decide, act, and report."""
         while not self.reports.empty():
             self.reports.get()()
         for part in self.parts:
@@ -250,22 +242,22 @@ class Supervisor:
             self.thread(self.look)
         self.rank.unheard = "" if self.socket is not None else self.unbound
         todo = self.rank.tick(now)
-        self.save()  # before anything is started: what is started counts even if this process is killed
+        self.save()  # before any start, so that the start counts even if this process is killed
         self.tell(now)
-        for what in todo:
-            self.act(what)
+        for action in todo:
+            self.act(action)
 
-    def act(self, what: str) -> None:
-        if what == ranks.EXIT:
+    def act(self, action: str) -> None:
+        if action == ranks.EXIT:
             for _goodbye in range(GOODBYES):
                 self.send()
                 time.sleep(self.args.interval / 10)
             self.account()
             self.done = True
-        elif what in (ranks.START_FIRST, ranks.START_ENGINE):
-            if what == ranks.START_FIRST:
+        elif action in (ranks.START_FIRST, ranks.START_ENGINE):
+            if action == ranks.START_FIRST:
                 self.guard.begin()
-            self.start(self.parts[what == ranks.START_ENGINE])
+            self.start(self.parts[action == ranks.START_ENGINE])
         else:
             works: dict[str, Callable[[], None]] = {
                 ranks.GATE: self.gate,
@@ -274,23 +266,23 @@ class Supervisor:
                 ranks.ACTIVE: self.become_active,
                 ranks.STOP: self.stop,
             }
-            self.thread(works[what])
+            self.thread(works[action])
 
     def thread(self, work: Callable[[], None]) -> None:
-        """Run something that takes its time; whatever happens in it, this rank hears of it."""
+        """Run slow work in a thread; its failure is reported to this rank."""
 
         def run() -> None:
             try:
                 work()
             except Stop as reason:
                 self.report(self.failed, str(reason).removeprefix(f"{self.config.unit}: "))
-            except Exception as error:  # a thread that died unheard would leave the rank waiting for ever
+            except Exception as error:  # without the report the rank would wait for ever
                 self.report(self.failed, f"{work.__name__}: {error!r}")
 
         threading.Thread(target=run, name=work.__name__, daemon=True).start()
 
-    def report(self, what: Callable[..., None], *args: Any) -> None:
-        self.reports.put(lambda: what(*args))
+    def report(self, event: Callable[..., None], *args: Any) -> None:
+        self.reports.put(lambda: event(*args))
         with contextlib.suppress(BlockingIOError):  # rung already
             self.ring.send(b"!")
 
@@ -304,28 +296,28 @@ class Supervisor:
         if self.socket is not None:
             return self.socket
         family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
-        for _name, each in handed_over():
-            if each.getsockname()[:2] == (self.config.address, self.config.port):
-                self.selector.register(each, selectors.EVENT_READ)
-                self.socket = each
-                return each
+        for _name, sock in handed_over():
+            if sock.getsockname()[:2] == (self.config.address, self.config.port):
+                self.selector.register(sock, selectors.EVENT_READ)
+                self.socket = sock
+                return sock
             if not self.strange:
                 self.strange = True
                 self.say(
-                    f"warning: systemd hands over a socket at {address_of(each)}, not at {self.config.address}, UDP port {self.config.port}: "
+                    f"warning: systemd hands over a socket at {address_of(sock)}, not at {self.config.address}, UDP port {self.config.port}: "
                     f"the socket unit is older than the settings; run site.yml again"
                 )
-        made = socket.socket(family, socket.SOCK_DGRAM)
+        sock = socket.socket(family, socket.SOCK_DGRAM)
         try:
-            made.setblocking(False)
-            made.bind((self.config.address, self.config.port))
+            sock.setblocking(False)
+            sock.bind((self.config.address, self.config.port))
         except OSError as error:
-            made.close()
+            sock.close()
             self.unbound = f"cannot listen on {self.config.address}, UDP port {self.config.port}: {error.strerror}"
             return None
-        self.selector.register(made, selectors.EVENT_READ)
-        self.socket = made
-        return made
+        self.selector.register(sock, selectors.EVENT_READ)
+        self.socket = sock
+        return sock
 
     def receive(self) -> None:
         with contextlib.suppress(OSError):
@@ -337,7 +329,7 @@ class Supervisor:
         for _datagram in range(RECEIVES):
             try:
                 data, source = stream.recvfrom(MAX_DATAGRAM)
-            except OSError:  # nothing more; a link that is gone is no more than silence
+            except OSError:  # no more datagrams; a missing link counts as silence
                 return
             rank = self.peers.get((source[0], source[1]))
             message = None if rank is None else ranks.decode(data)
@@ -352,21 +344,21 @@ class Supervisor:
         for address, rank in self.peers.items():
             if not self.rank.speaks_to(rank, now):
                 continue
-            with contextlib.suppress(OSError):  # the others notice that nothing comes
+            with contextlib.suppress(OSError):  # the others notice the silence
                 self.socket.sendto(data, address)
 
-    # --- what takes its time ---
+    # --- slow work, in threads ---
 
     def look(self) -> None:
-        found = look_for_facts(self.service["rank"]["image"], self.service["rank"].get("model"))
-        # The program that reads the pin of the first rank's host does not start it at all.
+        facts = look_for_facts(self.service["rank"]["image"], self.service["rank"].get("model"))
+        # spark-on-demand reads the pin on the host of the first rank.
         pin = pins.read(self.args.run / pins.FOLDER, self.config.service) if self.config.rank else pins.Pin()
         if pin.word == pins.COLD and pin.why:
-            found = ranks.Facts(problem=f"{ranks.KEPT_COLD} {pin.why}")
+            facts = ranks.Facts(problem=f"{ranks.KEPT_COLD} {pin.why}")
 
         def take() -> None:
             self.looking, self.looked = False, time.monotonic()
-            self.rank.note_facts(found, self.looked)
+            self.rank.note_facts(facts, self.looked)
 
         self.report(take)
 
@@ -383,20 +375,20 @@ class Supervisor:
             self.report(lambda: None)  # come back at once
 
     def await_nodes(self) -> None:
-        wanted = self.after[1]["ray"]
+        cluster = self.after[1]["ray"]
         give_up = time.monotonic() + self.args.nodes_seconds
         program = RAY_NODES.read_bytes()
         error = "not asked yet"
         while time.monotonic() < give_up and self.rank.phase == ranks.STARTING:
-            left = max(int(give_up - time.monotonic()), 1)
-            words = [str(wanted["address"]), str(wanted["nodes"]), str(wanted["gpus"]), str(left)]
-            there, error = ask_ray(self.parts[0].container, program, words, left + 30)
-            if there:
+            seconds = max(int(give_up - time.monotonic()), 1)
+            words = [*(str(cluster[key]) for key in ("address", "nodes", "gpus")), str(seconds)]
+            is_complete, error = ask_ray(self.parts[0].container, program, words, seconds + 30)
+            if is_complete:
                 self.say(error)
                 self.report(self.rank.nodes_there)
                 return
             time.sleep(self.args.poll)
-        raise Stop(f"Ray did not get its {wanted['nodes']} nodes within {self.args.nodes_seconds:.0f} s: {error}")
+        raise Stop(f"Ray did not get its {cluster['nodes']} nodes within {self.args.nodes_seconds:.0f} s: {error}")
 
     def await_answer(self) -> None:
         def why_dead() -> str | None:
@@ -419,38 +411,32 @@ class Supervisor:
     def stop(self) -> None:
         self.guard.close()
         held = any(part.child is not None for part in self.parts)
-        before = self.available()
-        left = [text for part in reversed(self.parts) if (text := part.stop(self.args.stop_seconds))]
-        for text in left:
-            self.say(f"warning: {text}")
-        # The program that answers at the port of the first rank waits for the memory of that host.
+        before = hostmem.available_gib(self.root)
+        for part in reversed(self.parts):
+            error = part.stop(self.args.stop_seconds)
+            if error:
+                self.say(f"warning: {error}")
+        # spark-on-demand waits for the memory on the host of the first rank.
         waits = self.config.on_demand and self.config.rank > 0 and held
         self.report(self.rank.stopped, self.memory_back(before) if waits else None)
 
-    def available(self) -> float | None:
-        """GiB that the host has; None where that cannot be read."""
-        try:
-            return hostmem.mem_available_gib(hostmem.read_meminfo(self.root))
-        except OSError:
-            return None
-
     def memory_back(self, before: float | None) -> float | None:
-        """Wait until the memory of the engine is the host's again; returns by how much it grew, GiB. before: what was available."""
+        """Wait until the memory of the engine is available again; returns the growth in GiB. before: available memory while it ran."""
         if before is None:
             return None
-        expected = spark_unit.taken_gib(self.args.run, self.config.unit)
+        expected = start_stages.taken_gib(state_file.read(spark_unit.start_record(self.args.run, self.config.unit)))
         try:
-            found = hostmem.wait_until_back(before, expected, self.root, interval_seconds=self.args.poll / 2)
+            memory = hostmem.wait_until_back(before, expected, self.root, interval_seconds=self.args.poll / 2)
         except OSError:
             return None
-        late = "" if found["ok"] or expected is None else f", {expected:.1f} GiB were expected"
-        self.say(
-            f"{'' if found['ok'] else 'warning: '}{found['freed_gib']:.1f} GiB are back after {found['waited_seconds']:.0f} s{late}"
-        )
-        return float(found["freed_gib"])
+        level, late = "" if memory["ok"] else "warning: ", ""
+        if expected is not None and not memory["ok"]:
+            late = f", {expected:.1f} GiB were expected"
+        self.say(f"{level}{memory['freed_gib']:.1f} GiB are back after {memory['waited_seconds']:.0f} s{late}")
+        return float(memory["freed_gib"])
 
     def account(self) -> None:
-        """Say, at the end of the first rank of a model on demand, what came back on the hosts of the others."""
+        """Report, at the end of the first rank of a model on demand, the memory that came back on the other hosts."""
         if not self.config.on_demand or self.config.rank or self.rank.members is None:
             return
         freed = self.rank.freed()
@@ -461,18 +447,18 @@ class Supervisor:
         except OSError as error:
             self.say(f"warning: what is back on the other hosts is not recorded: {error}")
 
-    # --- what is told ---
+    # --- reports ---
 
     def say(self, text: str) -> None:
         say(f"{self.config.unit}: {text}")
 
     def tell(self, now: float) -> None:
-        """Keep `systemctl status` and the journal up to date; the journal only with what is new."""
+        """Update `systemctl status`, and write changes to the journal."""
         rank = self.rank
         status = rank.status(now)
         if rank.phase == ranks.STARTING and self.guard.status():
             status += f"; {self.guard.status()}"
-        status = " ".join(status.split())  # a line of its own would be another message to systemd
+        status = " ".join(status.split())  # a second line would be another message to systemd
         if status != self.status:
             self.status = status
             notify(f"STATUS={status}")
@@ -502,21 +488,21 @@ class Supervisor:
         return text if self.rank.phase == ranks.STOPPING else f"{text}; stops this rank and meets the others anew"
 
     def save(self) -> None:
-        kept = asdict(self.rank.attempts)
+        attempts = self.rank.attempts
         if self.rank.final:
-            kept = asdict(ranks.Attempts(self.config.fingerprint, words=self.rank.attempts.words))
-        if kept == self.saved:
+            attempts = ranks.Attempts(self.config.fingerprint, words=attempts.words)
+        record = asdict(attempts)
+        if record == self.saved:
             return
+        self.saved = record  # also after a failure, which is reported once
         try:
-            state_file.write(self.record, kept)
-            self.saved = kept
+            state_file.write(self.record, record)
         except OSError as error:
-            self.saved = kept  # said once; without the record the bound counts from here
             self.say(f"warning: {self.record} cannot be written: {error}")
 
 
 def ask_ray(container: str, program: bytes, words: list[str], seconds: float) -> tuple[bool, str]:
-    """Let the program that knows Ray wait inside the container; returns whether the nodes are there, and what it saw."""
+    """Run ray_nodes.py inside the container; returns whether the nodes are complete, and the nodes or the error as text."""
     argv = ["docker", "exec", "--interactive", container, "python3", "-", *words]
     done = command.run(argv, seconds, data=program)
     if done.state != command.FINISHED:
@@ -534,13 +520,13 @@ def ask_ray(container: str, program: bytes, words: list[str], seconds: float) ->
 
 
 def address_of(sock: socket.socket) -> str:
-    """Where a socket is bound, as text."""
+    """Return the address of a socket as text."""
     name = sock.getsockname()
     return f"{name[0]}, port {name[1]}" if isinstance(name, tuple) else repr(name)
 
 
 def protect() -> None:
-    """When memory runs out the kernel shall not take the one process that would clean up after the engine."""
+    """Have the kernel spare this process when memory runs out: it cleans up after the engine."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("-500", encoding="ascii")
 
@@ -578,7 +564,7 @@ def main() -> int:
     protect()
     code = Supervisor(service, config, args).run()
     sys.stdout.flush()
-    os._exit(code)  # threads that wait for something are of no use any more
+    os._exit(code)  # without waiting for its threads
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the units of model servers run around their container.
+"""The steps of the units of model servers before and after the start of their container.
 
 spark-unit gate NAME      before the start: one engine loads at a time, compile caches of another image removed, Ollama's
-                          models unloaded, page cache dropped, enough memory there
+                          models unloaded, page cache dropped, enough memory available
 spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start; until
                           then the load guard keeps memory free (load_guard.py)
-                          (both note what memory the host has: the difference is what the engine took; what each stage of
-                          the start took is kept for the last starts, in /var/lib/dgxspark/starts)
+                          (both record the memory of the host: the difference is the memory of the engine; the durations of
+                          the stages of the last starts are in /var/lib/dgxspark/starts)
 spark-unit release NAME   after the stop: give the start lock back
 
-Two engines that load at once on one pool of memory are charged with each other's allocations, so a host-wide lock is
-held from the gate until the server is ready. Its owner is a file in /run; an owner that is not starting any more does
+vLLM charges an engine with the allocations of another one that loads at the same time, so a host-wide lock is
+held from the gate until the server is ready. Its owner is a file in /run; an owner that is no longer starting does
 not count, so a failed engine never blocks the next one.
 
-NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and the files beside it are all it needs.
-A rank of a model that spans hosts has a supervisor instead, spark_rank.py; it takes the same steps with the functions here.
+NAME is a file /etc/dgxspark/services/NAME.json. Needs Python's standard library and the files in its folder alone.
+A rank of a model that spans hosts has a supervisor instead, spark_rank.py; it takes the same steps with the functions of this file.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where only installed files belong
 
 from dgxspark_vllm._common.foreign_text import parse_json
+from dgxspark_vllm._host import nvidia_smi, units
 from dgxspark_vllm._runtime import (
     command,
     compile_cache,
@@ -49,11 +50,11 @@ from dgxspark_vllm._runtime import (
 )
 from dgxspark_vllm._runtime.systemd import notify
 
-PROGRAM = "spark-unit"  # what lines in the journal begin with
+PROGRAM = "spark-unit"  # begins lines in the journal
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
-OLLAMA_SECONDS = 30.0  # that a model may take to go; it answers what it is at first
-JOURNAL_SECONDS = 10.0  # that the journal, and Docker, may take to say what a start was
+OLLAMA_SECONDS = 30.0  # for unloading a model, which finishes its answer first
+JOURNAL_SECONDS = 10.0  # for questions to the journal and Docker about a past start
 STATE_DIR = "/var/lib/dgxspark"
 
 
@@ -70,7 +71,7 @@ def say(text: str) -> None:
 
 
 def output(argv: list[str], seconds: float = 30.0) -> str | None:
-    """Run a program without a shell and return what it printed; None when it is missing, failed or did not answer."""
+    """Run a program without a shell and return its output; None if it is missing, failed or did not answer."""
     answer = command.run(argv, seconds)
     return answer.out if answer.state == command.FINISHED and answer.rc == 0 else None
 
@@ -87,7 +88,7 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
         raise Stop(f"{path} cannot be read: {error}") from error
     if not isinstance(service, dict):
         raise Stop(f"{path} is not a JSON object; run the playbook again")
-    answers = not (service.get("rank") or {}).get("rank")  # the ranks behind the first one have no address of their own
+    answers = not (service.get("rank") or {}).get("rank")  # only the first rank has an address
     missing = [key for key in ("unit", "url", "model") if not service.get(key) and (answers or key != "url")]
     if missing:
         raise Stop(f"{path} lacks {', '.join(missing)}; run the playbook again")
@@ -96,8 +97,8 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
 
 def unit_state(unit: str) -> dict[str, str] | None:
     """ActiveState, SubState, InvocationID and MainPID of a unit; None when systemd does not answer."""
-    text = output(["systemctl", "show", "--property=ActiveState,SubState,InvocationID,MainPID", "--", unit])
-    return None if text is None else dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    text = output(units.show_command([unit], ("ActiveState", "SubState", "InvocationID", "MainPID")))
+    return None if text is None else next(iter(units.read_properties(text)), {})
 
 
 # --- start lock ---------------------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def still_starting(owner: dict[str, str]) -> bool:
     """Tell whether the owner is the start that took the lock and not a past one."""
     state = unit_state(owner["unit"])
     if state is None:
-        return True  # cannot be told; the wait has a limit of its own
+        return True  # unknown; the wait has a time limit
     if state.get("ActiveState") != "activating" or state.get("SubState", "").startswith("auto-restart"):
         return False
     now, then = state.get("InvocationID", ""), owner.get("invocation", "")
@@ -129,7 +130,7 @@ def still_starting(owner: dict[str, str]) -> bool:
 
 
 def take_lock(run_dir: Path, unit: str, limit_seconds: float, poll: float) -> None:
-    """Become the owner; wait for another unit as long as it is really starting."""
+    """Become the owner; wait for another unit while it is starting."""
     mine = {"unit": unit, "invocation": os.environ.get("INVOCATION_ID", "")}
     start = time.monotonic()
     reminded = -REMIND_SECONDS
@@ -163,40 +164,40 @@ def release_lock(run_dir: Path, unit: str) -> bool:
 
 
 def start_record(run_dir: Path, unit: str) -> Path:
-    """The file that says what the host had before and after the start of a unit; it is gone when the unit has stopped."""
+    """Return the record of the memory before and after the start of a unit; the file exists until the unit stops."""
     return run_dir / "starts" / f"{unit}.json"
 
 
 def moment(root: str) -> dict[str, Any]:
-    """The memory of the host now; the clock only serves to tell how long a start took."""
+    """Return the present memory of the host, with a clock for the duration of a start."""
     meminfo = hostmem.read_meminfo(root)
     total = round(hostmem.gib(meminfo, "MemTotal"), 3)
     return {"clock": time.monotonic(), "total_gib": total, **hostmem.summary(meminfo)}
 
 
 def record_gate(service: dict[str, Any], run_dir: Path, began: float) -> None:
-    """Write what the host has when the engine starts, and what the engines that are there already took. began: the clock, before the wait."""
+    """Record the memory at the start of an engine, and the memory of the running engines. began: clock before the wait."""
     path = start_record(run_dir, service["unit"])
-    beside = {}
+    others = {}
     try:
         for other in sorted(path.parent.glob("*.json")):
             record = state_file.read(other) or {}
             if other != path and "ready" in record:
-                beside[other.stem] = round(record["gate"]["available_gib"] - record["ready"]["available_gib"], 3)
+                others[other.stem] = round(record["gate"]["available_gib"] - record["ready"]["available_gib"], 3)
         gate = moment(service.get("sysroot") or "/")
         invocation = os.environ.get("INVOCATION_ID", "")
-        of_start = {"unit": service["unit"], "invocation": invocation, "began": began, "gate": gate, "beside": beside}
-        state_file.write(path, of_start)
+        new = {"unit": service["unit"], "invocation": invocation, "began": began, "gate": gate, "beside": others}
+        state_file.write(path, new)
     except (OSError, KeyError, TypeError) as error:  # a note for later; the start does not depend on it
         say(f"{service['unit']}: warning: the start is not recorded: {error!r}")
 
 
 def record_ready(service: dict[str, Any], run_dir: Path) -> None:
-    """Add what is left when the model has answered."""
+    """Add the memory after the first answer of the model."""
     path = start_record(run_dir, service["unit"])
     record = state_file.read(path) or {}
     if not record or record.get("invocation") != os.environ.get("INVOCATION_ID", ""):
-        return  # it was started before starts were recorded, or not by this unit
+        return  # the record is of another start
     try:
         ready = moment(service.get("sysroot") or "/")
         seconds = round(ready["clock"] - record["gate"]["clock"], 1)
@@ -205,21 +206,13 @@ def record_ready(service: dict[str, Any], run_dir: Path) -> None:
         say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
 
 
-def taken_gib(run_dir: Path, unit: str) -> float | None:
-    """What the engine of a unit that runs took at its start, GiB; None where that was not recorded."""
-    record = state_file.read(start_record(run_dir, unit)) or {}
-    with contextlib.suppress(KeyError, TypeError):
-        return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
-    return None
-
-
 def keep_start(service: dict[str, Any], run_dir: Path) -> None:
-    """Keep what each stage of the start took, with those of the last starts; the model serves already, whatever comes of it."""
+    """Record the durations of the stages of the start; a failure does not matter to the model, which serves already."""
     unit, invocation = service["unit"], os.environ.get("INVOCATION_ID", "")
     record = state_file.read(start_record(run_dir, unit)) or {}
     if not invocation or record.get("invocation") != invocation:
         return
-    answer = command.run(start_stages.journal_argv(invocation), JOURNAL_SECONDS)
+    answer = command.run(units.start_log_command(invocation), JOURNAL_SECONDS)
     lines, _cursor = start_stages.read_journal(answer.out if answer.state == command.FINISHED else "")
     if not lines:
         say(f"{unit}: what its stages took is not kept: {answer.why or 'the journal has nothing of this start'}")
@@ -238,7 +231,7 @@ def keep_start(service: dict[str, Any], run_dir: Path) -> None:
 
 
 def launch_of(service: dict[str, Any]) -> str:
-    """Return the mark by which a container tells its launch from others; empty where Docker does not say."""
+    """Return the fingerprint of a container's launch, empty without an answer of Docker."""
     label = '{{index .Config.Labels "dgxspark.fingerprint"}}'
     argv = ["docker", "container", "inspect", "--format", label, "--", service.get("container") or ""]
     answer = command.run(argv, JOURNAL_SECONDS)
@@ -249,10 +242,10 @@ def launch_of(service: dict[str, Any]) -> str:
 
 
 class LoadGuard:
-    """Keeps memory free while a service loads: a thread of the process that waits for the answer, and gone with it.
+    """Keeps memory free while a service loads: a thread of the process that waits for the answer.
 
-    However that process ends, nothing is left that goes on; what the guard writes are commands, so nothing is to be put back.
-    C(goes_on) tells whether the start is still under way. C(tell) is given what `systemctl status` shows.
+    It ends with that process, and changes no setting that would have to be restored.
+    C(goes_on) tells whether the start is still under way. C(tell) gets the text that `systemctl status` shows.
     """
 
     def __init__(
@@ -278,13 +271,13 @@ class LoadGuard:
         self.close()
 
     def begin(self) -> None:
-        """Start it, where the settings want it."""
+        """Start the thread, if the settings ask for it."""
         if self.settings is not None:
             self.guard = load_guard.Guard(self.settings, time.monotonic())
             self.thread.start()
 
     def close(self) -> None:
-        """End it and leave its account, once."""
+        """End the thread and record its account, once."""
         with self.closing:
             guard, self.guard = self.guard, None
         if guard is None:
@@ -295,13 +288,13 @@ class LoadGuard:
         if guard.acted:
             self.tell(f"load guard: {guard.text()}")
         record = state_file.read(self.record) or {}
-        # A record of another start is left as it is; that of this one may be missing, and the journal has it anyway.
+        # The record may be missing, or be of another start; the journal has the account anyway.
         if record.get("invocation") == os.environ.get("INVOCATION_ID", ""):
             with contextlib.suppress(OSError):
                 state_file.write(self.record, {**record, "load_guard": guard.account()})
 
     def status(self) -> str:
-        """What it did so far, in a few words; empty when that is nothing."""
+        """Return the steps of the guard so far in a few words, empty without any."""
         guard = self.guard
         if guard is None or not guard.acted:
             return ""
@@ -314,7 +307,7 @@ class LoadGuard:
         while not self.over.is_set() and self.goes_on():
             try:
                 self._step(guard)
-            except Exception as error:  # nothing that happens in here may cost the start
+            except Exception as error:  # no failure of the guard may end the start
                 if guard.failed(time.monotonic(), "", repr(error)):
                     say(f"{self.unit}: warning: load guard: {error!r}")
             self.over.wait(settings.interval_seconds)
@@ -324,11 +317,11 @@ class LoadGuard:
         cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0)
         large = load_guard.large_blocks(hostmem.read_buddyinfo(self.root), os.sysconf("SC_PAGE_SIZE"))
         look = load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache * 1024, large)
-        for what in guard.decide(time.monotonic(), look):
+        for action in guard.decide(time.monotonic(), look):
             if self.over.is_set():
                 return
             try:
-                if what == load_guard.COMPACT:
+                if action == load_guard.COMPACT:
                     hostmem.compact(self.root)
                     guard.compacted(time.monotonic())
                     continue
@@ -342,17 +335,17 @@ class LoadGuard:
                     )
                 self.tell(self.status())
             except OSError as error:
-                if guard.failed(time.monotonic(), what, f"{what}: {error}"):
-                    say(f"{self.unit}: warning: load guard: the kernel refuses to {what}: {error}")
+                if guard.failed(time.monotonic(), action, f"{action}: {error}"):
+                    say(f"{self.unit}: warning: load guard: the kernel refuses to {action}: {error}")
 
 
 # --- gate ---------------------------------------------------------------------------------------------------------
 
 
 def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLAMA_SECONDS) -> None:
-    """Have Ollama give its memory to the engine that starts; it loads again when it is asked something.
+    """Have Ollama unload its models for the engine that starts; it loads them again for the next request.
 
-    Where it is not installed, does not run or does not answer there is nothing to take.
+    An Ollama that is missing, stopped or silent holds no memory.
     """
     try:
         url = unloading.ollama_url(etc)
@@ -365,19 +358,18 @@ def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLA
 
 
 def holders() -> str:
-    """Name the processes that hold most GPU memory, for the message of a start that found too little."""
-    text = output(hostmem.COMPUTE_APPS_QUERY)
+    """Return the processes that hold most GPU memory, for the message of a start without enough memory."""
+    text = output(nvidia_smi.COMPUTE_APPS_QUERY)
     if text is None:
         return "nvidia-smi cannot say who holds it"
-    apps = [app for app in hostmem.parse_compute_apps(text) if app["used_mib"]][:3]
-    if not apps:
-        return "no GPU process holds memory, so look at the host's own processes"
-    return "held by " + ", ".join(f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
+    return nvidia_smi.name_holders(nvidia_smi.parse_compute_apps(text))
 
 
 def gate_memory(service: dict[str, Any], poll: float) -> None:
     unit, root = service["unit"], service.get("sysroot") or "/"
-    on_cpu = service.get("device") == "cpu"  # a speech server, whose memory the kernel takes from the page cache itself
+    on_cpu = (
+        service.get("device") == "cpu"
+    )  # the kernel takes the memory of a speech server from the page cache by itself
     try:
         if not on_cpu:
             dropped = hostmem.drop_caches(root)
@@ -388,26 +380,26 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
     if need is None:
         return
     limit = float(service.get("memory_wait_seconds") or 0)
-    said = False
+    reported = False
 
     def on_wait(now: dict[str, float]) -> None:
-        nonlocal said
-        if not said:
+        nonlocal reported
+        if not reported:
             say(
                 f"{unit}: waits for memory: needs {need:.2f} GiB, {now['available_gib']:.2f} GiB available, "
                 f"{now['free_gib']:.2f} GiB free"
             )
-            said = True
+            reported = True
 
     try:
         grace: dict[str, Any] = {"free_grace_seconds": 0.0} if on_cpu else {}
-        found = hostmem.wait_for_memory(float(need), root, limit, poll, on_wait=on_wait, **grace)
+        memory = hostmem.wait_for_memory(float(need), root, limit, poll, on_wait=on_wait, **grace)
     except OSError as error:
         raise Stop(f"{unit}: the memory of this host cannot be read: {error}") from error
-    have = f"{found['available_gib']:.2f} GiB available, {found['free_gib']:.2f} GiB free"
-    if not found["ok"]:
+    have = f"{memory['available_gib']:.2f} GiB available, {memory['free_gib']:.2f} GiB free"
+    if not memory["ok"]:
         raise Stop(f"{unit}: not enough memory: needs {need:.2f} GiB, {have} after {limit:.0f} s; {holders()}")
-    if found["free_short"] and not on_cpu:
+    if memory["free_short"] and not on_cpu:
         say(
             f"{unit}: warning: {need:.2f} GiB are available but not free ({have}); vLLM goes by what is available, "
             "the driver may still fail to allocate"
@@ -417,16 +409,16 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
 
 
 def gate_caches(service: dict[str, Any]) -> None:
-    """Remove what another image compiled. What is not known, or cannot be removed, keeps no engine from starting."""
+    """Remove compile caches of another image. An unknown image, or a failed removal, does not prevent the start."""
     unit, folder, image = service["unit"], service.get("cache_dir"), service.get("image")
     if not folder or not image:
         return
     answer = command.run(["docker", "image", "inspect", "--format", "{{.Id}}", "--", image])
-    found = answer.out.strip()
-    if answer.state != command.FINISHED or answer.rc != 0 or not found.startswith("sha256:"):
+    image_id = answer.out.strip()
+    if answer.state != command.FINISHED or answer.rc != 0 or not image_id.startswith("sha256:"):
         return
     try:
-        removed = compile_cache.of_image(service["name"], Path(folder), found)
+        removed = compile_cache.of_image(service["name"], Path(folder), image_id)
     except OSError as error:
         say(f"{unit}: warning: compile caches of another image were not removed: {error}")
         return
@@ -451,7 +443,7 @@ def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None
 
 
 def process_start(pid: int) -> str | None:
-    """Start time of a live process, which tells it from a later one of the same number; None when it is gone."""
+    """Return the start time of a live process, which distinguishes it from a later one of the same number; None for an ended one."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -472,23 +464,24 @@ class MainProcess:
         self.started = process_start(self.pid) if self.pid else None
 
     def why_dead(self) -> str | None:
-        """Say that the container or its docker client is gone; None while it lives."""
+        """Return how the container or its docker client ended, None while it lives."""
         if self.pid is not None:
             if self.started is None or process_start(self.pid) != self.started:
                 return f"the main process of {self.unit} (docker run, pid {self.pid}) has ended"
             return None
         if self.container:
-            asked = ["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container]
-            answer = command.run(asked)
+            answer = command.run(
+                ["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container]
+            )
             gone = answer.rc != 0 and "no such" in answer.err.lower()
-            # Docker that is slow or fails says nothing of the container; the wait has a limit of its own.
+            # A slow or failing Docker leaves the state unknown; the wait has a time limit.
             if answer.state == command.FINISHED and (gone or answer.out.strip() in ("exited", "dead")):
                 return f"the container {self.container} is not running"
         return None
 
 
 def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str | None]) -> None:
-    """Wait until the model has answered; C(alive) says why it never will, or None."""
+    """Wait until the model has answered. C(alive) returns why it never will, or None."""
     unit = service["unit"]
 
     def on_event(stage: str, text: str) -> None:
@@ -515,7 +508,7 @@ def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str |
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Have SIGTERM unwind what is under way, so that it leaves its account, and end by it all the same."""
+    """Have SIGTERM raise Ended, so that the load guard records its account, and end by the signal afterwards."""
 
     def end(_number: int, _frame: object) -> None:
         raise Ended
@@ -541,7 +534,7 @@ def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
 
 
 def started(service: dict[str, Any], run_dir: Path) -> None:
-    """Note the end of a start whose answer somebody else has waited for."""
+    """Record the end of a start; the answer was waited for by another program."""
     record_ready(service, run_dir)
     release_lock(run_dir, service["unit"])
 

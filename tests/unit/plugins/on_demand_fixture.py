@@ -266,16 +266,22 @@ class Host:
     def service(self, name: str, **changes: Any) -> dict[str, Any]:
         self.ports = getattr(self, "ports", {})
         self.ports[name] = free_port()
-        given = {
+        settings = {
             "unit": f"spark-{name}.service", "engine": f"http://127.0.0.1:{self.ports[name]}", "model": f"org/{name}",
             "max_model_len": 4096, "api_key_file": None, "idle_seconds": 600, "minimum_seconds": 0.5, "priority": 0, "set": None,
             "hold_seconds": 300, "while_loading": "wait", "retry_seconds": 30, "start_seconds": 60,
         }  # fmt: skip
-        return {**given, **changes}
+        return {**settings, **changes}
 
     def options(self, name: str, **changes: Any) -> None:
-        given = {"host": "127.0.0.1", "port": self.ports[name], "model": f"org/{name}", "load": 0.1, "gib": 40.0}
-        (self.home / "options" / f"spark-{name}.service").write_text(json.dumps({**given, **changes}))
+        engine_options = {
+            "host": "127.0.0.1",
+            "port": self.ports[name],
+            "model": f"org/{name}",
+            "load": 0.1,
+            "gib": 40.0,
+        }
+        (self.home / "options" / f"spark-{name}.service").write_text(json.dumps({**engine_options, **changes}))
 
     # --- the program
 
@@ -337,22 +343,22 @@ class Host:
 
     def unit(self, name: str) -> dict[str, Any]:
         path = self.home / "units" / f"spark-{name}.service"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": "inactive"}
-        return found
+        result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": "inactive"}
+        return result
 
     def calls(self, verb: str) -> list[tuple[float, str]]:
         """When which unit was started or stopped."""
         path = self.home / "calls"
-        found = map(json.loads, path.read_text().splitlines() if path.exists() else [])
-        return [(call[0], call[-1]) for call in found if verb in call]
+        result = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+        return [(call[0], call[-1]) for call in result if verb in call]
 
     @property
     def told(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.home / "run/state.json").read_text())["services"]
+            services: dict[str, Any] = json.loads((self.home / "run/state.json").read_text())["services"]
         except (OSError, ValueError):
             return {}
-        return found
+        return services
 
     def state(self, name: str) -> str:
         return str(self.told.get(name, {}).get("state"))
@@ -383,18 +389,18 @@ class Host:
         data = json.dumps({"model": f"org/{name}", **body}) if method == "POST" else None
         connection.request(method, path, data, {"Content-Type": "application/json", **headers})
         response = connection.getresponse()
-        found = {key.lower(): value for key, value in response.getheaders()}
+        result = {key.lower(): value for key, value in response.getheaders()}
         text = response.read()
         connection.close()
-        return response.status, found, text
+        return response.status, result, text
 
 
-def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait until something holds; returns it."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
-        found = what()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.02)
     raise AssertionError(f"it did not come true within {seconds:g} s")

@@ -54,8 +54,8 @@ def test_failed_unit_is_not_waited_for_and_its_log_is_shown(call: Any, closed_po
 
 
 def test_a_reason_above_the_lines_that_are_shown_is_named(call: Any, closed_port: int, fake_run: Any) -> None:
-    said = "ValueError: Failed to find a kernel that can implement the WNA16 linear layer. Reasons:\n"
-    fake_run.on("systemctl show", shown("failed", 3)).on("journalctl", said + "its traceback\n" * 60)
+    message = "ValueError: Failed to find a kernel that can implement the WNA16 linear layer. Reasons:\n"
+    fake_run.on("systemctl show", shown("failed", 3)).on("journalctl", message + "its traceback\n" * 60)
     result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60, log_lines=2)
     assert result["log"] == ["its traceback"] * 2
     assert "Its log says why: this vLLM has no kernel for a layer of this checkpoint" in result["msg"]

@@ -84,7 +84,7 @@ def call(apt: Apt, tmp_path: Path, capsys: Any) -> Any:
 
 def test_a_look_changes_no_package(apt: Apt, call: Any) -> None:
     result = call(hold=["linux-*"])
-    assert result["changed"] is False and [each["name"] for each in result["pending"]["install"]] == ["curl"]
+    assert result["changed"] is False and [entry["name"] for entry in result["pending"]["install"]] == ["curl"]
     assert result["held"] == ["linux-image-nvidia"] and apt.held == set()
     assert apt.did("apt-get", "update") and not apt.did("--assume-yes")
 

@@ -134,11 +134,12 @@ def test_hostile_who_comes_second_waits_and_then_says_for_whom(
 ) -> None:
     process, target, _staged = holder
     monkeypatch.setattr(host_lock, "DEADLINE_SECONDS", 0.2)
-    said = call(files=[file(target, "mine")], controller="bob@desk, run 2")
+    result = call(files=[file(target, "mine")], controller="bob@desk, run 2")
     assert (
-        said["failed"] and f"the module deploy of ann@laptop, run 1 (process {process.pid} on the host" in said["msg"]
+        result["failed"]
+        and f"the module deploy of ann@laptop, run 1 (process {process.pid} on the host" in result["msg"]
     )
-    assert "nothing was changed" in said["msg"] and not target.exists()
+    assert "nothing was changed" in result["msg"] and not target.exists()
     # A look for --check waits for nobody.
     assert call(files=[file(target, "mine")], _ansible_check_mode=True)["changed"]
 
@@ -204,16 +205,16 @@ def test_hostile_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path)
 
 
 def test_what_says_nothing_about_its_holder_is_another_run() -> None:
-    assert [host_lock.holder_text(said) for said in (b"", b"{}", b"7", b"\xff")] == ["another run"] * 4
+    assert [host_lock.holder_text(message) for message in (b"", b"{}", b"7", b"\xff")] == ["another run"] * 4
 
 
 def test_folders_are_noted_before_they_are_there(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Path.mkdir
+    mkdir = Path.mkdir
 
     def refuse(self: Path, *args: Any, **more: Any) -> None:
         if self.name == "cache":
             raise OSError(28, "No space left on device", str(self))
-        whole(self, *args, **more)
+        mkdir(self, *args, **more)
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(OSError):

@@ -156,5 +156,8 @@ def test_wrong_entries_are_named(given: Any, said: str) -> None:
 def test_docker_hub_is_kept_by_its_old_name() -> None:
     auth = base64.b64encode(b"ada:x").decode()
     config = {"auths": {"https://index.docker.io/v1/": {"auth": auth}}}
-    assert registries.kept(config, "docker.io") == ("ada", "x") and registries.kept(config, "nvcr.io") is None
-    assert registries.kept({"auths": {"nvcr.io": {}}}, "nvcr.io") == ("", "")
+    assert (
+        registries.stored_account(config, "docker.io") == ("ada", "x")
+        and registries.stored_account(config, "nvcr.io") is None
+    )
+    assert registries.stored_account({"auths": {"nvcr.io": {}}}, "nvcr.io") == ("", "")

@@ -58,8 +58,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, tree: Any, fake_run: Any,
 
 
 def receipt_of(tmp_path: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((tmp_path / "receipts" / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    receipt: dict[str, Any] = json.loads((tmp_path / "receipts" / f"{name}.json").read_text(encoding="utf-8"))
+    return receipt
 
 
 def test_what_answers_has_a_receipt_of_what_is_deployed_and_how_it_measured(
@@ -69,10 +69,10 @@ def test_what_answers_has_a_receipt_of_what_is_deployed_and_how_it_measured(
     result = call(service, _ansible_diff=True)
     assert "failed" not in result and result["changed"] is True
     assert result["answers"]["heavy"]["ready"] is True and result["answers"]["heavy"]["checks"]["tools"] is True
-    kept = receipt_of(tmp_path, "heavy")
-    assert kept["deployed"] == DEPLOYED and kept["cluster"] is None and kept["rank"] == 0
-    assert kept["measured"]["checks"]["completion"] is True and kept["measured"]["decode_tokens_per_second"] > 0
-    assert kept["measured"].keys() >= {"weights_gib", "residency_gib", "ttft_seconds", "server_version"}
+    receipt = receipt_of(tmp_path, "heavy")
+    assert receipt["deployed"] == DEPLOYED and receipt["cluster"] is None and receipt["rank"] == 0
+    assert receipt["measured"]["checks"]["completion"] is True and receipt["measured"]["decode_tokens_per_second"] > 0
+    assert receipt["measured"].keys() >= {"weights_gib", "residency_gib", "ttft_seconds", "server_version"}
     assert result["diff"][0]["after_header"].endswith("heavy.json") and "diff" not in result["receipts"]["heavy"]
     # Again: nothing of it is another deployment.
     assert call(service)["changed"] is False
@@ -83,9 +83,13 @@ def test_a_rank_behind_the_first_one_is_proved_by_its_unit(call: Call, tmp_path:
     cluster = {"name": "pair", "executor": "ray", "hosts": ["a", "b"]}
     result = call({"name": "heavy", "url": "", "rank": 1, "cluster": cluster, "parts": parts, **DEPLOYED})
     assert result["answers"]["heavy"]["stage"] == "unit"
-    kept = receipt_of(tmp_path, "heavy")
-    assert kept["deployed"]["ray_argv"] == ["docker", "run", "ray"] and kept["rank"] == 1 and kept["cluster"] == cluster
-    assert "checks" not in kept["measured"] and "ttft_seconds" not in kept["measured"]
+    receipt = receipt_of(tmp_path, "heavy")
+    assert (
+        receipt["deployed"]["ray_argv"] == ["docker", "run", "ray"]
+        and receipt["rank"] == 1
+        and receipt["cluster"] == cluster
+    )
+    assert "checks" not in receipt["measured"] and "ttft_seconds" not in receipt["measured"]
 
 
 def test_who_does_not_answer_is_told_with_all_others_and_leaves_no_receipt(
@@ -122,9 +126,9 @@ def test_a_figure_that_got_worse_and_a_finding_are_warnings(
         "name": "heavy", "url": engine.url, "served_model_name": "heavy", "fast_path": expected, **DEPLOYED,
     }  # fmt: skip
     call(service)
-    kept = receipt_of(tmp_path, "heavy")
-    kept["baseline"]["decode_tokens_per_second"] = 1e9
-    (tmp_path / "receipts" / "heavy.json").write_text(json.dumps(kept))
+    receipt = receipt_of(tmp_path, "heavy")
+    receipt["baseline"]["decode_tokens_per_second"] = 1e9
+    (tmp_path / "receipts" / "heavy.json").write_text(json.dumps(receipt))
     warnings.clear()
     result = call(service)
     assert any("decode_tokens_per_second of heavy is" in text for text in warnings)
@@ -157,9 +161,9 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
     fake_run.on("systemctl show", cold)
     # Never proved: the question starts it, whatever its unit is until then.
     assert call(service)["answers"]["heavy"]["ready"] is True
-    asked = len(engine.requests)
+    requests = len(engine.requests)
     result = call(service)
-    assert result["answers"] == {} and result["changed"] is False and len(engine.requests) == asked
+    assert result["answers"] == {} and result["changed"] is False and len(engine.requests) == requests
     # Its last start failed, or its unit is gone: it is asked.
     fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="failed"))
     assert call(service).get("answers") != {}

@@ -32,14 +32,14 @@ class Spark:
         self.write()
 
     def put(self, name: str, state: str, gib: float, **settings: Any) -> None:
-        own = {
+        row = {
             "unit": f"spark-{name}.service",
             "container": f"spark-{name}",
             "memory_gib": gib,
             "url": "http://x",
             **settings,
         }
-        (self.etc / "services" / f"{name}.json").write_text(json.dumps(own))
+        (self.etc / "services" / f"{name}.json").write_text(json.dumps(row))
         self.state[name], self.enabled[name] = state, True
         if state == "active":
             self.held[name] = gib
@@ -275,9 +275,9 @@ def test_a_speech_server_on_demand_is_pinned_too(spark: Spark, call: Any, tmp_pa
     (Path(spark.etc) / "services/ears.json").rename(folder / "ears.json")
     (folder / "talk.json").write_text(json.dumps({"unit": "spark-talk.service", "container": "spark-talk"}))
     run = {"run_dir": str(tmp_path / "run")}
-    (told,) = call("started", "ears", **run)["services"]
+    (result,) = call("started", "ears", **run)["services"]
     # It is waited for by its unit: it knows no question of an engine.
-    assert (told["changed"], told["on_demand"], told["url"]) == (True, True, None) and pin_of(
+    assert (result["changed"], result["on_demand"], result["url"]) == (True, True, None) and pin_of(
         tmp_path, "ears"
     ) == "warm"
     spark.state["ears"] = "active"
@@ -296,7 +296,7 @@ def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_i
     spark.put("pair", "inactive", 95, on_demand=True, url=None, rank={"rank": 1})
     result = call("started", "pair", **run)
     assert not result["changed"] and pin_of(tmp_path, "pair") == "auto" and spark.asked("start") == []
-    assert [each["follows"] for each in result["services"]] == [True]
+    assert [service["follows"] for service in result["services"]] == [True]
     call("started", "pair", pin=False, **run)
     assert spark.asked("start") == []
     spark.put("pair", "active", 95, on_demand=True, url=None, rank={"rank": 1})

@@ -35,8 +35,8 @@ Hosts = Callable[..., Host]
 def hosts(tmp_path: Path) -> Iterator[Hosts]:
     made: list[Host] = []
 
-    def make(names: str = "a", **given: Any) -> Host:
-        made.append(Host(tmp_path / f"host{len(made)}", names, **given))
+    def make(names: str = "a", **options: Any) -> Host:
+        made.append(Host(tmp_path / f"host{len(made)}", names, **options))
         return made[-1]
 
     yield make
@@ -47,7 +47,9 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 def shared(host: Host, keep: int = 2) -> Host:
     """All services of a host in one set."""
-    host.sets = {"big": {"keep": keep, "combinations": [list(each) for each in combinations(host.names, keep)]}}
+    host.sets = {
+        "big": {"keep": keep, "combinations": [list(combination) for combination in combinations(host.names, keep)]}
+    }
     for service in host.services.values():
         service["set"] = "big"
     return host
@@ -57,18 +59,18 @@ def shared(host: Host, keep: int = 2) -> Host:
 def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Hosts) -> None:
     host = shared(hosts("abc", poll=0.2, minimum_seconds=0.4)).start()
     rng = random.Random(18)
-    asked = [[rng.choice("abc") for _request in range(25)] for _client in range(8)]
+    choices = [[rng.choice("abc") for _request in range(25)] for _client in range(8)]
 
     def client(number: int) -> list[tuple[str, int, Any]]:
-        found = []
-        for name in asked[number]:
+        result = []
+        for name in choices[number]:
             stream = rng.random() < 0.3
             status, _headers, text = host.fetch(name, number=number, stream=stream, max_tokens=3, pace=0.005)
-            found.append((name, status, text))
-        return found
+            result.append((name, status, text))
+        return result
 
     with ThreadPoolExecutor(8) as pool:
-        results = [each for found in pool.map(client, range(8)) for each in found]
+        results = [entry for result in pool.map(client, range(8)) for entry in result]
     assert len(results) == 200 and {status for _name, status, _text in results} == {200}
     for name, _status, text in results:
         models = {line.split('"model": "')[1].split('"')[0] for line in text.decode().splitlines() if '"model"' in line}
@@ -83,7 +85,7 @@ def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Host
     # A client has its answer a moment before the program has counted it as ended.
     until(
         lambda: (
-            [sum(each[key] for each in host.told.values()) for key in ("requests", "in_flight", "waiting")]
+            [sum(entry[key] for entry in host.told.values()) for key in ("requests", "in_flight", "waiting")]
             == [200, 0, 0]
         )
     )
@@ -96,17 +98,17 @@ def test_a_storm_over_two_models_of_which_one_fits(hosts: Hosts) -> None:
     began = time.monotonic()
 
     def client(number: int) -> list[int]:
-        found = []
-        while len(host.calls("stop")) < 3 or not found:
+        result = []
+        while len(host.calls("stop")) < 3 or not result:
             status, _headers, text = host.fetch("ab"[number % 2], stream=True, max_tokens=10, pace=0.05)
             assert text.endswith(b"data: [DONE]\n\n")
-            found.append(status)
-        return found
+            result.append(status)
+        return result
 
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(client, range(6)))
     took = time.monotonic() - began
-    assert {status for found in results for status in found} == {200}
+    assert {status for result in results for status in result} == {200}
     assert len(host.calls("stop")) <= took and "is drained" in host.said and "ended" not in host.said
 
 
@@ -115,18 +117,18 @@ def test_two_at_once_start_one_engine_and_it_is_unloaded_when_idle(hosts: Hosts)
     host.options("a", late=0.5)
     host.start()
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda number: host.ask("a", number=number), range(2)))
-    assert [(status, value["number"], value["connection"]) for status, value in found] == [
+        result = list(pool.map(lambda number: host.ask("a", number=number), range(2)))
+    assert [(status, value["number"], value["connection"]) for status, value in result] == [
         (200, 0, "close"),
         (200, 1, "close"),
     ]
     assert len(host.calls("start")) == 1
-    told = until(lambda: host.told.get("a") if host.state("a") == "cold" else None)
+    state = until(lambda: host.told.get("a") if host.state("a") == "cold" else None)
     assert len(host.calls("stop")) == 1 and host.unit("a")["state"] == "inactive"
     # It counts as stopped once its memory is back, which took longer than its processes.
-    assert told["freed_gib"] == pytest.approx(40.0) and told["freed_seconds"] >= 0.4
-    assert len(told["start_seconds"]) == 1 and told["requests"] == 2 and told["reason"] == ""
-    assert json.loads((host.home / "state/starts.json").read_text())["starts"]["a"] == told["start_seconds"]
+    assert state["freed_gib"] == pytest.approx(40.0) and state["freed_seconds"] >= 0.4
+    assert len(state["start_seconds"]) == 1 and state["requests"] == 2 and state["reason"] == ""
+    assert json.loads((host.home / "state/starts.json").read_text())["starts"]["a"] == state["start_seconds"]
 
 
 def test_looks_do_not_wake_an_engine_nor_keep_it(hosts: Hosts) -> None:
@@ -145,8 +147,8 @@ def test_looks_do_not_wake_an_engine_nor_keep_it(hosts: Hosts) -> None:
     warm_since = time.monotonic()
     while host.unit("a")["state"] == "active":
         assert time.monotonic() - warm_since < 60
-        found = host.ask("a", "/v1/models", "GET")[1]
-        assert found in ({"engine": "spark-a.service", "path": "/v1/models"},) or "data" in found
+        models = host.ask("a", "/v1/models", "GET")[1]
+        assert models in ({"engine": "spark-a.service", "path": "/v1/models"},) or "data" in models
         time.sleep(0.05)
     assert len(host.calls("start")) == 1
 
@@ -174,11 +176,11 @@ def test_what_came_back_on_other_hosts_is_told_and_why_a_rank_went_down(hosts: H
     until(lambda: host.state("a") == "cold" and host.told["a"]["freed_gib"])
     assert host.told["a"]["freed_hosts"] == {"spark-2": 41.5, "spark-3": None}
     host.options("a", fail="exit", status="down: spark-2 (rank 1): went down: no room")
-    status, found = host.ask("a")
-    assert status == 503 and found["error"]["message"].startswith("a could not be started: its unit failed")
+    status, result = host.ask("a")
+    assert status == 503 and result["error"]["message"].startswith("a could not be started: its unit failed")
     assert (
         "it last said: spark-2 (rank 1): went down: no room. It is not tried again for 30 s"
-        in found["error"]["message"]
+        in result["error"]["message"]
     )
 
 
@@ -187,16 +189,16 @@ def test_a_start_that_fails_is_told_at_once_and_not_tried_again(hosts: Hosts) ->
     host.options("a", load=0.5, fail="exit")
     host.start()
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda number: host.fetch("a", number=number), range(3)))
-    for status, headers, text in found:
+        result = list(pool.map(lambda number: host.fetch("a", number=number), range(3)))
+    for status, headers, text in result:
         message = json.loads(text)["error"]["message"]
         assert status == 503 and 1 <= int(headers["retry-after"]) <= 60
         assert "no room for KV" in message and "exit-code" in message and "sk-abcdef" not in message, message
     began = time.monotonic()
     assert host.ask("a")[0] == 503 and time.monotonic() - began < 10 and len(host.calls("start")) == 1
     assert host.ask("a", "/health", "GET")[0] == 503 and "sk-abcdef" not in host.said
-    told = until(lambda: host.told.get("a") if host.state("a") == "failed" else None)
-    assert "no room for KV" in told["reason"] and "systemctl start spark-a.service" in told["reason"]
+    state = until(lambda: host.told.get("a") if host.state("a") == "failed" else None)
+    assert "no room for KV" in state["reason"] and "systemctl start spark-a.service" in state["reason"]
     # Whoever starts it by hand is believed.
     host.options("a")
     host.systemctl("start", "a")
@@ -207,8 +209,8 @@ def test_a_unit_that_systemd_refuses_to_start(hosts: Hosts) -> None:
     host = hosts()
     host.options("a", fail="missing")
     host.start()
-    status, found = host.ask("a")
-    assert status == 503 and "not found" in found["error"]["message"] and "hunter22" not in json.dumps(found)
+    status, result = host.ask("a")
+    assert status == 503 and "not found" in result["error"]["message"] and "hunter22" not in json.dumps(result)
 
 
 def test_a_start_that_has_no_end_is_ended(hosts: Hosts) -> None:
@@ -216,9 +218,9 @@ def test_a_start_that_has_no_end_is_ended(hosts: Hosts) -> None:
     host = hosts(start_seconds=1, retry_seconds=300)
     host.options("a", load=600, status="waits for spark-2 (rank 1)")
     host.start()
-    status, found = host.ask("a")
+    status, result = host.ask("a")
     assert status == 503
-    assert found["error"]["message"].startswith(
+    assert result["error"]["message"].startswith(
         "a could not be started: it was not ready within 1 s: waits for spark-2 (rank 1). It is not tried again for 300 s"
     )
     assert host.unit("a")["state"] == "inactive" and len(host.calls("stop")) == 1
@@ -234,12 +236,14 @@ def test_an_engine_that_is_killed_while_it_loads(hosts: Hosts) -> None:
     host.options("a", load=60)
     host.start()
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(host.ask, "a")
+        future = pool.submit(host.ask, "a")
         number = until(lambda: host.unit("a").get("pid"))
         os.kill(number, signal.SIGKILL)
-        status, found = asked.result(60)
+        status, result = future.result(60)
     assert (
-        status == 503 and "could not be started" in found["error"]["message"] and "signal" in found["error"]["message"]
+        status == 503
+        and "could not be started" in result["error"]["message"]
+        and "signal" in result["error"]["message"]
     )
 
 
@@ -247,11 +251,11 @@ def test_an_engine_that_dies_while_it_answers_is_an_error_and_the_next_request_s
     host = hosts(minimum_seconds=0).start()
     assert host.ask("a")[0] == 200
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(host.ask, "a", pace=60)
+        future = pool.submit(host.ask, "a", pace=60)
         until(lambda: host.works("a"))
         os.kill(host.unit("a")["pid"], signal.SIGKILL)
-        status, found = asked.result(60)
-    assert status == 502 and "ended before it answered" in found["error"]["message"]
+        status, result = future.result(60)
+    assert status == 502 and "ended before it answered" in result["error"]["message"]
     until(lambda: host.state("a") == "failed")
     assert host.ask("a")[0] == 200 and len(host.calls("start")) == 2
 
@@ -261,10 +265,10 @@ def test_a_program_that_is_killed_loses_no_connection_that_waits_at_its_sockets(
     assert host.ask("a")[0] == 200
     host.kill()
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(host.ask, name) for name in "aabb"]
+        futures = [pool.submit(host.ask, name) for name in "aabb"]
         time.sleep(0.3)
         host.start()
-        assert [each.result(60)[0] for each in asked] == [200] * 4
+        assert [future.result(60)[0] for future in futures] == [200] * 4
     # It saw that a runs already.
     assert [unit for _at, unit in host.calls("start")] == ["spark-a.service", "spark-b.service"]
 
@@ -273,11 +277,11 @@ def test_what_runs_is_finished_before_it_ends_and_engines_stay(hosts: Hosts) -> 
     host = hosts().start()
     assert host.ask("a")[0] == 200
     with ThreadPoolExecutor(2) as pool:
-        asked = pool.submit(host.ask, "a", pace=2.0)
+        future = pool.submit(host.ask, "a", pace=2.0)
         until(lambda: host.works("a"))
         assert host.process is not None
         host.process.send_signal(signal.SIGTERM)
-        assert asked.result(60)[0] == 200
+        assert future.result(60)[0] == 200
         assert host.process.wait(60) == 0
         assert host.unit("a")["state"] == "active" and host.calls("stop") == []
         later = pool.submit(host.ask, "a")
@@ -291,10 +295,10 @@ def test_what_waits_is_served_before_it_ends(hosts: Hosts) -> None:
     host.options("a", load=1.0)
     host.start()
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(host.ask, "a")
+        future = pool.submit(host.ask, "a")
         until(lambda: host.unit("a")["state"] == "activating")
         assert host.kill(signal.SIGTERM) == 0
-        assert asked.result(1)[0] == 200
+        assert future.result(1)[0] == 200
 
 
 @pytest.mark.nightly
@@ -425,14 +429,14 @@ def test_pins(hosts: Hosts) -> None:
     assert host.run("pin", "c", "warm").returncode == 2
     assert host.run("pin", "a", "warm").returncode == 0
     until(lambda: host.state("a") == "ready")
-    status, found = host.ask("b")
-    assert status == 503 and "a is kept warm by its owner" in found["error"]["message"]
+    status, result = host.ask("b")
+    assert status == 503 and "a is kept warm by its owner" in result["error"]["message"]
     time.sleep(1.0)
     assert host.calls("stop") == []
     assert host.run("pin", "a", "cold").returncode == 0
     until(lambda: host.state("a") == "cold")
-    status, found = host.ask("a")
-    assert status == 503 and "a is kept cold by its owner" in found["error"]["message"]
+    status, result = host.ask("a")
+    assert status == 503 and "a is kept cold by its owner" in result["error"]["message"]
     assert host.ask("b")[0] == 200
     assert host.run("pin", "a", "auto").returncode == 0
     until(lambda: host.told["a"]["pin"] == "auto")
@@ -448,12 +452,12 @@ def test_what_the_guard_stopped_stays_down_until_somebody_starts_it(hosts: Hosts
     pins.write(host.home / "run/pins", "a", pins.COLD, "the guard of spark-1, which stopped it: 0.4 GiB available")
     host.systemctl("stop", "a")
     until(lambda: host.state("a") == "cold")
-    status, found = host.ask("a")
+    status, result = host.ask("a")
     assert status == 503
-    assert found["error"]["message"] == "a is kept cold by the guard of spark-1, which stopped it: 0.4 GiB available"
+    assert result["error"]["message"] == "a is kept cold by the guard of spark-1, which stopped it: 0.4 GiB available"
     assert len(host.calls("start")) == 1
-    told = until(lambda: host.told["a"] if host.told["a"]["pin"] == "cold" else None)
-    assert told["pin_why"].startswith("the guard of spark-1")
+    state = until(lambda: host.told["a"] if host.told["a"]["pin"] == "cold" else None)
+    assert state["pin_why"].startswith("the guard of spark-1")
     host.systemctl("start", "a")
     until(lambda: host.state("a") == "ready")
     assert host.ask("a")[0] == 200 and pins.read(host.home / "run/pins", "a") == pins.Pin()
@@ -559,8 +563,8 @@ def test_connections_without_a_head_make_way(hosts: Hosts) -> None:
         assert peak_mib(host) < 200
         assert slow[0].recv(1) == b""  # the oldest
     finally:
-        for each in slow:
-            each.close()
+        for entry in slow:
+            entry.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -599,10 +603,10 @@ def test_bodies_of_all_kinds(hosts: Hosts) -> None:
                 if wait_for:
                     assert wait_for in sock.recv(4096)
                     wait_for = b""
-            found = b""
+            result = b""
             while piece := sock.recv(65536):
-                found += piece
-        return found
+                result += piece
+        return result
 
     pieces = b"".join(
         b"%x\r\n%s\r\n" % (len(text[at : at + 9999]), text[at : at + 9999]) for at in range(0, len(text), 9999)
@@ -612,8 +616,8 @@ def test_bodies_of_all_kinds(hosts: Hosts) -> None:
     # While it loads, and then while it is up.
     for _round in range(2):
         with ThreadPoolExecutor(2) as pool:
-            for found in pool.map(lambda parts: raw(*parts), (chunked, old)):
-                assert found.startswith(b"HTTP/1.1 200") and json.loads(found.partition(b"\r\n\r\n")[2])[
+            for result in pool.map(lambda parts: raw(*parts), (chunked, old)):
+                assert result.startswith(b"HTTP/1.1 200") and json.loads(result.partition(b"\r\n\r\n")[2])[
                     "bytes"
                 ] == len(text)
     expecting = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(text)
@@ -621,7 +625,7 @@ def test_bodies_of_all_kinds(hosts: Hosts) -> None:
     assert raw(b"\x16\x03\x01\x02").startswith(b"HTTP/1.1 400 ")
     assert raw(b"GET / HTTP/1.1\nA: b\n\n").startswith(b"HTTP/1.1 400 ")
     # It comes in single bytes.
-    assert b" 200 " in raw(*(bytes([each]) for each in b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"))
+    assert b" 200 " in raw(*(bytes([entry]) for entry in b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"))
 
 
 def test_ipv6(hosts: Hosts) -> None:
@@ -657,15 +661,17 @@ def test_how_far_an_engine_is_that_starts_and_how_long_it_still_takes(hosts: Hos
     last = {"at": "2026-11-23T08:00:00Z", "launch": "", "stages": {"gate": 1.0, "load": 900.0, "profile": 60.0}}
     (host.home / "starts/a.json").write_text(json.dumps({"starts": [last]}))
     host.start()
-    told = until(lambda: host.told.get("a"))
-    assert told["last_start"] == {"at": last["at"], "seconds": 961.0, "stages": last["stages"]} and told["stage"] == ""
+    state = until(lambda: host.told.get("a"))
+    assert (
+        state["last_start"] == {"at": last["at"], "seconds": 961.0, "stages": last["stages"]} and state["stage"] == ""
+    )
     client = threading.Thread(target=host.fetch, args=("a",), kwargs={"stream": True}, daemon=True)
     client.start()
     # The unit has its turn from now on.
     record = {"invocation": f"i{until(lambda: host.unit('a').get('pid'))}", "gate": {"clock": 0.0}}
     (host.home / "starts/spark-a.service.json").write_text(json.dumps(record))
-    told = until(lambda: host.told["a"] if host.told["a"]["stage"] == "load" else None)
-    assert told["percent"] is None and 60 < told["left_seconds"] <= 960
+    state = until(lambda: host.told["a"] if host.told["a"]["stage"] == "load" else None)
+    assert state["percent"] is None and 60 < state["left_seconds"] <= 960
     status, headers, _text = host.fetch("a", path="/other", method="GET")
     assert status == 503 and 60 < int(headers["retry-after"]) <= 960
     host.systemctl("stop", "a")

@@ -136,9 +136,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """.replace("{{", "{").replace("}}", "}")
 
 
-def until(what: Callable[[], Any], why: Callable[[], str], limit: float = LIMIT) -> None:
+def until(condition: Callable[[], Any], why: Callable[[], str], limit: float = LIMIT) -> None:
     give_up = time.monotonic() + limit
-    while not what():
+    while not condition():
         assert time.monotonic() < give_up, why()
         time.sleep(0.05)
 
@@ -338,15 +338,15 @@ class Unit:
 class DemandUnit(Unit):
     """The same of a model on demand: nothing restarts it; systemd holds the socket of a rank behind the first one and starts it for a datagram."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.settings["on_demand"] = True
         self.settings["rank"]["peer_timeout_seconds"] = 3
         self.udp: socket.socket | None = None
         if self.rank:
-            own = self.settings["rank"]
+            rank = self.settings["rank"]
             self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self.udp.bind((own["address"], own["port"]))
+            self.udp.bind((rank["address"], rank["port"]))
             self.handed = (self.udp.fileno(),)
             self.wrapper = [sys.executable, "-c", HANDED, "big", str(self.udp.fileno())]
 
@@ -413,14 +413,14 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
         return made[-1]
 
     yield make
-    units = [unit for each in made for unit in each.units]
+    units = [unit for entry in made for unit in entry.units]
     for unit in units:
         unit.stop()
-    left = [unit.container(name) for unit in units for name in ("spark-big", "spark-big-ray")]
-    for pid in left:
+    containers = [unit.container(name) for unit in units for name in ("spark-big", "spark-big-ray")]
+    for pid in containers:
         if pid:
             os.kill(pid, signal.SIGKILL)
-    assert not any(left), "a container was left behind"
+    assert not any(containers), "a container was left behind"
 
 
 @pytest.fixture
@@ -443,9 +443,9 @@ def test_on_demand_a_request_starts_all_ranks_and_a_stop_gives_the_memory_of_all
     for unit in pair.units:
         record = unit.run_dir / "starts/spark-big.service.json"
         until(lambda record=record: "ready" in record.read_text(), lambda unit=unit: unit.text)
-        kept = json.loads(record.read_text())
-        kept["ready"]["available_gib"] = kept["gate"]["available_gib"] - 60
-        record.write_text(json.dumps(kept))
+        record_content = json.loads(record.read_text())
+        record_content["ready"]["available_gib"] = record_content["gate"]["available_gib"] - 60
+        record.write_text(json.dumps(record_content))
         unit.available(50)
     pair.head.signal(signal.SIGTERM)
     until(lambda: not pair.worker.container(), lambda: pair.worker.text)
@@ -542,9 +542,9 @@ def test_a_socket_of_another_address_is_said(hosts: Callable[..., Pair]) -> None
         pair.worker.start()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wakes:
             wakes.sendto(b"wake", other.getsockname())
-        own = pair.worker.settings["rank"]["address"]
+        address = pair.worker.settings["rank"]["address"]
         pair.worker.said(
-            f"hands over a socket at 127.0.0.1, port {other.getsockname()[1]}, not at {own}, UDP port {pair.port}"
+            f"hands over a socket at 127.0.0.1, port {other.getsockname()[1]}, not at {address}, UDP port {pair.port}"
         )
         until(lambda: pair.worker.codes, lambda: pair.worker.text)
         assert pair.worker.text.count("hands over a socket") == 1
@@ -821,7 +821,7 @@ def test_a_stop_before_docker_has_made_the_container_leaves_none(pair: Pair) -> 
 def test_strangers_are_not_heard(pair: Pair) -> None:
     pair.head.start()
     pair.head.tells("no heartbeat for")
-    said = {
+    message = {
         "magic": "dgxspark-rank-1",
         "cluster": "pair_a",
         "service": "big",
@@ -838,15 +838,15 @@ def test_strangers_are_not_heard(pair: Pair) -> None:
     }
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.bind(("127.0.0.3", 0))
-        stranger.sendto(json.dumps(said).encode(), ("127.0.0.1", pair.port))
+        stranger.sendto(json.dumps(message).encode(), ("127.0.0.1", pair.port))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as user:  # of the right host, but not the supervisor
         user.bind(("127.0.0.2", 0))
-        user.sendto(json.dumps(said).encode(), ("127.0.0.1", pair.port))
+        user.sendto(json.dumps(message).encode(), ("127.0.0.1", pair.port))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.2", pair.port))
         peer.sendto(b"junk", ("127.0.0.1", pair.port))
-        peer.sendto(json.dumps({**said, "rank": 0}).encode(), ("127.0.0.1", pair.port))
-        peer.sendto(json.dumps({**said, "reason": "the peer itself"}).encode(), ("127.0.0.1", pair.port))
+        peer.sendto(json.dumps({**message, "rank": 0}).encode(), ("127.0.0.1", pair.port))
+        peer.sendto(json.dumps({**message, "reason": "the peer itself"}).encode(), ("127.0.0.1", pair.port))
     pair.head.tells("the peer itself")
     assert not any("stranger" in note for note in pair.head.notes)
 
@@ -948,10 +948,10 @@ def test_settings_that_cannot_work_are_not_tried_again(pair: Pair, break_it: Any
 
 def test_what_the_role_puts_on_a_host_is_all_it_needs(tmp_path: Path) -> None:
     """The layout on a host, made from the list of the role, and no compiled files left behind."""
-    for each in unit_files.host({**unit_files.DEFAULTS, "host_hf_home": "/srv", "host_cache_dir": "/var"})["files"]:
-        target = tmp_path / each["path"].lstrip("/")
+    for file in unit_files.host({**unit_files.DEFAULTS, "host_hf_home": "/srv", "host_cache_dir": "/var"})["files"]:
+        target = tmp_path / file["path"].lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(REPO / each["bundled"], target)
+        shutil.copy(REPO / file["bundled"], target)
     libexec = tmp_path / "usr/local/libexec/dgxspark"
     before = sorted(libexec.rglob("*"))
     done = subprocess.run(
@@ -987,7 +987,7 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
     for step in ("ExecStartPre", "ExecStopPost"):
         assert f"{step}=-/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force spark-big-ray spark-big" in lines
     (start,) = [line.split() for line in lines if line.startswith("ExecStart=")]
-    asked = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(SCRIPT), *start[2:], f"--etc={pair.head.home}"],
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPO / "collections")},
         capture_output=True,
@@ -995,7 +995,7 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
         timeout=LIMIT,
         check=False,
     )
-    assert asked.returncode == 78 and "big.json cannot be read" in asked.stdout, asked  # its words are understood
+    assert process.returncode == 78 and "big.json cannot be read" in process.stdout, process  # its words are understood
 
 
 def test_each_rank_keeps_memory_free_while_the_model_loads_and_no_longer(pair: Pair) -> None:

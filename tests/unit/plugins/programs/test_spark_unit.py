@@ -126,8 +126,8 @@ def test_gate_takes_the_lock_drops_the_cache_and_finds_the_memory(host: Host) ->
 def test_a_speech_server_on_demand_takes_its_turn(host: Host) -> None:
     """Its memory is not charged to an engine that loads. On the CPU the kernel takes it from the page cache itself."""
     (host.etc / "speech").mkdir()
-    given = json.loads((host.etc / "services/fast.json").read_text())
-    settings = {**given, "unit": "spark-ears.service", "kind": "asr", "device": "cpu", "on_demand": True}
+    content = json.loads((host.etc / "services/fast.json").read_text())
+    settings = {**content, "unit": "spark-ears.service", "kind": "asr", "device": "cpu", "on_demand": True}
     (host.etc / "speech/ears.json").write_text(json.dumps(settings))
     host("gate", "heavy", INVOCATION_ID="a1")
     host.unit("heavy", "activating", invocation="a1")
@@ -152,14 +152,14 @@ def test_what_another_image_compiled_goes_before_the_first_start_from_a_new_one(
     (outside / "file").write_text("x")
     (cache / "inductor").symlink_to(outside)
     host.service("heavy", image="vllm/vllm-openai:v0.24.0", cache_dir=str(cache))
-    said = "removed what another image compiled"
+    message = "removed what another image compiled"
     rc, text = host("gate", "heavy")  # Docker knows no such image: what it cannot say changes nothing
-    assert rc == 0 and said not in text and (cache / "triton").exists()
+    assert rc == 0 and message not in text and (cache / "triton").exists()
     for number, gone in (("1", False), ("1", False), ("2", True), ("2", False)):
         (host.state / "image").write_text(f"sha256:{number * 64}")
         assert host("release", "heavy")[0] == 0
         rc, text = host("gate", "heavy")
-        assert rc == 0 and (said in text) is gone, text
+        assert rc == 0 and (message in text) is gone, text
         if not gone:
             (cache / "triton").mkdir(exist_ok=True)
     assert sorted(path.name for path in cache.iterdir()) == ["pip", "triton"]
@@ -394,24 +394,24 @@ def test_what_the_stages_of_a_start_took_is_kept(host: Host, engine: Any) -> Non
     path.write_text(JOURNALCTL.format(python=sys.executable, state=str(host.state)))
     path.chmod(0o755)
     host.service("heavy", url=engine.url)
-    kept = host.tmp / "lib/starts/heavy.json"
+    record = host.tmp / "lib/starts/heavy.json"
     assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
     rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
-    assert rc == 0 and ": what its stages took is not kept: the journal has nothing" in text and not kept.exists()
+    assert rc == 0 and ": what its stages took is not kept: the journal has nothing" in text and not record.exists()
     gate = read_record(host, "heavy")["gate"]["clock"]
-    said = [(gate + 0.001, "Initializing a V1 LLM engine"), (gate + 0.002, "torch.compile took 31.5 s in total")]
-    (host.state / "journal").write_text(json.dumps(said))
+    message = [(gate + 0.001, "Initializing a V1 LLM engine"), (gate + 0.002, "torch.compile took 31.5 s in total")]
+    (host.state / "journal").write_text(json.dumps(message))
     rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
     assert rc == 0 and "spark-heavy.service: the start took " in text
-    (start,) = json.loads(kept.read_text())["starts"]
+    (start,) = json.loads(record.read_text())["starts"]
     assert list(start["stages"]) == ["gate", "arguments", "device"] and start["said"] == {"compile_seconds": 31.5}
     assert start["seconds"] == pytest.approx(sum(start["stages"].values())) and start["launch"] == ""
     # A second start stands beside it; one that nobody knows the gate of is left out.
     assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
     assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
-    assert len(json.loads(kept.read_text())["starts"]) == 2
-    kept.unlink()
-    kept.mkdir()
+    assert len(json.loads(record.read_text())["starts"]) == 2
+    record.unlink()
+    record.mkdir()
     rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
     assert rc == 0 and "warning: what its stages took is not kept: " in text
 
@@ -646,9 +646,9 @@ def test_the_gate_has_ollama_unload_its_models_first(host: Host, ollama: Ollama)
     ollama.slow = 3  # a model that answers goes a moment later
     rc, text = host("gate", "heavy")
     assert rc == 0 and sorted(ollama.asked) == ["llama3.2:3b", "nomic-embed-text:latest"] and not ollama.models
-    said = [line.split(": ", 1)[1] for line in text.splitlines()]
-    assert "Ollama unloaded llama3.2:3b (3.00 GiB), nomic-embed-text:latest (0.50 GiB) in" in said[0], text
-    assert "dropped the page cache" in said[1]
+    lines = [line.split(": ", 1)[1] for line in text.splitlines()]
+    assert "Ollama unloaded llama3.2:3b (3.00 GiB), nomic-embed-text:latest (0.50 GiB) in" in lines[0], text
+    assert "dropped the page cache" in lines[1]
 
 
 def test_an_ollama_without_models_is_no_word_worth(host: Host, ollama: Ollama) -> None:

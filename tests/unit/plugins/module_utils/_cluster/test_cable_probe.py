@@ -40,7 +40,7 @@ def gather(capsys: Any, tree: Any, **options: Any) -> dict[str, Any]:
 
 def test_probe_listens_and_says_who_it_is() -> None:
     """A pair of sockets is the cable; the other end answers once and then sees what this one says."""
-    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    near, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     seen: list[bytes] = []
 
     def peer() -> None:
@@ -54,9 +54,9 @@ def test_probe_listens_and_says_who_it_is() -> None:
     thread = threading.Thread(target=peer)
     thread.start()
     frame = cable_probe.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0")
-    heard = cable_probe.listen({own: ("enp1s0f0np0", frame)}, "spark-1", 0.8)
+    heard = cable_probe.listen({near: ("enp1s0f0np0", frame)}, "spark-1", 0.8)
     thread.join()
-    own.close()
+    near.close()
     other.close()
     assert seen == [frame]
     assert [(entry["host"], entry["peer"]) for entry in heard] == [
@@ -99,7 +99,7 @@ def test_probe_hears_nothing_of_other_interfaces_before_it_is_bound(
     tree.qsfp()
     monkeypatch.setattr(cable_probe, "socket", SimpleNamespace(**{**vars(socket), "socket": Packets}))
     result = gather(capsys, tree, seconds=0.2)
-    assert [(each["netdev"], each["host"], each["peer"]) for each in result["cabling"]["heard"]] == [
+    assert [(entry["netdev"], entry["host"], entry["peer"]) for entry in result["cabling"]["heard"]] == [
         ("enP2p1s0f0np0", "spark-2", "enP2p1s0f0np0"),
         ("enp1s0f0np0", "spark-2", "enp1s0f0np0"),
     ]

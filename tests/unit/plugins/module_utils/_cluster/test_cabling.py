@@ -48,9 +48,9 @@ class Plant:
 
     def hears(self, cage: Cage) -> set[Cage]:
         """Ports whose frames arrive at a port."""
-        found = {end for cable in self.cables - self.deaf if cage in cable for end in cable}
-        found |= {end for switch in self.switches if cage in switch for end in switch}
-        return {end for end in found if end != cage and end[0] not in self.off}
+        ends = {end for cable in self.cables - self.deaf if cage in cable for end in cable}
+        ends |= {end for switch in self.switches if cage in switch for end in switch}
+        return {end for end in ends if end != cage and end[0] not in self.off}
 
     def lit(self, cage: Cage) -> bool:
         """Whether a port has a link."""
@@ -115,11 +115,13 @@ def switch(size: int, cage: int = 0) -> Plant:
 
 def judged(plant: Plant, **settings: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     plan = fabric.plan(plant.hosts(), fabric_layout.Settings(**settings))
-    return plan, [found for found in plan["findings"] if found["rule"] in CABLING and found["severity"] == "error"]
+    return plan, [
+        finding for finding in plan["findings"] if finding["rule"] in CABLING and finding["severity"] == "error"
+    ]
 
 
 def texts(findings: list[dict[str, Any]]) -> str:
-    return " ".join(f"{found['message']} {found['fix']}" for found in findings)
+    return " ".join(f"{finding['message']} {finding['fix']}" for finding in findings)
 
 
 # --- shapes
@@ -152,7 +154,7 @@ def test_a_line_is_refused_with_the_cable_that_closes_it(size: int) -> None:
     plant.cables.remove(frozenset({("spark-1", 1), (f"spark-{size}", 0)}))
     plan, errors = judged(plant)
     assert (plan["topology"], plan["ready"], plan["rails"]) == ("line", False, [])
-    assert [found["rule"] for found in errors] == ["fabric.line"]
+    assert [error["rule"] for error in errors] == ["fabric.line"]
     assert f"spark-{size} port 0 belongs into spark-1 port 1 (it has no link)" in errors[0]["fix"]
     assert all(host["environment"]["mp"] == {} for host in plan["hosts"].values())
 
@@ -171,7 +173,7 @@ def test_nobody_listened_and_both_ports_are_up() -> None:
             del entry["heard"]
         plan = fabric.plan(hosts)
         assert plan["topology"] == "ring"
-        assert [found["rule"] for found in plan["findings"]] == ["fabric.assumed"]
+        assert [finding["rule"] for finding in plan["findings"]] == ["fabric.assumed"]
 
 
 def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, dict[str, Any]]:
@@ -179,14 +181,16 @@ def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, 
     hosts = live(plant, plan)
     for entry in hosts.values():
         del entry["heard"]
-        for netdev in (each for port in entry["fabric"]["ports"] for each in port["netdevs"]):
+        for netdev in (result for port in entry["fabric"]["ports"] for result in port["netdevs"]):
             netdev["addresses"] = netdev["addresses"] if keep or netdev["up"] else []
     return hosts
 
 
 def cabling_said(plan: dict[str, Any]) -> list[str]:
     """What a plan says of cables and addresses; that nobody has listened goes without saying."""
-    return [found["rule"] for found in plan["findings"] if found["rule"] not in ("fabric.assumed", "fabric.others")]
+    return [
+        finding["rule"] for finding in plan["findings"] if finding["rule"] not in ("fabric.assumed", "fabric.others")
+    ]
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -197,10 +201,10 @@ def test_a_settled_ring_that_lost_a_cable_is_a_line_also_before_anybody_listens(
     for cable in ring(size).cables:
         plant = ring(size)
         plant.cables.remove(cable)
-        found = fabric.plan(unheard(plant, plan, keep))
-        assert (found["topology"], found["ready"], cabling_said(found)) == ("line", False, ["fabric.line"])
-        assert mend(plant, texts(found["findings"])) and plant.cables == ring(size).cables
-        assert "fabric.assumed" in [each["rule"] for each in found["findings"]]
+        result = fabric.plan(unheard(plant, plan, keep))
+        assert (result["topology"], result["ready"], cabling_said(result)) == ("line", False, ["fabric.line"])
+        assert mend(plant, texts(result["findings"])) and plant.cables == ring(size).cables
+        assert "fabric.assumed" in [finding["rule"] for finding in result["findings"]]
 
 
 @pytest.mark.parametrize("size", range(3, 9))
@@ -210,16 +214,16 @@ def test_what_addresses_leave_open_is_called_not_known_before_anybody_listens(si
     plant = ring(size)
     plant.cables.remove(frozenset({("spark-1", 0), ("spark-2", 1)}))
     plant.outside = {("spark-2", 1): "elsewhere"}
-    found = fabric.plan(unheard(plant, plan))
-    assert (found["topology"], cabling_said(found)) == ("none", ["fabric.cabling_unknown"])
-    (said,) = found["findings"]
-    assert said["severity"] == "warning" and "no address says where spark-2 port 1 (192.168." in said["message"]
+    result = fabric.plan(unheard(plant, plan))
+    assert (result["topology"], cabling_said(result)) == ("none", ["fabric.cabling_unknown"])
+    (message,) = result["findings"]
+    assert message["severity"] == "warning" and "no address says where spark-2 port 1 (192.168." in message["message"]
     # Two hosts that a guess would join have addresses that keep them apart.
     hosts = unheard(switch(size), judged(switch(size))[0])
     for netdev in hosts["spark-3"]["fabric"]["ports"][0]["netdevs"]:
         netdev["addresses"] = [netdev["addresses"][0].replace("192.168.", "10.7.")]
-    found = fabric.plan(hosts)
-    assert (found["topology"], cabling_said(found)) == ("none", ["fabric.cabling_unknown"])
+    result = fabric.plan(hosts)
+    assert (result["topology"], cabling_said(result)) == ("none", ["fabric.cabling_unknown"])
 
 
 @pytest.mark.parametrize("size", range(3, 9))
@@ -228,11 +232,11 @@ def test_a_host_without_addresses_joins_what_the_others_have(size: int) -> None:
     for plant in (ring(size), switch(size)):
         plan = judged(plant)[0]
         hosts = unheard(plant, plan)
-        for netdev in (each for port in hosts["spark-2"]["fabric"]["ports"] for each in port["netdevs"]):
+        for netdev in (entry for port in hosts["spark-2"]["fabric"]["ports"] for entry in port["netdevs"]):
             netdev.update(addresses=[], stored=[])
-        found = fabric.plan(hosts)
-        assert (found["topology"], cabling_said(found)) == (plan["topology"], [])
-        assert found["hosts"]["spark-2"]["action"] == "configure"
+        result = fabric.plan(hosts)
+        assert (result["topology"], cabling_said(result)) == (plan["topology"], [])
+        assert result["hosts"]["spark-2"]["action"] == "configure"
 
 
 def test_addresses_of_two_pairs_do_not_make_a_ring_of_four() -> None:
@@ -240,23 +244,23 @@ def test_addresses_of_two_pairs_do_not_make_a_ring_of_four() -> None:
     plan = judged(ring(4))[0]
     plant = ring(4)
     plant.cables -= {frozenset({("spark-2", 0), ("spark-3", 1)}), frozenset({("spark-4", 0), ("spark-1", 1)})}
-    found = fabric.plan(unheard(plant, plan))
-    assert (found["topology"], cabling_said(found)) == ("none", ["fabric.miscabled"])
-    assert mend(plant, texts(found["findings"])) and plant.cables == ring(4).cables
+    result = fabric.plan(unheard(plant, plan))
+    assert (result["topology"], cabling_said(result)) == ("none", ["fabric.miscabled"])
+    assert mend(plant, texts(result["findings"])) and plant.cables == ring(4).cables
 
 
 def test_two_pairs_on_one_switch_hear_each_other_and_plan_for_themselves() -> None:
     crowd = names_of(4)
-    for pair, others in ((crowd[:2], crowd[2:]), (crowd[2:], crowd[:2])):
+    for pair, outside in ((crowd[:2], crowd[2:]), (crowd[2:], crowd[:2])):
         plant = Plant(pair, switches=[{(name, 0) for name in pair}])
         hosts = plant.hosts()
         for entry in hosts.values():
-            entry["heard"] += [{"netdev": NETDEVS[0][0], "host": other, "peer": NETDEVS[0][0]} for other in others]
+            entry["heard"] += [{"netdev": NETDEVS[0][0], "host": other, "peer": NETDEVS[0][0]} for other in outside]
         plan = fabric.plan(hosts)
         assert plan["topology"] == "switch" and len(plan["rails"]) == 2
-        said = [found["message"] for found in plan["findings"] if found["rule"] == "fabric.others"]
-        assert said == [
-            f"{name} port 0 is on a switch with {others[0]} and {others[1]}, not of this group." for name in pair
+        messages = [finding["message"] for finding in plan["findings"] if finding["rule"] == "fabric.others"]
+        assert messages == [
+            f"{name} port 0 is on a switch with {outside[0]} and {outside[1]}, not of this group." for name in pair
         ]
 
 
@@ -266,7 +270,7 @@ def test_two_of_a_ring_of_four_use_their_cable_and_leave_the_others_alone() -> N
     plan, errors = judged(plant)
     assert (plan["topology"], errors) == ("direct", [])
     assert plan["hosts"]["spark-1"]["environment"]["mp"]["NCCL_IB_HCA"].count("roce") == 2
-    assert [found["message"] for found in plan["findings"] if found["rule"] == "fabric.others"] == [
+    assert [finding["message"] for finding in plan["findings"] if finding["rule"] == "fabric.others"] == [
         "spark-1 port 1 leads to spark-4, not of this group.",
         "spark-2 port 0 leads to spark-3, not of this group.",
     ]
@@ -289,11 +293,11 @@ def live(plant: Plant, plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The hosts once the plan was carried out."""
     hosts = plant.hosts()
     for name, entry in hosts.items():
-        wanted = plan["hosts"][name]["netplan"]["network"]["ethernets"]
-        for netdev in (each for port in entry["fabric"]["ports"] for each in port["netdevs"]):
-            own = {"path": fabric_layout.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
-            if netdev["name"] in wanted:
-                netdev.update(addresses=wanted[netdev["name"]]["addresses"], stored=[own])
+        ethernets = plan["hosts"][name]["netplan"]["network"]["ethernets"]
+        for netdev in (result for port in entry["fabric"]["ports"] for result in port["netdevs"]):
+            stored = {"path": fabric_layout.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
+            if netdev["name"] in ethernets:
+                netdev.update(addresses=ethernets[netdev["name"]]["addresses"], stored=[stored])
     return hosts
 
 
@@ -308,15 +312,15 @@ def test_routes_reach_every_address_over_neighbours(size: int) -> None:
     owner = {end["address"].split("/")[0]: host for rail in plan["rails"] for host, end in rail["ends"].items()}
     subnets = {rail["subnet"]: set(rail["ends"]) for rail in plan["rails"]}
     routes = {
-        name: {route["to"]: route["via"] for netdev in own.values() for route in netdev.get("routes", [])}
-        for name, own in without_relay(plan).items()
+        name: {route["to"]: route["via"] for netdev in host_plan.values() for route in netdev.get("routes", [])}
+        for name, host_plan in without_relay(plan).items()
     }
     for name in plan["hosts"]:
         for rail in plan["rails"]:
             for target, end in rail["ends"].items():
-                here, hops = name, 0
-                while target != here and here not in subnets[rail["subnet"]]:
-                    here, hops = owner[routes[here][rail["subnet"]]], hops + 1
+                start, hops = name, 0
+                while target != start and start not in subnets[rail["subnet"]]:
+                    start, hops = owner[routes[start][rail["subnet"]]], hops + 1
                 assert hops <= size // 2, (name, target, end)
     for host in plan["hosts"].values():
         assert len(host["relay"]) == 4  # two interfaces of each port, both ways
@@ -325,12 +329,12 @@ def test_routes_reach_every_address_over_neighbours(size: int) -> None:
 
 def test_the_unit_of_a_relay_lets_each_way_through_once() -> None:
     plan, _errors = judged(ring(4), relay=True)
-    own = plan["hosts"]["spark-1"]
-    text = render_template("fabric/relay.service.j2", {"__fabric_own": own})
+    host_plan = plan["hosts"]["spark-1"]
+    text = render_template("fabric/relay.service.j2", {"__fabric_own": host_plan})
     added = re.findall(
         r"^ExecStart=/usr/sbin/iptables -w -I DOCKER-USER -i (\S+) -o (\S+) -j ACCEPT$", text, re.MULTILINE
     )
-    assert added == [(way["from"], way["to"]) for way in own["relay"]]
+    assert added == [(way["from"], way["to"]) for way in host_plan["relay"]]
     # What is there is taken out before it is put in, and again at the end; neither fails when it is not.
     assert text.count("=-/usr/sbin/iptables -w -D DOCKER-USER") == 2 * len(added)
     assert "ExecStart=/usr/sbin/sysctl -q -w net.ipv4.ip_forward=1\n" in text and "{" not in text
@@ -339,7 +343,7 @@ def test_the_unit_of_a_relay_lets_each_way_through_once() -> None:
 def test_without_a_relay_nothing_is_routed() -> None:
     for size in (3, 4, 8):
         plan, _errors = judged(ring(size))
-        assert not any("routes" in own for host in without_relay(plan).values() for own in host.values())
+        assert not any("routes" in host_plan for host in without_relay(plan).values() for host_plan in host.values())
         assert not any("relay" in host for host in plan["hosts"].values())
     plan, _errors = judged(ring(3), relay=True)
     assert not any("relay" in host for host in plan["hosts"].values())  # all are neighbours
@@ -354,10 +358,10 @@ def test_far_hosts_are_pinged_once_the_addresses_are_there() -> None:
     targets = {ping["target_host"] for ping in after["hosts"]["spark-1"]["pings"]}
     assert targets == {"spark-2", "spark-3", "spark-4", "spark-5"}
     assert {ping["size"] for ping in after["hosts"]["spark-1"]["pings"] if ping["rail"] != "management"} == {8972}
-    told = [
+    hosts = [
         {key: host[key] for key in ("address", "netdev", "environment", "firewall")} for host in plan["hosts"].values()
     ]
-    assert told == [
+    assert hosts == [
         {key: host[key] for key in ("address", "netdev", "environment", "firewall")} for host in after["hosts"].values()
     ]
 
@@ -367,8 +371,8 @@ def test_the_network_by_which_ranks_of_a_ring_meet_is_pinged_with_packets_that_f
     for relay in (False, True):
         hosts = live(plant, judged(plant, relay=relay)[0])
         hosts["spark-3"]["fabric"]["mtus"] = {"enP7s7": 9000}
-        own = fabric.plan(hosts, fabric_layout.Settings(relay=relay))["hosts"]
-        sent = {name: [p for p in host["pings"] if p["rail"] == "management"] for name, host in own.items()}
+        host_plans = fabric.plan(hosts, fabric_layout.Settings(relay=relay))["hosts"]
+        sent = {name: [p for p in host["pings"] if p["rail"] == "management"] for name, host in host_plans.items()}
         # The larger MTU of two ends is what gets lost on the way.
         sizes = {ping["target_host"]: ping["size"] for ping in sent["spark-1"]}
         assert sizes == {"spark-2": 1472, "spark-3": 8972, "spark-4": 1472}
@@ -386,24 +390,26 @@ def test_engines_of_a_ring_without_another_network() -> None:
     for entry in hosts.values():
         entry["management_address"], entry["fabric"]["networks"] = None, {}
     plan = fabric.plan(hosts)
-    (found,) = [each for each in plan["findings"] if each["severity"] == "error"]
-    assert found["rule"] == "fabric.no_meeting" and "fabric_relay: true" in found["fix"]
+    (result,) = [finding for finding in plan["findings"] if finding["severity"] == "error"]
+    assert result["rule"] == "fabric.no_meeting" and "fabric_relay: true" in result["fix"]
     assert all(host["environment"]["mp"] == {} for host in plan["hosts"].values())
     plan = fabric.plan(hosts, fabric_layout.Settings(relay=True))
     assert plan["findings"] == []
-    own = plan["hosts"]["spark-3"]
-    assert own["address"] == own["environment"]["mp"]["VLLM_HOST_IP"] and own["address"].startswith("192.168.102.")
-    assert len(own["firewall"]["peers"]) == 8  # every cable's subnets: packets of hosts that are no neighbours
+    host_plan = plan["hosts"]["spark-3"]
+    assert host_plan["address"] == host_plan["environment"]["mp"]["VLLM_HOST_IP"] and host_plan["address"].startswith(
+        "192.168.102."
+    )
+    assert len(host_plan["firewall"]["peers"]) == 8  # every cable's subnets: packets of hosts that are no neighbours
 
 
 def test_a_relay_over_a_network_of_somebody_else_is_not_set_up() -> None:
     plant = ring(4)
     hosts = live(plant, judged(plant)[0])
-    for netdev in (each for port in hosts["spark-2"]["fabric"]["ports"] for each in port["netdevs"]):
+    for netdev in (entry for port in hosts["spark-2"]["fabric"]["ports"] for entry in port["netdevs"]):
         netdev["stored"] = [{"path": "/etc/netplan/90-own.yaml", "persistent": True, "alone": True, "managed": False}]
     plan = fabric.plan(hosts, fabric_layout.Settings(relay=True))
-    (found,) = plan["findings"]
-    assert found["rule"] == "fabric.no_relay" and "spark-2 keeps a network of somebody else" in found["message"]
+    (result,) = plan["findings"]
+    assert result["rule"] == "fabric.no_relay" and "spark-2 keeps a network of somebody else" in result["message"]
     assert not any("relay" in host for host in plan["hosts"].values())
 
 
@@ -415,10 +421,10 @@ def test_a_plug_in_the_wrong_port_is_named_by_port() -> None:
     # spark-3's cable ends in spark-1, and spark-4's in itself.
     plant.cables -= {frozenset({("spark-3", 0), ("spark-4", 1)}), frozenset({("spark-4", 0), ("spark-1", 1)})}
     plant.cables |= {frozenset({("spark-3", 0), ("spark-1", 1)}), frozenset({("spark-4", 0), ("spark-4", 1)})}
-    plan, (found,) = judged(plant)
-    assert plan["topology"] == "none" and found["rule"] == "fabric.miscabled"
-    assert "spark-3 port 0 belongs into spark-4 port 1 (its cable ends in spark-1 port 1" in found["message"]
-    assert "spark-4 port 0 belongs into spark-1 port 1" in found["message"]
+    plan, (result,) = judged(plant)
+    assert plan["topology"] == "none" and result["rule"] == "fabric.miscabled"
+    assert "spark-3 port 0 belongs into spark-4 port 1 (its cable ends in spark-1 port 1" in result["message"]
+    assert "spark-4 port 0 belongs into spark-1 port 1" in result["message"]
 
 
 def test_what_the_page_marks() -> None:
@@ -449,44 +455,44 @@ def test_what_the_page_marks() -> None:
 def test_the_plugs_of_one_spark_exchanged() -> None:
     plant = exchanged(ring(4), "spark-2")
     plan, errors = judged(plant)
-    assert plan["topology"] == "ring" and {found["rule"] for found in errors} == {"fabric.ring_cabling"}
+    assert plan["topology"] == "ring" and {error["rule"] for error in errors} == {"fabric.ring_cabling"}
     assert all(
-        found["fix"].startswith("the plugs of spark-2 port 0 and spark-2 port 1 are exchanged") for found in errors
+        error["fix"].startswith("the plugs of spark-2 port 0 and spark-2 port 1 are exchanged") for error in errors
     )
 
 
 def test_a_cable_back_into_the_same_spark() -> None:
     plant = Plant(names_of(2), {frozenset({("spark-1", 0), ("spark-1", 1)})}, outside={("spark-2", 0): "other"})
     _plan, errors = judged(plant)
-    assert {found["rule"] for found in errors} == {"fabric.not_joined", "fabric.own_cable"}
+    assert {error["rule"] for error in errors} == {"fabric.not_joined", "fabric.own_cable"}
     assert "spark-1: a cable joins port 0 with port 1 of the same Spark." in texts(errors)
 
 
 def test_a_cable_that_carries_no_frames_is_not_known_to_be_there() -> None:
     plant = ring(5)
     plant.deaf = {frozenset({("spark-2", 0), ("spark-3", 1)})}
-    _plan, (found,) = judged(plant)
-    assert "both have a link and hear nobody, so whether this cable is there is not known" in texts([found])
+    _plan, (result,) = judged(plant)
+    assert "both have a link and hear nobody, so whether this cable is there is not known" in texts([result])
 
 
 def test_one_host_on_another_switch_is_named() -> None:
     plant = switch(5)
     plant.switches = [plant.switches[0] - {("spark-4", 0)}, {("spark-4", 0)}]
-    plan, (found,) = judged(plant)
+    plan, (result,) = judged(plant)
     assert plan["topology"] == "none"
-    assert "spark-4 port 0 of the group reaches none of spark-1, spark-2, spark-3 and spark-5" in found["message"]
+    assert "spark-4 port 0 of the group reaches none of spark-1, spark-2, spark-3 and spark-5" in result["message"]
 
 
 def test_four_in_two_pairs_are_called_so() -> None:
     plant = Plant(names_of(4))
     plant.cables = {
-        frozenset({(one, cage), (other, cage)})
-        for one, other in (("spark-1", "spark-2"), ("spark-3", "spark-4"))
+        frozenset({(first, cage), (other, cage)})
+        for first, other in (("spark-1", "spark-2"), ("spark-3", "spark-4"))
         for cage in (0, 1)
     }
-    _plan, (found,) = judged(plant)
-    assert "no QSFP link joins spark-1 and spark-2; spark-3 and spark-4 with one another" in found["message"]
-    assert "not known" in found["message"]
+    _plan, (result,) = judged(plant)
+    assert "no QSFP link joins spark-1 and spark-2; spark-3 and spark-4 with one another" in result["message"]
+    assert "not known" in result["message"]
 
 
 # --- 10,000 cases
@@ -500,7 +506,7 @@ def exchanged(plant: Plant, name: str) -> Plant:
 
     plant.cables = {frozenset(map(turn, cable)) for cable in plant.cables}
     plant.deaf = {frozenset(map(turn, cable)) for cable in plant.deaf}
-    plant.outside = {turn(cage): found for cage, found in plant.outside.items()}
+    plant.outside = {turn(cage): heard_hosts for cage, heard_hosts in plant.outside.items()}
     return plant
 
 
@@ -517,26 +523,26 @@ def damage(plant: Plant, chance: random.Random) -> str:
         plant.cables = {cable for cable in plant.cables if all(host != name for host, _cage in cable)}
         plant.cables.add(frozenset({(name, 0), (name, 1)}))
     elif kind == "swapped" and len(cables) > 1:
-        (one, two), (three, four) = (sorted(cable) for cable in chance.sample(cables, 2))
-        plant.cables -= {frozenset({one, two}), frozenset({three, four})}
-        plant.cables |= {frozenset({one, four}), frozenset({three, two})}
+        (first, two), (three, four) = (sorted(cable) for cable in chance.sample(cables, 2))
+        plant.cables -= {frozenset({first, two}), frozenset({three, four})}
+        plant.cables |= {frozenset({first, four}), frozenset({three, two})}
     elif cables:
         cable = chance.choice(cables)
         if kind == "deaf":
             plant.deaf.add(cable)
             return kind
         plant.cables.remove(cable)
-        one, two = sorted(cable)
+        first, two = sorted(cable)
         if kind == "stranger":
-            plant.outside[one] = "elsewhere"
+            plant.outside[first] = "elsewhere"
         free = [
             (name, cage)
             for name in plant.names
             for cage in (0, 1)
-            if (name, cage) not in {end for each in plant.cables for end in each} | {one, *plant.outside}
+            if (name, cage) not in {end for entry in plant.cables for end in entry} | {first, *plant.outside}
         ]
         if kind == "turned" and free:
-            plant.cables.add(frozenset({one, chance.choice(free)}))
+            plant.cables.add(frozenset({first, chance.choice(free)}))
     return kind
 
 
@@ -545,19 +551,19 @@ EXCHANGED = re.compile(r"the plugs of (spark-\d) port 0 and \1 port 1 are exchan
 LISTED = re.compile(r"(?:List the hosts of the group as|has to list its hosts as) ((?:spark-\d(?:, )?)+)")
 
 
-def mend(plant: Plant, said: str) -> bool:
+def mend(plant: Plant, message: str) -> bool:
     """Carry out the fixes that findings name; return whether there were any."""
-    turned = list(dict.fromkeys(EXCHANGED.findall(said)))
+    turned = list(dict.fromkeys(EXCHANGED.findall(message)))
     for name in turned:
         exchanged(plant, name)
-    moves = list(dict.fromkeys(BELONGS.findall(said)))
-    for one, cage, other, port in moves:
-        pair = frozenset({(one, int(cage)), (other, int(port))})
+    moves = list(dict.fromkeys(BELONGS.findall(message)))
+    for first, cage, other, port in moves:
+        pair = frozenset({(first, int(cage)), (other, int(port))})
         plant.cables = {cable for cable in plant.cables if not cable & pair} | {pair}
         plant.deaf.discard(pair)
         for end in pair:
             plant.outside.pop(end, None)
-    listed = LISTED.search(said)
+    listed = LISTED.search(message)
     if listed:
         plant.names = listed.group(1).strip(", ").split(", ")
     return bool(turned or moves or listed)
@@ -581,8 +587,8 @@ def moved(plant: Plant, plan: dict[str, Any]) -> set[frozenset[Cage]]:
         {frozenset((host, cage) for host, cage in pair) for pair in plan["wrong"][name]}
         for name in ("cables", "missing")
     )
-    taken = {end for pair in missing for end in pair}
-    return {cable for cable in plant.cables - cables if not cable & taken} | missing
+    ends = {end for pair in missing for end in pair}
+    return {cable for cable in plant.cables - cables if not cable & ends} | missing
 
 
 def one_case(seed: int) -> str:
@@ -603,43 +609,49 @@ def one_ring(chance: random.Random, seed: str) -> str:
     kinds = [damage(plant, chance) for _number in range(chance.choice([0, 1, 1, 1, 2, 2, 3]))]
     damaged = set(plant.cables) - plant.deaf
     plan, errors = judged(plant)
-    said = texts(errors)
+    message = texts(errors)
     marked = moved(plant, plan)
-    whole = plant.cables == before and not (plant.deaf & plant.cables or plant.outside or plant.off)
+    is_whole = plant.cables == before and not (plant.deaf & plant.cables or plant.outside or plant.off)
     if not errors:
         assert marked == plant.cables, (seed, kinds)
         # Nothing to say: a ring in the order of the group, whatever was done to it on the way.
         assert plant.cables in (cabling.ring_of(listed), cabling.ring_of(listed[::-1])), (seed, kinds)
         assert not plant.deaf & plant.cables, (seed, kinds)
         return "right"
-    assert not (whole and listed == names_of(size)), (seed, kinds, said)
+    assert not (is_whole and listed == names_of(size)), (seed, kinds, message)
     dark = {name for name in listed if not any(plant.lit((name, cage)) for cage in NETDEVS)}
     if dark:
         # Of a host without any link nobody knows more than that.
-        assert all(f"{name}: there is no ConnectX-7" in said for name in dark), (seed, kinds, said)
-        assert not BELONGS.search(said), (seed, kinds, said)
+        assert all(f"{name}: there is no ConnectX-7" in message for name in dark), (seed, kinds, message)
+        assert not BELONGS.search(message), (seed, kinds, message)
         return "named"
-    if not mend(plant, said):
-        assert "not known" in said or "no QSFP link joins" in said or "not of this group" in said, (seed, kinds, said)
+    if not mend(plant, message):
+        assert "not known" in message or "no QSFP link joins" in message or "not of this group" in message, (
+            seed,
+            kinds,
+            message,
+        )
         return "not known"
     # What the page marks is what the words say.
-    assert marked == plant.cables, (seed, kinds, said)
-    after, left = judged(plant)
-    assert (after["topology"], left) == ("ring", []), (seed, kinds, said, texts(left))
+    assert marked == plant.cables, (seed, kinds, message)
+    after, remaining = judged(plant)
+    assert (after["topology"], remaining) == ("ring", []), (seed, kinds, message, texts(remaining))
     if len(kinds) == 1 and listed == names_of(size):
         # As it was before, or a ring that is as near: never more to move than was moved.
-        assert len(plant.cables - damaged) <= len(before - damaged), (seed, kinds, said)
+        assert len(plant.cables - damaged) <= len(before - damaged), (seed, kinds, message)
         if size > 4:
-            assert plant.cables == before, (seed, kinds, said)
+            assert plant.cables == before, (seed, kinds, message)
     return "named"
 
 
-def told_of_hosts_without_a_link(plant: Plant, said: str) -> bool:
+def told_of_hosts_without_a_link(plant: Plant, message: str) -> bool:
     """Whether some have none; each of them is named then, and no plug is."""
     dark = {name for name in plant.names if not any(plant.lit((name, cage)) for cage in NETDEVS)}
     if dark:
-        assert all(f"{name}: there is no ConnectX-7" in said or f"{name}: no QSFP cage" in said for name in dark), said
-        assert not BELONGS.search(said), said
+        assert all(
+            f"{name}: there is no ConnectX-7" in message or f"{name}: no QSFP cage" in message for name in dark
+        ), message
+        assert not BELONGS.search(message), message
     return bool(dark)
 
 
@@ -660,15 +672,15 @@ def one_switch(chance: random.Random, seed: str, both: bool = False) -> str:
     if kind == "elsewhere":
         plant.switches.append(moved)
     plan, errors = judged(plant)
-    said = texts(errors)
+    message = texts(errors)
     if kind == "right" or (kind != "off" and moved != mine):
         # One of two cables is enough. Two hosts with a cable each on a switch of their own look like a pair.
-        assert errors == [] and plan["topology"] == ("switch" if size > 2 or both else "direct"), (seed, said)
+        assert errors == [] and plan["topology"] == ("switch" if size > 2 or both else "direct"), (seed, message)
         return "right"
-    assert plan["topology"] == "none" and name in said and not BELONGS.search(said), (seed, kind, said)
-    if not told_of_hosts_without_a_link(plant, said) and size > 3:
+    assert plan["topology"] == "none" and name in message and not BELONGS.search(message), (seed, kind, message)
+    if not told_of_hosts_without_a_link(plant, message) and size > 3:
         ends = " and ".join(f"{name} port {port}" for _name, port in sorted(mine))
-        assert f"{ends} of the group reaches none of" in said, (seed, said)
+        assert f"{ends} of the group reaches none of" in message, (seed, message)
     return "named"
 
 
@@ -680,7 +692,7 @@ def two_cables_to_a_switch(chance: random.Random, seed: str) -> str:
 def pair_of(chance: random.Random) -> Plant:
     """A pair on one or two cables, in whichever ports."""
     out, into = chance.sample((0, 1), 2), chance.sample((0, 1), 2)
-    cables = {frozenset({("spark-1", one), ("spark-2", other)}) for one, other in zip(out, into)}
+    cables = {frozenset({("spark-1", first), ("spark-2", other)}) for first, other in zip(out, into)}
     return Plant(names_of(2), cables if chance.random() < 0.5 else {sorted(cables, key=sorted)[0]})
 
 
@@ -689,25 +701,28 @@ def one_pair(chance: random.Random, seed: str) -> str:
     plant = pair_of(chance)
     kinds = [damage(plant, chance) for _number in range(chance.choice([0, 1, 1, 2]))]
     plan, errors = judged(plant)
-    said = texts(errors)
+    message = texts(errors)
     joined = [
         cable
         for cable in plant.cables - plant.deaf
         if len({host for host, _cage in cable}) == 2 and not {host for host, _cage in cable} & plant.off
     ]
     if joined:
-        assert (plan["topology"], errors) == ("direct", []), (seed, kinds, said)
+        assert (plan["topology"], errors) == ("direct", []), (seed, kinds, message)
         return "right"
-    assert plan["topology"] == "none" and not mend(plant, said), (seed, kinds, said)
-    assert told_of_hosts_without_a_link(plant, said) or "no QSFP link joins spark-1 with spark-2" in said, (
+    assert plan["topology"] == "none" and not mend(plant, message), (seed, kinds, message)
+    assert told_of_hosts_without_a_link(plant, message) or "no QSFP link joins spark-1 with spark-2" in message, (
         seed,
         kinds,
-        said,
+        message,
     )
     for cable in plant.cables:
-        (one, *_others), lit = sorted(cable), all(plant.lit((name, 0)) or plant.lit((name, 1)) for name in plant.names)
+        (first, *_others), lit = (
+            sorted(cable),
+            all(plant.lit((name, 0)) or plant.lit((name, 1)) for name in plant.names),
+        )
         if lit and len({host for host, _cage in cable}) == 1 and not cable & set(plant.outside):
-            assert f"{one[0]}: a cable joins port 0 with port 1" in said, (seed, kinds, said)
+            assert f"{first[0]}: a cable joins port 0 with port 1" in message, (seed, kinds, message)
     return "named"
 
 
@@ -721,13 +736,13 @@ def two_pairs_on_a_switch(chance: random.Random, seed: str) -> str:
     elif kind == "parted":  # one host of each pair on each of two switches
         switches = [{(crowd[0], cage), (crowd[2], cage)}, {(crowd[1], cage), (crowd[3], cage)}]
     for names in (crowd[:2], crowd[2:]):
-        hosts = Plant(crowd, switches=[set(each) for each in switches]).hosts()
+        hosts = Plant(crowd, switches=[set(entry) for entry in switches]).hosts()
         plan = fabric.plan({name: hosts[name] for name in names})
-        errors = [found for found in plan["findings"] if found["severity"] == "error"]
+        errors = [finding for finding in plan["findings"] if finding["severity"] == "error"]
         if kind == "right" or (kind == "elsewhere" and moved not in names):
             assert errors == [] and plan["topology"] == "switch", (seed, kind, errors)
         else:
-            assert [found["rule"] for found in errors] == ["fabric.not_joined"], (seed, kind, errors)
+            assert [finding["rule"] for finding in errors] == ["fabric.not_joined"], (seed, kind, errors)
             assert "no QSFP link joins" in texts(errors) and not BELONGS.search(texts(errors)), (seed, kind, errors)
     return "right" if kind == "right" else "named"
 
@@ -740,29 +755,37 @@ def a_part_of_a_ring(chance: random.Random, seed: str) -> str:
     plant.cables -= {lost} if lost else set()
     cut = chance.randint(2, size - 2)
     heard = plant.hosts()
-    said = "right"
+    message = "right"
     for names in (plant.names[:cut], plant.names[cut:]):
         plan = fabric.plan({name: heard[name] for name in names})
-        errors = [found for found in plan["findings"] if found["severity"] == "error" and found["rule"] in CABLING]
+        errors = [
+            finding for finding in plan["findings"] if finding["severity"] == "error" and finding["rule"] in CABLING
+        ]
         within = {
             cable
             for cable in cabling.ring_of(plant.names) | cabling.ring_of(plant.names[::-1])
             if {host for host, _cage in cable} <= set(names)
         }
-        whole = lost not in within
+        is_outside = lost not in within
         if len(names) == 2:
-            assert (plan["topology"], errors != []) == (("direct", False) if whole else ("none", True)), (seed, errors)
-            assert whole or "no QSFP link joins" in texts(errors) or "no ConnectX-7" in texts(errors), (seed, errors)
+            assert (plan["topology"], errors != []) == (("direct", False) if is_outside else ("none", True)), (
+                seed,
+                errors,
+            )
+            assert is_outside or "no QSFP link joins" in texts(errors) or "no ConnectX-7" in texts(errors), (
+                seed,
+                errors,
+            )
         else:
-            assert plan["topology"] == ("line" if whole else "none") and errors, (seed, errors)
-            assert not whole or "not of this group" in texts(errors) or lost, (seed, errors)
-        for one, cage, other, into in BELONGS.findall(texts(errors)):
+            assert plan["topology"] == ("line" if is_outside else "none") and errors, (seed, errors)
+            assert not is_outside or "not of this group" in texts(errors) or lost, (seed, errors)
+        for first, cage, other, into in BELONGS.findall(texts(errors)):
             # Whatever is named is a cable of a ring of these hosts that is not there.
-            assert frozenset({(one, int(cage)), (other, int(into))}) not in plant.cables and {one, other} <= set(
+            assert frozenset({(first, int(cage)), (other, int(into))}) not in plant.cables and {first, other} <= set(
                 names
             ), seed
-        said = "named" if errors else said
-    return said
+        message = "named" if errors else message
+    return message
 
 
 def settled(chance: random.Random, seed: str) -> str:
@@ -784,33 +807,33 @@ def settled(chance: random.Random, seed: str) -> str:
         else:
             kinds.append("off")
             plant.off.add(chance.choice(plant.names))
-    found = fabric.plan(unheard(plant, plan, keep=chance.random() < 0.5))
-    said = [
-        each
-        for each in found["findings"]
-        if each["rule"] not in ("fabric.assumed", "fabric.second_cable", "fabric.unequal_cages")
+    result = fabric.plan(unheard(plant, plan, keep=chance.random() < 0.5))
+    findings = [
+        finding
+        for finding in result["findings"]
+        if finding["rule"] not in ("fabric.assumed", "fabric.second_cable", "fabric.unequal_cages")
     ]
     # No address is wrong, whatever became of the plugs.
-    assert not {each["rule"] for each in said} & set(fabric.REPAIRED), (seed, kinds, said)
-    text = texts([each for each in said if each["severity"] == "error"])
+    assert not {finding["rule"] for finding in findings} & set(fabric.REPAIRED), (seed, kinds, findings)
+    text = texts([finding for finding in findings if finding["severity"] == "error"])
     dark = {end for end in ports if not plant.lit(end)}
     if told_of_hosts_without_a_link(plant, text):
         return "named"
-    for one, cage, other, into in BELONGS.findall(text):
-        pair = {(one, int(cage)), (other, int(into))}
+    for first, cage, other, into in BELONGS.findall(text):
+        pair = {(first, int(cage)), (other, int(into))}
         assert frozenset(pair) in before and pair <= dark, (seed, kinds, text)
-    if not said:
+    if not findings:
         # Of two cables one is enough, and a pair may be joined by other ports than before.
         assert not dark or kind in ("pair", "both"), (seed, kinds, dark)
         return "right"
-    if any(each["rule"] == "fabric.cabling_unknown" for each in said):
-        assert [each["rule"] for each in said] == ["fabric.cabling_unknown"] and found["rails"] == [], (
+    if any(finding["rule"] == "fabric.cabling_unknown" for finding in findings):
+        assert [finding["rule"] for finding in findings] == ["fabric.cabling_unknown"] and result["rails"] == [], (
             seed,
             kinds,
-            said,
+            findings,
         )
         return "not known"
-    assert dark and {each["rule"] for each in said} <= CABLING, (seed, kinds, said)
+    assert dark and {finding["rule"] for finding in findings} <= CABLING, (seed, kinds, findings)
     return "named"
 
 
@@ -826,9 +849,9 @@ CASES = {
 
 
 def test_four_hundred_groups() -> None:
-    said = Counter(one_case(seed) for seed in range(400))
+    message = Counter(one_case(seed) for seed in range(400))
     # It would be easy never to be wrong by never saying anything.
-    assert said["right"] > 80 and said["named"] > 200 and said["not known"] < 80, said
+    assert message["right"] > 80 and message["named"] > 200 and message["not known"] < 80, message
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def option(service: dict[str, Any], name: str) -> str:
 
 
 def unreached(plan: dict[str, Any]) -> list[str]:
-    return [found["message"] for found in plan["hosts"]["s1"]["findings"] if found["rule"] == "cluster.unreached"]
+    return [finding["message"] for finding in plan["hosts"]["s1"]["findings"] if finding["rule"] == "cluster.unreached"]
 
 
 @pytest.mark.parametrize(
@@ -95,26 +95,26 @@ def test_the_examples_of_four_on_their_cables(
     plan = engine.make_plan(hosts, RECIPES, groups={group: names, "sparks": names})
     assert [f for body in plan["hosts"].values() for f in body["findings"] if f["severity"] == "error"] == []
     for rank, name in enumerate(names):
-        own = ranks(plan, service)[name]
-        assert (own["rank"], option(own, "--nnodes"), option(own, "--tensor-parallel-size")) == (rank, "4", "4")
-        assert len(own["env"]["NCCL_IB_HCA"].split(",")) == devices
-        assert own["env"].get("NCCL_ALGO") == ("Ring" if topology == "ring" else None)
-        assert own["env"]["VLLM_HOST_IP"] == (
+        row = ranks(plan, service)[name]
+        assert (row["rank"], option(row, "--nnodes"), option(row, "--tensor-parallel-size")) == (rank, "4", "4")
+        assert len(row["env"]["NCCL_IB_HCA"].split(",")) == devices
+        assert row["env"].get("NCCL_ALGO") == ("Ring" if topology == "ring" else None)
+        assert row["env"]["VLLM_HOST_IP"] == (
             f"10.0.0.{rank + 1}" if topology == "ring" else f"192.168.100.{10 + rank}"
         )
         ethernets = planned["hosts"][name]["netplan"]["network"]["ethernets"]
-        assert len(ethernets) == devices and {each["mtu"] for each in ethernets.values()} == {9000}
+        assert len(ethernets) == devices and {ethernet["mtu"] for ethernet in ethernets.values()} == {9000}
         assert plan["hosts"][name]["cluster"]["collective"]["service"] == service
 
 
 def test_a_part_of_a_ring_is_a_pair_on_the_cable_between_its_hosts() -> None:
     plan = plan_of("ring", BIG, LEFT, RIGHT)
     right = ranks(plan, "right")
-    assert list(right) == ["s3", "s4"] and [each["rank"] for each in right.values()] == [0, 1]
-    assert {option(each, "--nnodes") for each in right.values()} == {"2"}
-    assert {option(each, "--tensor-parallel-size") for each in right.values()} == {"2"}
+    assert list(right) == ["s3", "s4"] and [entry["rank"] for entry in right.values()] == [0, 1]
+    assert {option(entry, "--nnodes") for entry in right.values()} == {"2"}
+    assert {option(entry, "--tensor-parallel-size") for entry in right.values()} == {"2"}
     # The cable of the ring from port 0 of s3 into port 1 of s4.
-    assert {option(each, "--master-addr") for each in right.values()} == {"192.168.103.12"}
+    assert {option(entry, "--master-addr") for entry in right.values()} == {"192.168.103.12"}
     assert right["s3"]["env"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0"
     assert right["s4"]["env"]["NCCL_IB_HCA"] == "rocep1s0f1,roceP2p1s0f1"
     assert right["s4"]["env"]["GLOO_SOCKET_IFNAME"] == "enp1s0f1np1"
@@ -156,7 +156,7 @@ def test_a_host_that_no_service_spans_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("hosts", "result"),
     [
         (["s1", "s9"], "'hosts' names s9, which the cluster does not have. It has s1, s2, s3, s4."),
         (["s1"], "'hosts' is s1; it must be two or more hosts of the cluster, each once."),
@@ -164,10 +164,10 @@ def test_a_host_that_no_service_spans_is_named() -> None:
         ("s1", "'hosts' is a text; it must be a list"),
     ],
 )
-def test_what_is_wrong_with_a_part_is_named(hosts: Any, said: str) -> None:
+def test_what_is_wrong_with_a_part_is_named(hosts: Any, result: str) -> None:
     with pytest.raises(InventoryError) as caught:
         plan_of("ring", {**LEFT, "hosts": hosts})
-    assert any(said in message for message in caught.value.messages), caught.value.messages
+    assert any(result in message for message in caught.value.messages), caught.value.messages
 
 
 def test_a_service_of_one_host_has_no_part() -> None:
@@ -204,8 +204,8 @@ def test_four_as_one_or_two_pairs_run_and_never_both(units: dict[str, str], star
 
 def test_a_swap_names_both_pairs_and_takes_whole_engines() -> None:
     plan = plan_of("ring", BIG, LEFT, RIGHT)
-    found, wrong = verbs.select(plan["hosts"], HOSTS, ["left", "right"])
-    assert (found, wrong) == ({"s1": ["left"], "s2": ["left"], "s3": ["right"], "s4": ["right"]}, [])
+    result, wrong = verbs.select(plan["hosts"], HOSTS, ["left", "right"])
+    assert (result, wrong) == ({"s1": ["left"], "s2": ["left"], "s3": ["right"], "s4": ["right"]}, [])
     _found, wrong = verbs.select(plan["hosts"], ["s3"], ["right"])
     assert "leaves out s4" in wrong[0] and "s1" not in wrong[0]
 
@@ -214,7 +214,7 @@ def test_who_asks_for_a_part_comes_to_its_own_head() -> None:
     plan = plan_of("ring", BIG, LEFT, RIGHT)
     spans = {service["name"]: service["hosts"] for service in plan["clusters"]["quad"]["services"]}
     assert spans == {"big": HOSTS, "left": ["s1", "s2"], "right": ["s3", "s4"]}
-    assert [host for host, each in ranks(plan, "right").items() if each["probe"]["url"]] == ["s3"]
+    assert [host for host, entry in ranks(plan, "right").items() if entry["probe"]["url"]] == ["s3"]
 
 
 def test_each_host_tests_the_network_with_the_engine_that_will_run_on_it() -> None:
@@ -237,14 +237,14 @@ def test_the_test_before_a_start_takes_the_nccl_of_its_engine() -> None:
     """A patched one by LD_PRELOAD and VLLM_NCCL_SO_PATH: its file is there before the test, and in its container."""
     library = "/opt/nccl/libnccl.so.2"
     env = {"LD_PRELOAD": library, "VLLM_NCCL_SO_PATH": library, "TORCH_USE_RTLD_GLOBAL": "1"}
-    own = {
+    row = {
         **BIG,
         "files": [{"source": "libnccl.so.2", "path": library}],
         "env": env,
         "docker_args": ["--volume", "/opt/x:/opt/x"],
     }
     plan = engine.make_plan(
-        given("ring", own), RECIPES, lambda path: "ab" * 32, groups={"quad": HOSTS, "sparks": HOSTS}
+        given("ring", row), RECIPES, lambda path: "ab" * 32, groups={"quad": HOSTS, "sparks": HOSTS}
     )
     test = plan["hosts"]["s3"]["cluster"]["collective"]
     host = "/etc/dgxspark/files/big/abababababab-libnccl.so.2"
@@ -268,7 +268,7 @@ def test_the_test_before_a_start_goes_round_as_the_cables_do() -> None:
     assert unreached(plan_of("ring", turned)) != []  # the stages of s1 and s3
     turned["hosts"] = ["s2", "s3", "s1", "s4"]
     plan = plan_of("ring", turned)
-    assert unreached(plan) == [] and [each["rank"] for each in ranks(plan, "big").values()] == [2, 0, 1, 3]
+    assert unreached(plan) == [] and [entry["rank"] for entry in ranks(plan, "big").values()] == [2, 0, 1, 3]
     tests = {host: body["cluster"]["collective"] for host, body in plan["hosts"].items()}
     assert {tuple(test["hosts"]) for test in tests.values()} == {("s2", "s3", "s4", "s1")}
     assert {

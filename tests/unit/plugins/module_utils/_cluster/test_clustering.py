@@ -43,14 +43,14 @@ def hosts(body: Any, count: int = 2, **by_host: dict[str, Any]) -> dict[str, dic
 
 
 def plan_of(body: Any, count: int = 2, **by_host: dict[str, Any]) -> dict[str, Any]:
-    given = hosts(body, count, **by_host)
-    return engine.make_plan(given, RECIPES, groups={"pair": list(given), "sparks": list(given)})
+    arguments = hosts(body, count, **by_host)
+    return engine.make_plan(arguments, RECIPES, groups={"pair": list(arguments), "sparks": list(arguments)})
 
 
 def refused(body: Any, count: int = 2, groups: dict[str, list[str]] | None = None, **by_host: dict[str, Any]) -> str:
-    given = hosts(body, count, **by_host)
+    arguments = hosts(body, count, **by_host)
     with pytest.raises(InventoryError) as caught:
-        engine.make_plan(given, RECIPES, groups=groups or {"pair": list(given)})
+        engine.make_plan(arguments, RECIPES, groups=groups or {"pair": list(arguments)})
     return "\n".join(caught.value.messages)
 
 
@@ -67,13 +67,13 @@ def rules(plan: dict[str, Any], host: str, severity: str | None = None) -> set[s
 
 
 def test_a_malformed_service_of_a_host_is_named_beside_what_its_cluster_leaves_open() -> None:
-    told = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": 8002}]}})
-    assert "host s1, spark_services[0] (own): 'recipe' is missing." in told
+    result = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": 8002}]}})
+    assert "host s1, spark_services[0] (own): 'recipe' is missing." in result
 
 
 def test_a_port_of_a_malformed_service_is_taken_all_the_same() -> None:
-    told = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": LARGE["port"]}]}})
-    assert "port 8000 is used on the head s1 already, by own" in told
+    result = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": LARGE["port"]}]}})
+    assert "port 8000 is used on the head s1 already, by own" in result
 
 
 def measured(number: int, cage: int = 0, available: float = 114.0) -> dict[str, Any]:
@@ -108,20 +108,20 @@ def test_each_host_gets_its_rank_of_one_launch() -> None:
     assert second["url"] is None
     assert second["probe"]["url"] is None
     assert second["settings"]["url"] is None
-    for each, number in ((first, "0"), (second, "1")):
-        assert option(each["argv"], "--node-rank") == number
-        assert option(each["argv"], "--nnodes") == "2"
-        assert option(each["argv"], "--master-addr") == "s1"
-        assert option(each["argv"], "--tensor-parallel-size") == "2"
-        assert option(each["argv"], "--distributed-executor-backend") == "mp"
-        assert each["argv"][each["argv"].index("--device") :][:2] == ["--device", "/dev/infiniband"]
+    for entry, number in ((first, "0"), (second, "1")):
+        assert option(entry["argv"], "--node-rank") == number
+        assert option(entry["argv"], "--nnodes") == "2"
+        assert option(entry["argv"], "--master-addr") == "s1"
+        assert option(entry["argv"], "--tensor-parallel-size") == "2"
+        assert option(entry["argv"], "--distributed-executor-backend") == "mp"
+        assert entry["argv"][entry["argv"].index("--device") :][:2] == ["--device", "/dev/infiniband"]
     assert "--headless" not in first["argv"]
     assert "--headless" in second["argv"]
-    own = {"--node-rank", "0", "1", "--headless"}
+    row = {"--node-rank", "0", "1", "--headless"}
     fingerprints = {
-        word for each in (first, second) for word in each["argv"] if word.startswith("dgxspark.fingerprint=")
+        word for entry in (first, second) for word in entry["argv"] if word.startswith("dgxspark.fingerprint=")
     }
-    assert set(first["argv"]) ^ set(second["argv"]) <= own | fingerprints
+    assert set(first["argv"]) ^ set(second["argv"]) <= row | fingerprints
     assert rules(plan, "s1", "error") == rules(plan, "s2", "error") == set()
 
 
@@ -186,9 +186,9 @@ def test_the_head_may_be_another_host() -> None:
 
 
 def test_only_the_head_listens_and_holds_the_key() -> None:
-    told = asked()
-    told["s1"]["vars"] = {"spark_allow_from": ["10.0.0.9"]}
-    plan = plan_of(cluster({**LARGE, "api_key_file": "/keys/one"}), **told)
+    result = asked()
+    result["s1"]["vars"] = {"spark_allow_from": ["10.0.0.9"]}
+    plan = plan_of(cluster({**LARGE, "api_key_file": "/keys/one"}), **result)
     first, second = rank(plan, "s1"), rank(plan, "s2")
     assert first["host"] == "10.0.0.1"
     assert [secret["name"] for secret in first["secrets"]] == ["VLLM_API_KEY"]
@@ -235,8 +235,8 @@ def test_services_of_a_host_count_beside_its_rank_and_start_before_it() -> None:
     assert second["start_order"] == ["fast", "large"]
     assert rank(plan, "s2")["after"] == ["spark-fast.service"]
     assert plan["hosts"]["s1"]["start_order"] == ["large"]
-    own = rank(plan, "s2")["memory"]["gpu_memory_utilization"]
-    assert second["utilization_sum"] == pytest.approx(own + 0.11)
+    gpu_memory_utilization = rank(plan, "s2")["memory"]["gpu_memory_utilization"]
+    assert second["utilization_sum"] == pytest.approx(gpu_memory_utilization + 0.11)
 
 
 def test_services_of_a_cluster_start_in_one_order_on_all_hosts() -> None:
@@ -260,10 +260,10 @@ def test_what_one_host_lacks_refuses_the_cluster() -> None:
 
 
 def test_a_model_that_does_not_fit_on_one_spark_fits_on_two() -> None:
-    one = engine.make_plan(
+    first = engine.make_plan(
         {"s1": {"vars": {"spark_services": [{**LARGE, "variant": "one-spark"}]}, "address": "10.0.0.1"}}, RECIPES
     )
-    assert one["hosts"]["s1"]["verdict"] == "fails"
+    assert first["hosts"]["s1"]["verdict"] == "fails"
     plan = plan_of(cluster())
     assert plan["hosts"]["s1"]["verdict"] != "fails"
     assert rank(plan, "s1")["memory"]["weights_bytes"] / 2**30 == pytest.approx(57.64, rel=0.01)
@@ -279,7 +279,7 @@ def probed(**probe: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "probe", "executor", "built"),
+    ("expected", "probe", "executor", "built"),
     [
         ("auto", {"vllm_version": "0.24.0"}, "mp", False),
         ("auto", {"vllm_version": "0.24.0", "ray": "2.60.0"}, "mp", False),
@@ -290,9 +290,9 @@ def probed(**probe: Any) -> dict[str, Any]:
         ("mp", {"vllm_version": "0.24.0"}, "mp", False),
     ],
 )
-def test_the_executor(wanted: str, probe: dict[str, Any], executor: str, built: bool) -> None:
+def test_the_executor(expected: str, probe: dict[str, Any], executor: str, built: bool) -> None:
     image = {"images": probed(**probe)}
-    plan = plan_of(cluster(executor=wanted), s1=image, s2=image)
+    plan = plan_of(cluster(executor=expected), s1=image, s2=image)
     about = plan["clusters"]["pair"]["services"][0]
     assert about["executor"] == executor
     assert about["reason"]
@@ -301,8 +301,8 @@ def test_the_executor(wanted: str, probe: dict[str, Any], executor: str, built: 
     assert (first["ray_image"] is not None) == built
     assert bool(plan["hosts"]["s1"]["ray_images"]) == built
     assert "SPK802" not in rules(plan, "s1")
-    said = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "cluster.executor")
-    assert executor in said["message"]
+    message = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "cluster.executor")
+    assert executor in message["message"]
 
 
 def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> None:
@@ -344,7 +344,7 @@ def test_the_heads_own_variables_are_kept_from_the_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "probe", "entry", "there"),
+    ("version", "probe", "entry", "target"),
     [
         ("0.24.0", {"packages": {"ray": "2"}, "ray": "2"}, {"ray": False}, True),
         ("0.12.0", {"packages": {"vllm": "0.12.0"}}, {"ray": True}, False),
@@ -355,9 +355,9 @@ def test_the_heads_own_variables_are_kept_from_the_workers() -> None:
     ],
 )
 def test_whether_an_image_has_ray(
-    version: str | None, probe: dict[str, Any], entry: dict[str, Any] | None, there: bool
+    version: str | None, probe: dict[str, Any], entry: dict[str, Any] | None, target: bool
 ) -> None:
-    assert clustering.has_ray(version, probe, entry) is there
+    assert clustering.has_ray(version, probe, entry) is target
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------------
@@ -459,11 +459,11 @@ def test_ranks_of_three_to_eight_are_planned_each(size: int, tensor: int, stages
     args = {"tensor-parallel-size": tensor, "pipeline-parallel-size": stages, "enable-expert-parallel": None}
     made = plan_of(cluster({**LARGE, "args": args}), size)
     ranks = [rank(made, f"s{number + 1}") for number in range(size)]
-    assert [option(each["command"], "--node-rank") for each in ranks] == [str(number) for number in range(size)]
-    assert {option(each["command"], "--nnodes") for each in ranks} == {str(size)}
-    assert ["--headless" in each["command"] for each in ranks] == [False] + [True] * (size - 1)
-    assert {each["memory"]["verdict"] for each in ranks} == {"fits"}
-    weights = [each["memory"]["weights_bytes"] / 2**30 for each in ranks]
+    assert [option(entry["command"], "--node-rank") for entry in ranks] == [str(number) for number in range(size)]
+    assert {option(entry["command"], "--nnodes") for entry in ranks} == {str(size)}
+    assert ["--headless" in entry["command"] for entry in ranks] == [False] + [True] * (size - 1)
+    assert {entry["memory"]["verdict"] for entry in ranks} == {"fits"}
+    weights = [entry["memory"]["weights_bytes"] / 2**30 for entry in ranks]
     # 115 GiB in all; embeddings and norms are on several ranks.
     assert 114 < sum(weights) < 120 and max(weights) - min(weights) < 0.1 * max(weights)
     assert rules(made, "s1", "error") == {"lock.moving"}  # main, on more than two Sparks
@@ -483,8 +483,8 @@ def replicas(count: int, tensor: int = 1, **more: Any) -> dict[str, Any]:
 def test_replicas_of_one_rank_each_find_the_head_and_number_themselves() -> None:
     plan = plan_of(cluster(replicas(2)), **asked())
     first, second = rank(plan, "s1"), rank(plan, "s2")
-    for each in (first, second):
-        argv = each["command"]
+    for entry in (first, second):
+        argv = entry["command"]
         assert option(argv, "--data-parallel-size") == "2" and option(argv, "--data-parallel-size-local") == "1"
         assert option(argv, "--data-parallel-address") == "192.168.100.11"
         assert option(argv, "--data-parallel-rpc-port") == "29550"
@@ -495,10 +495,10 @@ def test_replicas_of_one_rank_each_find_the_head_and_number_themselves() -> None
     assert option(second["command"], "--data-parallel-start-rank") == "1" and "--headless" in second["command"]
     # One process answers requests, on the head; a rank that is headless takes none.
     assert option(first["command"], "--api-server-count") == "1" and "--api-server-count" not in second["command"]
-    assert [each["env"]["VLLM_HOST_IP"] for each in (first, second)] == ["192.168.100.11", "192.168.100.12"]
+    assert [entry["env"]["VLLM_HOST_IP"] for entry in (first, second)] == ["192.168.100.11", "192.168.100.12"]
     assert rules(plan, "s1", "error") == rules(plan, "s2", "error") == set()
-    (told,) = [each for each in plan["hosts"]["s1"]["findings"] if each["rule"] == "cluster.executor"]
-    assert "2 replicas: each has its own KV cache, and max-num-seqs is for each" in told["message"]
+    (result,) = [entry for entry in plan["hosts"]["s1"]["findings"] if entry["rule"] == "cluster.executor"]
+    assert "2 replicas: each has its own KV cache, and max-num-seqs is for each" in result["message"]
 
 
 @pytest.mark.parametrize("executor", ["mp", "ray"])
@@ -515,8 +515,8 @@ def test_each_host_counts_the_host_memory_of_its_rank(executor: str) -> None:
 def test_replicas_of_several_ranks_are_nodes_of_one_launch() -> None:
     plan = plan_of(cluster(replicas(2, 2, **{"api-server-count": 3})), 4)
     ranks = [rank(plan, f"s{number}") for number in (1, 2, 3, 4)]
-    for number, each in enumerate(ranks):
-        argv = each["command"]
+    for number, entry in enumerate(ranks):
+        argv = entry["command"]
         assert (option(argv, "--nnodes"), option(argv, "--node-rank")) == ("4", str(number))
         assert (option(argv, "--master-addr"), option(argv, "--data-parallel-address")) == ("s1", "s1")
         assert "--data-parallel-start-rank" not in argv  # vLLM works it out from the node
@@ -527,13 +527,13 @@ def test_replicas_of_several_ranks_are_nodes_of_one_launch() -> None:
 
 def test_replicas_share_hosts_out_where_nothing_says_how_each_is_split() -> None:
     for size, count, tensor in ((2, 2, "1"), (4, 2, "2"), (4, 4, "1")):
-        found = clustering.spanning_args({"data-parallel-size": str(count)}, "mp", 0, size, "s1")
-        assert str(found["tensor-parallel-size"]) == tensor
+        result = clustering.spanning_args({"data-parallel-size": str(count)}, "mp", 0, size, "s1")
+        assert str(result["tensor-parallel-size"]) == tensor
 
 
 def test_ports_of_services_with_replicas_differ_and_are_closed_to_other_networks() -> None:
-    one, other = ({**replicas(2, **{"gpu-memory-utilization": 0.4}), "name": name} for name in ("a", "b"))
-    plan = plan_of(cluster(one, {**other, "port": 8001}), **asked())
+    first, other = ({**replicas(2, **{"gpu-memory-utilization": 0.4}), "name": name} for name in ("a", "b"))
+    plan = plan_of(cluster(first, {**other, "port": 8001}), **asked())
     for host in ("s1", "s2"):
         ports = [int(option(rank(plan, host, name)["command"], "--data-parallel-rpc-port")) for name in ("a", "b")]
         assert ports == [29550, 29551] and all(firewall.is_closed(port, firewall.CLOSED) for port in ports)
@@ -557,7 +557,7 @@ def test_replicas_hold_all_but_the_experts_each() -> None:
     assert pair["weights_bytes"] > tensor["weights_bytes"] + 0.5 * GIB
     # The cache is that of a whole model: of a split one each rank keeps half of the heads.
     cache = {
-        name: each["marginal_bytes_per_token"] for name, each in (("pair", pair), ("four", four), ("tensor", tensor))
+        name: entry["marginal_bytes_per_token"] for name, entry in (("pair", pair), ("four", four), ("tensor", tensor))
     }
     assert cache["pair"] == cache["four"] == 2 * cache["tensor"]
 
@@ -566,7 +566,7 @@ def test_each_replica_is_whole_where_a_model_has_no_experts() -> None:
     dense = {**FAST, "name": "large", "args": {**FAST["args"], "data-parallel-size": 2, "gpu-memory-utilization": 0.3}}
     memory = [rank(plan_of(cluster(dense)), host)["memory"] for host in ("s1", "s2")]
     alone = plan_of(cluster(), s1={"vars": {"spark_services": [{**FAST, "args": {"gpu-memory-utilization": 0.3}}]}})
-    assert {each["weights_bytes"] for each in memory} == {rank(alone, "s1", "fast")["memory"]["weights_bytes"]}
+    assert {entry["weights_bytes"] for entry in memory} == {rank(alone, "s1", "fast")["memory"]["weights_bytes"]}
 
 
 @pytest.mark.parametrize(
@@ -588,22 +588,23 @@ def test_each_replica_is_whole_where_a_model_has_no_experts() -> None:
     ],
 )
 def test_replicas_that_vllm_would_not_start(service: dict[str, Any], count: int, rule: str | None) -> None:
-    found = {each for each in rules(plan_of(cluster(service), count), "s1", "error") if each.startswith("SPK")}
-    assert found == ({rule} if rule else set())
+    result = {entry for entry in rules(plan_of(cluster(service), count), "s1", "error") if entry.startswith("SPK")}
+    assert result == ({rule} if rule else set())
 
 
 def test_replicas_with_ray_are_refused_with_the_reason() -> None:
-    said = refused(cluster(replicas(2), executor="ray"))
+    message = refused(cluster(replicas(2), executor="ray"))
     assert (
-        "data-parallel-size 2 with the executor ray (as spark_cluster says): Ray places replicas where it finds" in said
+        "data-parallel-size 2 with the executor ray (as spark_cluster says): Ray places replicas where it finds"
+        in message
     )
 
 
 def test_an_image_is_not_asked_about_replicas() -> None:
     """What it would say is of a model without others."""
     body = cluster(replicas(2), executor="mp")
-    there = {"images": {IMAGE: {"present": True, "id": "sha256:" + "a" * 64}}}
-    plan = plan_of(body, s1=there, s2=there)
+    target = {"images": {IMAGE: {"present": True, "id": "sha256:" + "a" * 64}}}
+    plan = plan_of(body, s1=target, s2=target)
     assert not any(host["image_questions"] for host in plan["hosts"].values())
 
 
@@ -616,7 +617,7 @@ RING = {
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ({}, ""),
         ({"tensor-parallel-size": 4}, ""),
@@ -649,16 +650,20 @@ RING = {
         ),
     ],
 )
-def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], said: str) -> None:
-    whole = clustering.Cluster("ring", ["s1", "s2", "s3", "s4"], "mp", [])
-    found = [each for each in clustering.check_reach(whole, "large", args, RING) if each.severity == "error"]
-    assert [(each.rule, each.message) for each in found] == ([("cluster.unreached", said)] if said else [])
-    assert clustering.check_reach(whole, "large", args, {**RING, "topology": "switch"}) == []
-    assert clustering.check_reach(whole, "large", args, None) == []
+def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], message: str) -> None:
+    complete = clustering.Cluster("ring", ["s1", "s2", "s3", "s4"], "mp", [])
+    check_reach = [
+        entry for entry in clustering.check_reach(complete, "large", args, RING) if entry.severity == "error"
+    ]
+    assert [(entry.rule, entry.message) for entry in check_reach] == (
+        [("cluster.unreached", message)] if message else []
+    )
+    assert clustering.check_reach(complete, "large", args, {**RING, "topology": "switch"}) == []
+    assert clustering.check_reach(complete, "large", args, None) == []
 
 
 @pytest.mark.parametrize(
-    ("hosts", "args", "what"),
+    ("hosts", "args", "action"),
     [
         (4, {"tensor-parallel-size": 4}, ""),
         (3, {"tensor-parallel-size": 3, "enable-expert-parallel": True}, ""),
@@ -669,14 +674,14 @@ def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], said: str) 
         (6, {"enable-expert-parallel": True}, "a ring of 6 and experts spread over the ranks"),
     ],
 )
-def test_what_nobody_has_run_in_a_ring_is_said(hosts: int, args: dict[str, Any], what: str) -> None:
+def test_what_nobody_has_run_in_a_ring_is_said(hosts: int, args: dict[str, Any], action: str) -> None:
     names = [f"s{number + 1}" for number in range(hosts)]
-    rails = [{"ends": {one: {}, other: {}}} for one, other in zip(names, [*names[1:], names[0]])]
-    found = clustering.check_reach(
+    rails = [{"ends": {first: {}, other: {}}} for first, other in zip(names, [*names[1:], names[0]])]
+    reach = clustering.check_reach(
         clustering.Cluster("ring", names, "mp", []), "x", args, {"topology": "ring", "rails": rails}
     )
-    assert [(each.rule, each.severity) for each in found] == ([("cluster.unreported", "info")] if what else [])
-    assert not what or f"nobody has reported {what} on Sparks in a ring" in found[0].message
+    assert [(entry.rule, entry.severity) for entry in reach] == ([("cluster.unreported", "info")] if action else [])
+    assert not action or f"nobody has reported {action} on Sparks in a ring" in reach[0].message
 
 
 def test_a_ring_stops_the_plan_of_a_split_that_it_cannot_carry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -714,11 +719,11 @@ def test_all_problems_are_told_at_once() -> None:
 )
 def test_an_interface_that_a_host_does_not_have(env: dict[str, str], fires: bool) -> None:
     plan = plan_of(cluster({**LARGE, "env": env}), **asked())
-    found = [f for host in ("s1", "s2") for f in plan["hosts"][host]["findings"] if f["rule"] == "cluster.interface"]
-    assert bool(found) == fires
+    result = [f for host in ("s1", "s2") for f in plan["hosts"][host]["findings"] if f["rule"] == "cluster.interface"]
+    assert bool(result) == fires
     if fires:
-        assert found[0]["severity"] == "error"
-        assert "it has enp1s0f0np0" in found[0]["message"] or "it has rocep1s0f0" in found[0]["message"]
+        assert result[0]["severity"] == "error"
+        assert "it has enp1s0f0np0" in result[0]["message"] or "it has rocep1s0f0" in result[0]["message"]
     # Without facts nothing is said.
     assert "cluster.interface" not in rules(plan_of(cluster({**LARGE, "env": env})), "s1")
 
@@ -757,8 +762,8 @@ def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
     plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=wrong))
     assert rules(plan, "s1", "error") == set()
     assert "fabric.same_subnet" in rules(plan, "s1", "warning")
-    own = plan["clusters"]["pair"]["fabric"]["hosts"]
-    assert rank(plan, "s2")["env"]["VLLM_HOST_IP"] == own["s2"]["address"] != ""
+    row = plan["clusters"]["pair"]["fabric"]["hosts"]
+    assert rank(plan, "s2")["env"]["VLLM_HOST_IP"] == row["s2"]["address"] != ""
 
 
 def test_a_cable_that_is_not_there_is_no_matter_of_repair() -> None:
@@ -771,9 +776,9 @@ def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
     done = engine.make_plan(hosts(cluster(), **asked()), RECIPES, groups={"pair": ["s1", "s2"]})["clusters"]["pair"][
         "fabric"
     ]
-    given = hosts(cluster())
-    given["s2"]["fabric"] = done
-    plan = engine.make_plan(given, RECIPES, groups={"pair": ["s1", "s2"]})
+    arguments = hosts(cluster())
+    arguments["s2"]["fabric"] = done
+    plan = engine.make_plan(arguments, RECIPES, groups={"pair": ["s1", "s2"]})
     assert rank(plan, "s1")["settings"]["rank"]["address"] == "192.168.100.11"
 
 
@@ -813,10 +818,12 @@ def test_ray_that_anybody_reaches_is_refused(executor: str, variables: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted", "fires"), [(False, True, True), (True, True, False), (False, False, False)]
+    ("target", "expected", "fires"), [(False, True, True), (True, True, False), (False, False, False)]
 )
-def test_a_host_that_cannot_close_ports_is_named_before_it_is_changed(there: bool, wanted: bool, fires: bool) -> None:
-    second = {"measured": {**measured(2), "nft": there}, "vars": {"spark_firewall": wanted}}
+def test_a_host_that_cannot_close_ports_is_named_before_it_is_changed(
+    target: bool, expected: bool, fires: bool
+) -> None:
+    second = {"measured": {**measured(2), "nft": target}, "vars": {"spark_firewall": expected}}
     plan = plan_of(cluster(), s1={"measured": measured(1)}, s2=second)
     assert ("host.nft" in rules(plan, "s2", "error")) == fires
 
@@ -847,9 +854,9 @@ def test_clusters_on_a_switch_have_addresses_of_their_own(
         name: {"topology": topology, "hosts": {f"{name}-1": {"address": address}}}
         for name, topology, address in zip(("one", "two"), topologies, addresses)
     }
-    found = clustering.check_addresses({**networks, "unasked": None})
-    assert [finding.service for finding in found] == (["two"] if fires else [])
-    assert not fires or "two-1 of two and one-1 of one would both have 192.168.100.10" in found[0].message
+    result = clustering.check_addresses({**networks, "unasked": None})
+    assert [finding.service for finding in result] == (["two"] if fires else [])
+    assert not fires or "two-1 of two and one-1 of one would both have 192.168.100.10" in result[0].message
 
 
 def test_what_the_firewall_shuts_out_is_named() -> None:
@@ -859,9 +866,9 @@ def test_what_the_firewall_shuts_out_is_named() -> None:
     ]
     first = {"measured": {**measured(1), "listening": servers}}
     plan = plan_of(cluster(), s1=first, s2={"measured": measured(2)})
-    said = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "firewall.shuts_out")
-    assert "41000 (other)" in said["message"]
-    assert "22" not in said["message"].split("41000")[1].split(" is closed")[0]
+    message = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "firewall.shuts_out")
+    assert "41000 (other)" in message["message"]
+    assert "22" not in message["message"].split("41000")[1].split(" is closed")[0]
     allowed = plan_of(
         cluster(), s1={**first, "vars": {"spark_firewall_allowed": [41000]}}, s2={"measured": measured(2)}
     )
@@ -871,8 +878,8 @@ def test_what_the_firewall_shuts_out_is_named() -> None:
 def test_what_is_left_of_a_cluster_is_taken_away() -> None:
     alone = {"vars": {"spark_services": [FAST]}, "address": "10.0.0.1"}
     for been, state in ((True, "absent"), (False, None)):
-        given = {"s1": {**alone, "measured": {**measured(1), "firewall": been}}}
-        plan = engine.make_plan(given, RECIPES)["hosts"]["s1"]
+        arguments = {"s1": {**alone, "measured": {**measured(1), "firewall": been}}}
+        plan = engine.make_plan(arguments, RECIPES)["hosts"]["s1"]
         assert (plan["firewall"] or {}).get("state") == state
 
 
@@ -902,16 +909,16 @@ def test_the_settings_of_the_role_fabric_are_its_own_defaults() -> None:
 
 def test_a_deployment_hands_each_setting_of_the_network_to_the_role() -> None:
     tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "bring.yml").read_text(encoding="utf-8"))
-    given = next(task for task in tasks if task["name"] == "Configure the fabric of the cluster")["vars"]
+    vars = next(task for task in tasks if task["name"] == "Configure the fabric of the cluster")["vars"]
     for name in clustering.FABRIC_KEYS:
-        assert f"spark_plan.cluster.fabric.{name}" in given[f"fabric_{name}"], name
+        assert f"spark_plan.cluster.fabric.{name}" in vars[f"fabric_{name}"], name
 
 
 def test_preflight_asks_for_the_port_on_the_head_alone() -> None:
-    taken = [{"port": 8000, "address": "0.0.0.0", "process": "nginx"}]
-    plan = plan_of(cluster(), **asked(listening=taken))
+    used = [{"port": 8000, "address": "0.0.0.0", "process": "nginx"}]
+    plan = plan_of(cluster(), **asked(listening=used))
     assert "host.port_taken" not in rules(plan, "s2")
-    plan = plan_of(cluster(), s1={"measured": {**measured(1), "listening": taken}}, s2={"measured": measured(2)})
+    plan = plan_of(cluster(), s1={"measured": {**measured(1), "listening": used}}, s2={"measured": measured(2)})
     assert "host.port_taken" in rules(plan, "s1", "error")
 
 
@@ -925,13 +932,14 @@ def test_hosts_with_different_kernels_are_warned_of_on_the_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kept"), [("0.31.0", False), ("0.31.1.dev5", False), ("0.30.0", True), ("0.32.0", True), (None, False)]
+    ("version", "record"),
+    [("0.31.0", False), ("0.31.1.dev5", False), ("0.30.0", True), ("0.32.0", True), (None, False)],
 )
-def test_what_flashinfer_autotuned_is_not_kept_where_a_second_start_hangs(version: str | None, kept: bool) -> None:
+def test_what_flashinfer_autotuned_is_not_kept_where_a_second_start_hangs(version: str | None, record: bool) -> None:
     image = {"ref": "example.org/vllm:1", "entrypoint": "serve", **({"vllm_version": version} if version else {})}
-    own = rank(plan_of(cluster({**LARGE, "image": image})), "s2")["env"]
-    assert ("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR" not in own) is kept
-    assert own["VLLM_CACHE_ROOT"].startswith("/root/.cache/dgxspark/")
+    env = rank(plan_of(cluster({**LARGE, "image": image})), "s2")["env"]
+    assert ("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR" not in env) is record
+    assert env["VLLM_CACHE_ROOT"].startswith("/root/.cache/dgxspark/")
 
 
 @pytest.mark.parametrize(
@@ -940,12 +948,12 @@ def test_what_flashinfer_autotuned_is_not_kept_where_a_second_start_hangs(versio
 def test_the_plan_judges_the_nccl_that_the_image_says_it_loads(row: dict[str, Any]) -> None:
     """Doctor shows the plan's findings and has none of its own; NCCL comes with images, so no update of DGX OS changes it."""
     answer = {"error": None, "vllm_version": "0.24.0", "packages": {"vllm": "0.24.0"}, "names": [], "options": []}
-    told = {"library": row["library"], "version": row.get("version", "2.28.9")}
-    image = {"present": True, "id": "sha256:1", "entrypoint_family": "passthrough", "probe": {**answer, "nccl": told}}
+    result = {"library": row["library"], "version": row.get("version", "2.28.9")}
+    image = {"present": True, "id": "sha256:1", "entrypoint_family": "passthrough", "probe": {**answer, "nccl": result}}
     plan = plan_of(cluster(), s1={"images": {IMAGE: image}}, s2={"images": {IMAGE: image}})
-    found = [f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "SPK827"]
+    outcome = [f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "SPK827"]
     if row["verdict"] == "good":
-        assert found == []
+        assert outcome == []
     else:
-        assert [(f["severity"], f["basis"]) for f in found] == [("warning", "probed")]
-        assert row["why"] in found[0]["message"] and found[0]["fix"] == row["fix"] and found[0]["source"]
+        assert [(f["severity"], f["basis"]) for f in outcome] == [("warning", "probed")]
+        assert row["why"] in outcome[0]["message"] and outcome[0]["fix"] == row["fix"] and outcome[0]["source"]

@@ -87,31 +87,33 @@ def torch_in(folder: Path, fails: str = "", total: int = 4, dead: list[int] | No
 
 
 def test_ranks_that_add_up_are_measured(tmp_path: Path) -> None:
-    found = run_program(torch_in(tmp_path))
-    assert (found["backend"], found["ranks"], found["bytes"]) == ("gloo", 4, 16 * 2**20)
-    assert found["seconds"] >= 0.01
-    assert found["gbps"] == pytest.approx(collective_program.bus_gbps(found["bytes"], 4, found["seconds"]), rel=0.01)
+    program = run_program(torch_in(tmp_path))
+    assert (program["backend"], program["ranks"], program["bytes"]) == ("gloo", 4, 16 * 2**20)
+    assert program["seconds"] >= 0.01
+    assert program["gbps"] == pytest.approx(
+        collective_program.bus_gbps(program["bytes"], 4, program["seconds"]), rel=0.01
+    )
 
 
 def test_each_cable_is_measured_by_the_two_at_its_ends(tmp_path: Path) -> None:
     """Rank 2 of a ring of four is at the ends of two."""
     torch_in(tmp_path)
-    pairs = ",".join(f"{one}-{other}" for one, other in collective.cables("ring", 4))
-    found = run_program(tmp_path, RANK="2", DGXSPARK_CABLES=pairs)
-    assert set(found["cables"]) == {"1-2", "2-3"} and found["gbps"] > 0
+    pairs = ",".join(f"{first}-{other}" for first, other in collective.cables("ring", 4))
+    program = run_program(tmp_path, RANK="2", DGXSPARK_CABLES=pairs)
+    assert set(program["cables"]) == {"1-2", "2-3"} and program["gbps"] > 0
     # 16 MiB to and fro in 10 ms and more.
-    assert all(0 < gbps < collective_program.bus_gbps(found["bytes"], 2, 0.01) for gbps in found["cables"].values())
+    assert all(0 < gbps < collective_program.bus_gbps(program["bytes"], 2, 0.01) for gbps in program["cables"].values())
     assert run_program(tmp_path)["cables"] == {}
 
 
 def test_a_cable_that_does_not_carry_is_named_by_its_ends(tmp_path: Path) -> None:
     torch_in(tmp_path, dead=[2, 3])
-    given = {"DGXSPARK_CABLES": "0-1,1-2,2-3,0-3"}
-    assert run_program(tmp_path, RANK="1", **given)["cables"].keys() == {"0-1", "1-2"}
-    found = run_program(tmp_path, RANK="3", **given)
-    assert found == {"error": "RuntimeError: Connection closed by peer", "between": [2, 3]}
-    (said,) = collective.judge("d", TEST, found, {})
-    assert "the ranks of glm cannot add up a number together, already c and d alone: RuntimeError" in said.message
+    arguments = {"DGXSPARK_CABLES": "0-1,1-2,2-3,0-3"}
+    assert run_program(tmp_path, RANK="1", **arguments)["cables"].keys() == {"0-1", "1-2"}
+    program = run_program(tmp_path, RANK="3", **arguments)
+    assert program == {"error": "RuntimeError: Connection closed by peer", "between": [2, 3]}
+    (message,) = collective.judge("d", TEST, program, {})
+    assert "the ranks of glm cannot add up a number together, already c and d alone: RuntimeError" in message.message
 
 
 @pytest.mark.parametrize(
@@ -131,15 +133,15 @@ def test_the_pairs_that_are_measured(topology: str, size: int, pairs: list[tuple
 
 def test_the_nccl_that_an_engine_is_told_to_take_is_loaded_before_torch(tmp_path: Path) -> None:
     torch_in(tmp_path)
-    found = run_program(tmp_path, VLLM_NCCL_SO_PATH="/nowhere/libnccl.so.2")
-    assert found["error"].startswith("OSError: /nowhere/libnccl.so.2: cannot open shared object file")
-    given = {
+    program = run_program(tmp_path, VLLM_NCCL_SO_PATH="/nowhere/libnccl.so.2")
+    assert program["error"].startswith("OSError: /nowhere/libnccl.so.2: cannot open shared object file")
+    arguments = {
         "LD_PRELOAD": "/opt/n.so",
         "VLLM_NCCL_SO_PATH": "/opt/n.so",
         "TORCH_USE_RTLD_GLOBAL": "1",
         "NCCL_NET": "IB",
     }
-    assert given.items() <= collective.environment({**given, "VLLM_USE_V1": "1"}, 0, 2, "10.0.0.1", 1).items()
+    assert arguments.items() <= collective.environment({**arguments, "VLLM_USE_V1": "1"}, 0, 2, "10.0.0.1", 1).items()
 
 
 def test_a_wrong_sum_is_an_error_and_not_a_speed(tmp_path: Path) -> None:
@@ -147,8 +149,8 @@ def test_a_wrong_sum_is_an_error_and_not_a_speed(tmp_path: Path) -> None:
 
 
 def test_what_torch_says_is_told_in_one_line(tmp_path: Path) -> None:
-    found = run_program(torch_in(tmp_path, fails="NCCL error\n  ibv_modify_qp failed with 110"))
-    assert found == {"error": "RuntimeError: NCCL error ibv_modify_qp failed with 110"}
+    program = run_program(torch_in(tmp_path, fails="NCCL error\n  ibv_modify_qp failed with 110"))
+    assert program == {"error": "RuntimeError: NCCL error ibv_modify_qp failed with 110"}
 
 
 def test_the_bus_bandwidth_of_a_ring() -> None:
@@ -164,7 +166,7 @@ def test_the_version_of_nccl_is_told_where_torch_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ((124, "", ""), "did not end within 180 s"),
         ((137, "", "Killed"), "did not end within 180 s"),
@@ -174,12 +176,12 @@ def test_the_version_of_nccl_is_told_where_torch_has_it() -> None:
         ((3, "", ""), "exit code 3"),
     ],
 )
-def test_silence_is_not_known(given: tuple[int, str, str], said: str) -> None:
-    result = collective.read(*given)
-    assert list(result) == ["unknown"] and said in result["unknown"]
-    found = collective.judge("spark-3", TEST, result, {"all_reduce": 80})
-    assert [(each.rule, each.severity) for each in found] == [("fabric.collective_unknown", "warning")]
-    assert "spark-3" in found[0].message and said in found[0].message
+def test_silence_is_not_known(arguments: tuple[int, str, str], message: str) -> None:
+    result = collective.read(*arguments)
+    assert list(result) == ["unknown"] and message in result["unknown"]
+    findings = collective.judge("spark-3", TEST, result, {"all_reduce": 80})
+    assert [(entry.rule, entry.severity) for entry in findings] == [("fabric.collective_unknown", "warning")]
+    assert "spark-3" in findings[0].message and message in findings[0].message
 
 
 @pytest.mark.parametrize(
@@ -199,18 +201,18 @@ def test_silence_is_not_known(given: tuple[int, str, str], said: str) -> None:
     ],
 )
 def test_the_verdict(result: dict[str, Any], verdict: list[tuple[str, str]]) -> None:
-    found = collective.judge("a", TEST, result, {"all_reduce": 80})
-    assert [(each.rule, each.severity) for each in found] == verdict
-    assert all(each.message.startswith("a") and each.service == "glm" and each.fix for each in found)
+    findings = collective.judge("a", TEST, result, {"all_reduce": 80})
+    assert [(entry.rule, entry.severity) for entry in findings] == verdict
+    assert all(entry.message.startswith("a") and entry.service == "glm" and entry.fix for entry in findings)
 
 
 def test_a_slow_cable_is_named_by_its_hosts_and_a_slow_switch_by_what_slows_it() -> None:
     result = {**GOOD, "gbps": 4.1, "cables": {"0-1": 4.9}}
     for topology, named in (("ring", False), ("switch", True)):
-        cable, whole = collective.judge("a", {**TEST, "topology": topology}, result, {"all_reduce": 80})
+        cable, complete = collective.judge("a", {**TEST, "topology": topology}, result, {"all_reduce": 80})
         assert cable.message == "a and b alone add up at 4.9 Gb/s by NCCL 2.28.9, less than 80."
         assert ("RSTP" in cable.fix) is named and "degraded" in cable.fix
-        assert whole.rule == "fabric.collective_slow"
+        assert complete.rule == "fabric.collective_slow"
     assert collective.measured(TEST["hosts"], result) == [{"hosts": ["a", "b"], "gbps": 4.9, "tool": "nccl"}]
 
 
@@ -222,11 +224,11 @@ def test_a_rank_talks_over_what_its_engine_talks_over() -> None:
         "NCCL_ALGO": "Ring",
         "SECRET": "s",
     }
-    found = collective.environment(env, 2, 4, "10.0.0.1", 29501)
-    assert {key: found[key] for key in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_ALGO")} == {
+    result = collective.environment(env, 2, 4, "10.0.0.1", 29501)
+    assert {key: result[key] for key in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_ALGO")} == {
         "RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29501", "NCCL_ALGO": "Ring",
     }  # fmt: skip
-    assert found["NCCL_IB_HCA"] == "rocep1s0f0" and not {"HF_HOME", "SECRET"} & set(found)
+    assert result["NCCL_IB_HCA"] == "rocep1s0f0" and not {"HF_HOME", "SECRET"} & set(result)
 
 
 @pytest.mark.parametrize(
@@ -242,5 +244,5 @@ def test_a_rank_talks_over_what_its_engine_talks_over() -> None:
     ],
 )
 def test_no_host_is_in_two_tests(services: list[tuple[str, str, str]], chosen: list[str]) -> None:
-    given = [{"name": name, "hosts": list(hosts), "state": state} for name, hosts, state in services]
-    assert collective.choose(given) == chosen
+    arguments = [{"name": name, "hosts": list(hosts), "state": state} for name, hosts, state in services]
+    assert collective.choose(arguments) == chosen

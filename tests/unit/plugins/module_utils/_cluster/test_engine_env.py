@@ -14,8 +14,8 @@ RING = Place("enP7s7", "10.0.0.1", ("rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", 
 
 
 def told(place: Place, topology: str, size: int) -> dict[str, str]:
-    found: dict[str, str] = environment(place, topology, size)["mp"]
-    return found
+    result: dict[str, str] = environment(place, topology, size)["mp"]
+    return result
 
 
 @pytest.mark.parametrize(
@@ -42,25 +42,25 @@ def told(place: Place, topology: str, size: int) -> dict[str, str]:
     ],
 )
 def test_what_differs_by_topology(topology: str, size: int, expected: dict[str, str]) -> None:
-    found = told(RING if topology == "ring" else PAIR, topology, size)
+    result = told(RING if topology == "ring" else PAIR, topology, size)
     differing = ("NCCL_ALGO", "NCCL_IB_MERGE_NICS", "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_NVLS_ENABLE")
-    assert {name: found[name] for name in differing if name in found} == expected
+    assert {name: result[name] for name in differing if name in result} == expected
 
 
 def test_each_rank_binds_its_own_interface() -> None:
     assert told(PAIR, "switch", 4)["GLOO_SOCKET_IFNAME"] == told(PAIR, "switch", 4)["TP_SOCKET_IFNAME"] == "enp1s0f0np0"
-    found = environment(RING, "ring", 4)
-    assert found["mp"]["NCCL_SOCKET_IFNAME"] == "enP7s7" and found["mp"]["VLLM_HOST_IP"] == "10.0.0.1"
-    assert found["mp"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0,rocep1s0f1,roceP2p1s0f1"
-    assert {"VLLM_HOST_IP", "NCCL_IB_HCA", "GLOO_SOCKET_IFNAME"} <= set(found["per_host"])
-    assert not {"NCCL_ALGO", "NCCL_NVLS_ENABLE"} & set(found["per_host"])
+    result = environment(RING, "ring", 4)
+    assert result["mp"]["NCCL_SOCKET_IFNAME"] == "enP7s7" and result["mp"]["VLLM_HOST_IP"] == "10.0.0.1"
+    assert result["mp"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0,rocep1s0f1,roceP2p1s0f1"
+    assert {"VLLM_HOST_IP", "NCCL_IB_HCA", "GLOO_SOCKET_IFNAME"} <= set(result["per_host"])
+    assert not {"NCCL_ALGO", "NCCL_NVLS_ENABLE"} & set(result["per_host"])
 
 
 def test_everything_has_a_source_and_no_index_is_stored() -> None:
     for place, topology, size in ((PAIR, "direct", 2), (RING, "ring", 3), (RING, "ring", 4), (PAIR, "switch", 8)):
-        found = environment(place, topology, size)
-        assert set(found["sources"]) == set(found["mp"]) | set(found["ray"]) and all(found["sources"].values())
-        assert not any("GID_INDEX" in name for name in found["sources"])
+        result = environment(place, topology, size)
+        assert set(result["sources"]) == set(result["mp"]) | set(result["ray"]) and all(result["sources"].values())
+        assert not any("GID_INDEX" in name for name in result["sources"])
 
 
 def test_a_host_that_is_not_found_is_told_nothing_and_one_without_rdma_no_devices() -> None:

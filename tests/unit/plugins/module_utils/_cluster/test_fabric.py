@@ -51,15 +51,15 @@ def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
         **entry: Any,
     ) -> dict[str, Any]:
         number = next(numbers)
-        own = type(tree)(tmp_path / f"host{number}")
+        host_tree = type(tree)(tmp_path / f"host{number}")
         if card:
-            own.qsfp(up)
+            host_tree.qsfp(up)
             for index, (name, address) in enumerate(DEVICES.items()):
                 base = f"sys/devices/pci{address[:7]}/{address}/net/{name}"
-                own.write(f"{base}/address", mac(number, index) + "\n")
-                own.write(f"{base}/mtu", f"{(mtu or {}).get(name, 9000)}\n")
+                host_tree.write(f"{base}/address", mac(number, index) + "\n")
+                host_tree.write(f"{base}/mtu", f"{(mtu or {}).get(name, 9000)}\n")
         for name, text in {**(files or {}), **(stored or {})}.items():
-            own.write(name, text)
+            host_tree.write(name, text)
         networks = {name: [text.format(n=number) for text in texts] for name, texts in MANAGEMENT.items()}
         shown = [
             *networks.items(),
@@ -80,7 +80,7 @@ def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
             for name, texts in shown
         ]
         run = type(fake_run)().on("ip -j addr", json.dumps(links)).on("ip -j neigh", json.dumps(neighbours or []))
-        facts = HostView(run, str(own), config_root=str(own)).fabric()
+        facts = HostView(run, str(host_tree), config_root=str(host_tree)).fabric()
         return {"fabric": facts, "management_address": f"10.0.0.{number}", **entry}
 
     return host
@@ -94,9 +94,9 @@ def heard(*links: tuple[str, str, str]) -> list[dict[str, str]]:
     return [{"netdev": netdev, "host": host, "peer": peer} for netdev, host, peer in links]
 
 
-def both(host: str, own: tuple[str, ...] = LEFT, other: tuple[str, ...] = LEFT) -> list[dict[str, str]]:
+def both(host: str, first_addresses: tuple[str, ...] = LEFT, other: tuple[str, ...] = LEFT) -> list[dict[str, str]]:
     """What is heard over a cable: each interface hears both of the other end."""
-    return heard(*((netdev, host, peer) for netdev in own for peer in other))
+    return heard(*((netdev, host, peer) for netdev in first_addresses for peer in other))
 
 
 def on(number: int, names: tuple[str, ...] = LEFT, first: int = 100) -> dict[str, str]:
@@ -156,11 +156,11 @@ def test_a_bare_pair_is_configured(make: Make) -> None:
 
 def test_subnets_and_addresses_may_be_given(make: Make) -> None:
     settings = fabric_layout.Settings(subnets=("10.1.0.0/28", "10.2.0.0/28"), first_host=1)
-    given = {"enp1s0f0np0": "10.1.0.7/28"}
+    arguments = {"enp1s0f0np0": "10.1.0.7/28"}
     plan = fabric.plan({"a": make(heard=both("b"), addresses={}), "b": make(heard=both("a"))}, settings)
     assert [end["address"] for end in plan["rails"][0]["ends"].values()] == ["10.1.0.1/28", "10.1.0.2/28"]
     hosts = {"a": {**make(heard=both("b"))}, "b": make(heard=both("a"))}
-    hosts["a"]["addresses"] = given
+    hosts["a"]["addresses"] = arguments
     plan = fabric.plan(hosts, settings)
     assert [end["address"] for end in plan["rails"][0]["ends"].values()] == ["10.1.0.7/28", "10.1.0.2/28"]
     assert plan["rails"][1]["subnet"] == "10.2.0.0/28"
@@ -412,9 +412,9 @@ def test_a_host_that_joins_gets_an_address_of_the_subnets_in_use(make: Make) -> 
 
 
 def test_one_twin_without_an_address_is_half_the_speed(make: Make) -> None:
-    one = [{"enp1s0f0np0": f"192.168.100.{host}/24"} for host in (10, 11)]
+    first = [{"enp1s0f0np0": f"192.168.100.{host}/24"} for host in (10, 11)]
     hosts = {
-        "a": make(heard=both("b"), addresses=one[0], stored=NVIDIA_FILE),
+        "a": make(heard=both("b"), addresses=first[0], stored=NVIDIA_FILE),
         "b": make(heard=both("a"), addresses={**on(11)}, stored=NVIDIA_FILE),
     }
     plan = fabric.plan(hosts)
@@ -567,17 +567,17 @@ def ring(make: Make, addresses: bool = False) -> dict[str, Any]:
     hosts = {}
     for index, name in enumerate(names):
         following, before = names[(index + 1) % 3], names[index - 1]
-        own = {
+        addresses_of_host = {
             **{dev: f"10.{index}.{interface}.1/24" for interface, dev in enumerate(LEFT)},
             **{dev: f"10.{(index - 1) % 3}.{interface}.2/24" for interface, dev in enumerate(RIGHT)},
         }
-        own = {
-            dev: address.replace("10.0.", "10.3.") for dev, address in own.items()
+        addresses_of_host = {
+            dev: address.replace("10.0.", "10.3.") for dev, address in addresses_of_host.items()
         }  # 10.0.0 is the management network
         hosts[name] = make(
             up=LEFT + RIGHT,
             heard=both(following, LEFT, RIGHT) + both(before, RIGHT, LEFT),
-            addresses=own if addresses else {},
+            addresses=addresses_of_host if addresses else {},
             stored={FILE: NVIDIA_FILE[FILE] + "    enp1s0f1np1: {mtu: 9000}\n    enP2p1s0f1np1: {mtu: 9000}\n"}
             if addresses
             else {},
@@ -684,12 +684,12 @@ def carried_out(hosts: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     """The hosts as they are when the plan was carried out."""
     after = copy.deepcopy(hosts)
     for name, entry in after.items():
-        wanted = plan["hosts"][name]["netplan"].get("network", {}).get("ethernets", {})
+        ethernets = plan["hosts"][name]["netplan"].get("network", {}).get("ethernets", {})
         for netdev in (interface for port in entry["fabric"]["ports"] for interface in port["netdevs"]):
-            if netdev["name"] in wanted:
-                own = wanted[netdev["name"]]
+            if netdev["name"] in ethernets:
+                ethernet = ethernets[netdev["name"]]
                 ours = {"path": fabric_layout.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
-                netdev.update(addresses=own["addresses"], mtu=own["mtu"], stored=[ours])
+                netdev.update(addresses=ethernet["addresses"], mtu=ethernet["mtu"], stored=[ours])
     return after
 
 
@@ -732,10 +732,10 @@ def test_what_engines_are_told_is_the_same_before_and_after(make: Make, start: s
     after = fabric.plan(carried_out(hosts, before), settings)
     assert after["ready"] and rules(after, "error") == []
     for name in hosts:
-        told = [{key: plan["hosts"][name][key] for key in ENGINES} for plan in (before, after)]
-        assert told[0] == told[1]
-        assert told[0]["address"] == told[0]["environment"]["mp"]["VLLM_HOST_IP"] != ""
-        assert told[0]["netdev"] == told[0]["environment"]["mp"]["NCCL_SOCKET_IFNAME"] != ""
+        result = [{key: plan["hosts"][name][key] for key in ENGINES} for plan in (before, after)]
+        assert result[0] == result[1]
+        assert result[0]["address"] == result[0]["environment"]["mp"]["VLLM_HOST_IP"] != ""
+        assert result[0]["netdev"] == result[0]["environment"]["mp"]["NCCL_SOCKET_IFNAME"] != ""
 
 
 ENGINES = ("address", "netdev", "environment", "firewall")
@@ -771,9 +771,9 @@ def test_engines_are_told_of_the_rail_that_is_right_beside_one_that_is_kept_bare
 
 def test_the_firewall_of_a_ring_lets_the_peers_in_by_the_management_network(make: Make) -> None:
     """Engines start over it; nobody else on it is let in."""
-    own = fabric.plan(ring(make))["hosts"]["a"]["firewall"]
-    assert own["fabric"] == sorted(["enP7s7", *LEFT, *RIGHT])
-    assert own["peers"][:2] == ["10.0.0.2", "10.0.0.3"] and len(own["peers"]) == 2 + 4
+    firewall = fabric.plan(ring(make))["hosts"]["a"]["firewall"]
+    assert firewall["fabric"] == sorted(["enP7s7", *LEFT, *RIGHT])
+    assert firewall["peers"][:2] == ["10.0.0.2", "10.0.0.3"] and len(firewall["peers"]) == 2 + 4
 
 
 def test_a_device_that_is_not_active_is_left_out(make: Make) -> None:
@@ -834,8 +834,8 @@ def test_probes_are_judged() -> None:
 
 
 def test_findings_as_lines() -> None:
-    found = fabric_bandwidth.judge_bandwidth([], {}) + fabric.judge_hardware("a", {"connectx": False})
-    first, second = fabric.lines(finding.to_dict() for finding in found)
+    result = fabric_bandwidth.judge_bandwidth([], {}) + fabric.judge_hardware("a", {"connectx": False})
+    first, second = fabric.lines(finding.to_dict() for finding in result)
     assert first.startswith("error fabric.no_connectx: a: ") and second.startswith("info fabric.no_probe: ")
 
 

@@ -99,8 +99,8 @@ def test_the_sets_of_the_table_hold_each_element_once() -> None:
     ],
 )
 def test_values_that_no_table_can_hold_are_named(setting: str, value: list[Any], problem: str) -> None:
-    (said,) = firewall.problems({**SETTINGS, setting: value})
-    assert said.startswith(problem)
+    (message,) = firewall.problems({**SETTINGS, setting: value})
+    assert message.startswith(problem)
 
 
 def test_the_page_of_the_role_names_the_ranges() -> None:

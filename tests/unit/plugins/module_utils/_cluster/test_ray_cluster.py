@@ -112,10 +112,10 @@ def test_the_environment_repeats_nothing_of_the_fabric() -> None:
 
 
 def test_what_is_not_to_be_copied() -> None:
-    given: Any = ray_cluster.carry_over(["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
-    assert given["path"] == "/etc/dgxspark/vllm/ray_non_carry_over_env_vars.json"
-    assert json.loads(given["content"]) == ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
-    root = given["path"].rpartition("/")[0]
+    arguments: Any = ray_cluster.carry_over(["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"])
+    assert arguments["path"] == "/etc/dgxspark/vllm/ray_non_carry_over_env_vars.json"
+    assert json.loads(arguments["content"]) == ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
+    root = arguments["path"].rpartition("/")[0]
     assert f"VLLM_CONFIG_ROOT={root}" in ray_cluster.engine_args("x", "spark-x", HEAD)
 
 

@@ -63,7 +63,7 @@ def test_the_program_that_is_sent_runs(call: Any, fake_run: Any, closed_port: in
 
 
 @pytest.mark.parametrize(
-    ("rc", "err", "said"),
+    ("rc", "err", "message"),
     [
         (1, "Error: No such container: spark-x-ray", "the container spark-x-ray does not run"),
         (1, "Error response from daemon: container 12ab is not running", "the container spark-x-ray does not run"),
@@ -77,11 +77,11 @@ def test_the_program_that_is_sent_runs(call: Any, fake_run: Any, closed_port: in
         (139, "", "Ray cannot be asked in the container spark-x-ray: exit code 139"),
     ],
 )
-def test_why_there_is_no_answer(call: Any, fake_run: Any, rc: int, err: str, said: str) -> None:
+def test_why_there_is_no_answer(call: Any, fake_run: Any, rc: int, err: str, message: str) -> None:
     fake_run.on("timeout", "Ray printed this\n", rc=rc, err=err)
     result = call()
     assert (result["answered"], result["nodes"], result["gpus"]) == (False, [], 0)
-    assert said in result["error"]
+    assert message in result["error"]
 
 
 def test_an_address_without_port_is_refused(call: Any, fake_run: Any) -> None:

@@ -24,14 +24,14 @@ SHOWN = f"Id={relay.UNIT}\nLoadState=loaded\nActiveState=active\nUnitFileState=e
 
 def host(**changes: tuple[int, str, str]) -> Any:
     """A host that answers programs by their names; all is well but for changes."""
-    said = {
+    answers = {
         "ip": (0, KERNEL, ""),
         "systemctl": (0, SHOWN, ""),
         "sysctl": (0, "1\n", ""),
         "iptables": (0, "", ""),
         **changes,
     }
-    return lambda argv: said[argv[0].rpartition("/")[2]]
+    return lambda argv: answers[argv[0].rpartition("/")[2]]
 
 
 def test_routes_are_those_of_the_file_of_the_network() -> None:
@@ -41,7 +41,7 @@ def test_routes_are_those_of_the_file_of_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("message", "why"),
     [
         ((0, KERNEL, ""), []),
         (
@@ -53,9 +53,9 @@ def test_routes_are_those_of_the_file_of_the_network() -> None:
         ((0, KERNEL.replace("192.168.102.0/24", "192.168.102.7"), ""), ["there is no route to 192.168.102.0/24"]),
     ],
 )
-def test_a_route_that_is_gone_is_named(said: tuple[int, str, str], why: list[str]) -> None:
-    found = relay.lost_routes(host(ip=said), [ROUTE])
-    assert len(found) == len(why) and all(text.startswith(start) for text, start in zip(found, why)), found
+def test_a_route_that_is_gone_is_named(message: tuple[int, str, str], why: list[str]) -> None:
+    result = relay.lost_routes(host(ip=message), [ROUTE])
+    assert len(result) == len(why) and all(text.startswith(start) for text, start in zip(result, why)), result
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_route_to_one_host_is_known_however_it_is_written(to: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         {"iptables": (4, "", "Another app is currently holding the xtables lock")},
         {"iptables": (127, "", "no such program")},
@@ -106,8 +106,8 @@ def test_a_route_to_one_host_is_known_however_it_is_written(to: str) -> None:
         {"ip": (1, "", "Cannot open netlink socket")},
     ],
 )
-def test_a_program_that_does_not_say_has_not_said_no(said: dict[str, tuple[int, str, str]]) -> None:
-    (program,) = said
-    with pytest.raises(NoAnswer, match=f"^{program} failed: {said[program][2]}"):
-        relay.lost_routes(host(**said), [ROUTE])
-        relay.not_passed_on(host(**said), WAYS)
+def test_a_program_that_does_not_say_has_not_said_no(message: dict[str, tuple[int, str, str]]) -> None:
+    (program,) = message
+    with pytest.raises(NoAnswer, match=f"^{program} failed: {message[program][2]}"):
+        relay.lost_routes(host(**message), [ROUTE])
+        relay.not_passed_on(host(**message), WAYS)

@@ -26,11 +26,11 @@ NAMES = {"forge.lan": ("192.168.1.20", "fd00::20"), "here.lan": ("127.0.1.1",)}
 
 
 def made(
-    others: dict[str, Any] | None = None, host: dict[str, Any] | None = None, resolve: Any = None, **variables: Any
+    hosts: dict[str, Any] | None = None, host: dict[str, Any] | None = None, resolve: Any = None, **variables: Any
 ) -> dict[str, Any]:
     spark = {"vars": {"spark_services": [KEYED], **variables}, "address": "192.168.1.11", **(host or {})}
     return engine.make_plan(
-        {"spark-1": spark}, RECIPES, others=others, resolve=resolve or (lambda name: NAMES.get(name, ()))
+        {"spark-1": spark}, RECIPES, others=hosts, resolve=resolve or (lambda name: NAMES.get(name, ()))
     )
 
 
@@ -43,7 +43,7 @@ def wall(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def rules(plan: dict[str, Any]) -> dict[str, str]:
-    return {found["rule"]: found["severity"] for found in engine.plan_findings(plan)}
+    return {plan_finding["rule"]: plan_finding["severity"] for plan_finding in engine.plan_findings(plan)}
 
 
 def listens(plan: dict[str, Any]) -> str:
@@ -108,32 +108,32 @@ def test_what_runs_on_the_same_host_comes_by_loopback() -> None:
 
 
 def test_each_port_admits_those_who_have_to_reach_it() -> None:
-    others = {
+    hosts = {
         "forge": {"vars": {"spark_gateway": GATEWAY}, "address": "192.168.1.20"},
         "watch": {"vars": {"spark_monitoring": {"grafana": "none"}}, "address": "192.168.1.21"},
     }
     plan = made(
-        others,
+        hosts,
         spark_exporters={"gpu_port": 9836},
         spark_speech=[{"name": "asr", "kind": "asr"}],
         spark_ollama={"models": []},
         spark_firewall_allowed=[4000, "51820/udp"],
     )
-    found = wall(plan)
-    assert found["admitted"] == [
+    result = wall(plan)
+    assert result["admitted"] == [
         {"ports": [8765, 11434], "from": ["192.168.1.20"]},
         {"ports": [8002], "from": ["192.168.1.20", "192.168.1.21"]},
         {"ports": [9100, 9836], "from": ["192.168.1.21"]},
     ]
-    assert found["closed"] == [8002, 8765, 9100, 9836, 11434]
-    assert (found["allowed"], found["allowed_udp"]) == ([4000], [51820])
+    assert result["closed"] == [8002, 8765, 9100, 9836, 11434]
+    assert (result["allowed"], result["allowed_udp"]) == ([4000], [51820])
     # Behind it, what has no key is not open to everybody.
     assert not {"speech.open", "ollama.open", "firewall.off"} & set(rules(plan))
 
 
 def test_the_inventory_names_further_ones_by_address_network_host_or_name() -> None:
-    others = {"watch": {"vars": {"spark_monitoring": {"grafana": "none"}}, "address": "192.168.1.21"}}
-    plan = made(others, spark_allow_from=["10.0.0.0/8", "10.1.2.3", "watch", "forge.lan", "fd00::/64"])
+    hosts = {"watch": {"vars": {"spark_monitoring": {"grafana": "none"}}, "address": "192.168.1.21"}}
+    plan = made(hosts, spark_allow_from=["10.0.0.0/8", "10.1.2.3", "watch", "forge.lan", "fd00::/64"])
     assert wall(plan)["admitted"] == [
         {"ports": [8002], "from": ["10.0.0.0/8", "192.168.1.20", "192.168.1.21", "fd00::/64"]}
     ]
@@ -165,8 +165,8 @@ def test_everybody_is_warned_about() -> None:
 def test_a_firewall_that_is_switched_off_is_a_finding_where_something_is_reached() -> None:
     assert "firewall.off" not in rules(made(spark_firewall=False))
     plan = made(forge(), spark_firewall=False, spark_ollama={"models": []})
-    told = rules(plan)
-    assert told["firewall.off"] == told["ollama.open"] == told["service.paths"] == "warning"
+    result = rules(plan)
+    assert result["firewall.off"] == result["ollama.open"] == result["service.paths"] == "warning"
     assert wall(plan) == {}
     (message,) = [f["message"] for f in engine.plan_findings(plan) if f["rule"] == "firewall.off"]
     assert "fast on 192.168.1.11:8002" in message and "ollama on 192.168.1.11:11434" in message
@@ -248,8 +248,8 @@ def test_which_addresses_are_loopback_and_which_are_all(address: str, loopback: 
 def test_the_paths_of_a_version(
     version: str, env: dict[str, str], args: dict[str, Any], free: set[str], guarded: set[str]
 ) -> None:
-    found = set(sockets.open_paths(version, env, args) or ())
-    assert free <= found and not guarded & found
+    result = set(sockets.open_paths(version, env, args) or ())
+    assert free <= result and not guarded & result
 
 
 def test_a_version_that_is_not_known_leaves_it_open() -> None:

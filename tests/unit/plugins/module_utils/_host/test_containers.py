@@ -33,14 +33,14 @@ HASHED = f"arctic-inference==0.1.1 --hash=sha256:{'a' * 64}"
 def planned(addons: dict[str, Any] | None = None, **service: Any) -> dict[str, Any]:
     """The plan of a host with one service."""
     variables = {"spark_services": [{"name": "m", "recipe": RECIPE["name"], "port": 8001, **service}], **(addons or {})}
-    given = {"h": {"vars": variables, "address": "192.168.1.11"}}
-    made: dict[str, Any] = engine.make_plan(given, {RECIPE["name"]: RECIPE}, digest=lambda _path: "0" * 64)
+    arguments = {"h": {"vars": variables, "address": "192.168.1.11"}}
+    made: dict[str, Any] = engine.make_plan(arguments, {RECIPE["name"]: RECIPE}, digest=lambda _path: "0" * 64)
     return made
 
 
 def engine_of(**service: Any) -> dict[str, Any]:
-    found: dict[str, Any] = planned(**service)["hosts"]["h"]["services"][0]
-    return found
+    services: dict[str, Any] = planned(**service)["hosts"]["h"]["services"][0]
+    return services
 
 
 def installed(service: dict[str, Any]) -> list[str]:
@@ -113,7 +113,7 @@ def test_every_container_of_the_collection_is_restricted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--privileged"], "--privileged in docker_args"),
         (["--cap-add", "SYS_ADMIN"], "--cap-add SYS_ADMIN in"),
@@ -131,11 +131,11 @@ def test_every_container_of_the_collection_is_restricted() -> None:
         (["-v", "/var/lib/dgxspark/receipts:/r"], "a mount of /var/lib/dgxspark/receipts at /r, writable"),
     ],
 )
-def test_what_gives_a_container_more_is_said(words: list[str], said: str) -> None:
+def test_what_gives_a_container_more_is_said(words: list[str], message: str) -> None:
     made = planned(docker_args=words)
-    told = found(made, "container.weaker")
-    assert len(told) == 1 and told[0]["severity"] == "warning"
-    assert said in told[0]["message"]
+    result = found(made, "container.weaker")
+    assert len(result) == 1 and result[0]["severity"] == "warning"
+    assert message in result[0]["message"]
     assert not found(planned(docker_args=words, ignore=["container.weaker"]), "container.weaker")
     # It is given all the same, behind what is taken away: docker goes by the last.
     argv = made["hosts"]["h"]["services"][0]["argv"]
@@ -173,9 +173,9 @@ def test_a_folder_of_ones_own_at_the_same_place_takes_the_place_of_ours() -> Non
     ],
 )
 def test_a_mount_below_the_weights_is_refused_since_docker_could_not_make_its_place(service: dict[str, Any]) -> None:
-    told = found(planned(**service), "container.mount")
-    assert [finding["severity"] for finding in told] == ["error"]
-    assert HOME in told[0]["message"]
+    result = found(planned(**service), "container.mount")
+    assert [finding["severity"] for finding in result] == ["error"]
+    assert HOME in result[0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_a_mount_below_the_weights_is_refused_since_docker_could_not_make_its_pl
 )
 def test_what_would_write_weights_is_told(service: dict[str, Any], severity: str) -> None:
     assert [finding["severity"] for finding in found(planned(**service), "container.read_only")] == [severity]
-    own = ["-v", f"/data/hf:{HOME}"]
-    assert not found(planned(docker_args=own, **service), "container.read_only")
+    args = ["-v", f"/data/hf:{HOME}"]
+    assert not found(planned(docker_args=args, **service), "container.read_only")
 
 
 def test_options_of_what_stands_around_are_looked_at_too() -> None:
@@ -193,8 +193,8 @@ def test_options_of_what_stands_around_are_looked_at_too() -> None:
         "spark_speech": [{"name": "asr", "kind": "asr", "docker_args": ["--privileged"], "volumes": ["/etc:/host"]}],
         "spark_ollama": {"docker_args": ["--cap-add", "SYS_ADMIN"]},
     }
-    told = found(planned(beside), "container.weaker")
-    assert [finding["service"] for finding in told] == ["asr", "asr", "ollama"]
+    result = found(planned(beside), "container.weaker")
+    assert [finding["service"] for finding in result] == ["asr", "asr", "ollama"]
 
 
 # --- packages
@@ -215,8 +215,8 @@ def test_packages_with_sums_are_installed_from_a_file_that_pip_checks() -> None:
 
 
 def test_packages_without_sums_are_warned_of_and_installed_apart() -> None:
-    told = found(planned(pip=[HASHED, "vllm[audio]"]), "pip.unhashed")
-    assert [(finding["severity"], finding["message"].partition(" ")[0]) for finding in told] == [
+    result = found(planned(pip=[HASHED, "vllm[audio]"]), "pip.unhashed")
+    assert [(finding["severity"], finding["message"].partition(" ")[0]) for finding in result] == [
         ("warning", "vllm[audio]")
     ]
     first, second = installed(engine_of(pip=[HASHED, "vllm[audio]"]))

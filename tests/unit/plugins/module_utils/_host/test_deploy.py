@@ -168,11 +168,11 @@ def test_rows_that_leave_go_in_order_and_before_new_units_start(
     deploy.deploy(job_of(fake_run, before))
     (etc / "receipt").write_text("{}")
     events: list[str] = []
-    whole = deploy_removal.remove
+    original = deploy_removal.remove
 
-    def remove(job: Deployment, path: Path, *rest: Any, **more: Any) -> None:
+    def remove(job: Deployment, path: Path, *tail: Any, **more: Any) -> None:
         events.append(path.name)
-        whole(job, path, *rest, **more)
+        original(job, path, *tail, **more)
 
     monkeypatch.setattr(deploy_removal, "remove", remove)
     fake_run.on("systemctl show", f"{SHOWN}\n{SHOWN}").calls.clear()
@@ -197,7 +197,7 @@ def test_a_service_lets_go_of_the_port_of_a_socket_that_leaves(
     fake_run.on("systemctl show", shown).on("systemctl")
     socket = {"path": str(system / "a.socket"), "content": "[Socket]"}
     deploy.deploy(job_of(fake_run, {"files": [socket], "units": [{"name": "a.socket", "state": "triggered"}]}))
-    fake_run.on("systemctl show --no-pager --value", "holder.service\n").calls.clear()
+    fake_run.on("systemctl show --no-pager --property=Triggers", "Triggers=holder.service\n").calls.clear()
     holder = [{"name": "holder.service"}] if is_of_the_document else []
     job = job_of(fake_run, {"units": holder})
     assert deploy.deploy(job)["stopped"] == ["a.socket"] and job.removed == [str(system / "a.socket")]
@@ -248,11 +248,11 @@ def test_without_a_readable_record_nothing_is_removed_and_a_new_one_is_written(
 ) -> None:
     document: dict[str, Any] = {"files": [{"path": str(tmp_path / "a"), "content": "1"}]}
     deploy.deploy(job_of(fake_run, deepcopy(document)))
-    whole = deployed.record_path().read_text()
+    content = deployed.record_path().read_text()
     deployed.record_path().write_text(text)
     job = job_of(fake_run, deepcopy(document))
     deploy.deploy(job)
-    assert not job.changed and deployed.record_path().read_text() == whole
+    assert not job.changed and deployed.record_path().read_text() == content
 
 
 def test_a_key_is_kept_while_a_generation_names_it(

@@ -20,20 +20,20 @@ UNITS = {"name": "dgxspark", "home": "/nonexistent", "shell": "/usr/sbin/nologin
 @pytest.fixture
 def accounts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Users with home and shell, and the members of the group docker."""
-    known: dict[str, Any] = {"users": {}, "docker": []}
+    host_accounts: dict[str, Any] = {"users": {}, "docker": []}
 
     def user(name: str) -> Any:
-        home, shell = known["users"][name]
+        home, shell = host_accounts["users"][name]
         return SimpleNamespace(pw_dir=home, pw_shell=shell, pw_gid=1000)
 
     def group(name: str) -> Any:
         if name != "docker":
-            return {each: SimpleNamespace(gr_gid=1000, gr_mem=[]) for each in known["users"]}[name]
-        return SimpleNamespace(gr_gid=999, gr_mem=known["docker"])
+            return {entry: SimpleNamespace(gr_gid=1000, gr_mem=[]) for entry in host_accounts["users"]}[name]
+        return SimpleNamespace(gr_gid=999, gr_mem=host_accounts["docker"])
 
     monkeypatch.setattr(pwd, "getpwnam", user)
     monkeypatch.setattr(grp, "getgrnam", group)
-    return known
+    return host_accounts
 
 
 def deployment(run: Any, rows: list[dict[str, Any]], check: bool = False) -> Deployment:

@@ -43,16 +43,16 @@ def test_the_host_fills_in_its_ports_and_the_numbers_of_accounts(fake_run: Any, 
     assert record is not None and record.state.files[0].digest == hashlib.sha256(path.read_bytes()).hexdigest()
     # The checksum is that of the document as the controller knows it.
     assert record.checksums["thing"] == deployed.checksum(HostState.from_dict({"files": [file]}, "thing"))
-    again = deployment(fake_run, files=[file])
-    assert deploy.deploy(again)["written"] == [] and not again.changed
+    second = deployment(fake_run, files=[file])
+    assert deploy.deploy(second)["written"] == [] and not second.changed
 
 
 def test_the_number_of_an_account_that_this_run_makes_is_filled_in(
     fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users: dict[str, Any] = {}
-    whole = pwd.getpwnam
-    monkeypatch.setattr(pwd, "getpwnam", lambda name: users[name] if name == "new" else whole(name))
+    getpwnam = pwd.getpwnam
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: users[name] if name == "new" else getpwnam(name))
 
     def run(argv: list[str], *_rest: Any) -> tuple[int, str, str]:
         if argv[0] == "/usr/sbin/useradd":
@@ -72,9 +72,9 @@ def test_the_number_of_an_account_that_this_run_makes_is_filled_in(
     users.clear()
     deploy.deploy(deployment(run, files=files, accounts=accounts))
     assert path.read_text() == "User=815\n"
-    again = deployment(run, files=files, accounts=accounts)
-    deploy.deploy(again)
-    assert not again.changed
+    second = deployment(run, files=files, accounts=accounts)
+    deploy.deploy(second)
+    assert not second.changed
 
 
 def test_a_generated_secret_stays_and_other_secrets_take_it_over(fake_run: Any, tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_a_generated_secret_stays_and_other_secrets_take_it_over(fake_run: Any, 
     deploy.deploy(deployment(fake_run, files=files))
     text = key.read_text()
     assert len(text) == 24 and text.isalnum() and other.read_text() == f"{text};theirs"
-    again = deployment(fake_run, files=files)
-    deploy.deploy(again)
-    assert not again.changed and key.read_text() == text
+    second = deployment(fake_run, files=files)
+    deploy.deploy(second)
+    assert not second.changed and key.read_text() == text
     assert text not in deployed.record_path().read_text()
     key.write_text("changed by hand\n")
     assert deploy.deploy(deployment(fake_run, files=files))["written"] == [str(other)]
@@ -109,8 +109,8 @@ def test_the_content_of_a_file_that_is_a_value_is_asked_for_only_where_it_differ
     assert deploy.deploy(deployment(fake_run, files=[taker, unsent])) == {"wanted": [str(source)]}
     deploy.deploy(deployment(fake_run, files=[taker, row(source, "new\n")]))
     assert target.read_text() == "new"
-    again = deployment(fake_run, files=[taker, unsent])
-    assert deploy.deploy(again)["written"] == [] and not again.changed
+    second = deployment(fake_run, files=[taker, unsent])
+    assert deploy.deploy(second)["written"] == [] and not second.changed
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_value_that_is_none_is_refused(
 
 
 def test_files_that_are_values_of_each_other_are_refused(fake_run: Any, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    files = [row(a, f"@host:file:{b}@", fill=[f"file:{b}"], secret=True) for a, b in ((one, two), (two, one))]
+    first, two = tmp_path / "one", tmp_path / "two"
+    files = [row(a, f"@host:file:{b}@", fill=[f"file:{b}"], secret=True) for a, b in ((first, two), (two, first))]
     with pytest.raises(Refused, match="has its own content as a value"):
         deploy.deploy(deployment(fake_run, files=files))

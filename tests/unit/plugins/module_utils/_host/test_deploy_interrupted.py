@@ -125,9 +125,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(deployment, "SYSTEM", host.root / "systemd")
     monkeypatch.setattr(made, "OWN", (*made.OWN, str(host.root / "etc/dgxspark")))
     for owner, name in ((Path, "replace"), (Path, "unlink"), (Path, "rmdir"), (Path, "mkdir"), (os, "fsync")):
-        whole = getattr(owner, name)
+        original = getattr(owner, name)
 
-        def counted(*args: Any, _whole: Any = whole, **more: Any) -> Any:
+        def counted(*args: Any, _whole: Any = original, **more: Any) -> Any:
             host.step()
             return _whole(*args, **more)
 
@@ -206,14 +206,14 @@ def test_a_killed_run_is_completed_by_the_next_one(host: Host, seed: int) -> Non
         assert {name for name, unit in states.items() if unit.get("active")} == units
         assert {name for name, unit in states.items() if unit.get("enabled")} == units
         folders = {str(path.relative_to(host.root)) for path in (host.root / "etc/dgxspark").iterdir() if path.is_dir()}
-        wanted = {folder for rows in current.values() for folder in rows["folders"]}
-        assert wanted | {"etc/dgxspark/a"} <= folders <= wanted | {"etc/dgxspark/a", "etc/dgxspark/b"}
+        result = {folder for rows in current.values() for folder in rows["folders"]}
+        assert result | {"etc/dgxspark/a"} <= folders <= result | {"etc/dgxspark/a", "etc/dgxspark/b"}
         # A document without rows leaves no record.
         record = deployed.load() or deployed.Deployed()
         assert {str(Path(file.path).relative_to(host.root)) for file in record.state.files} == listed
         assert {str(Path(path).relative_to(host.root)) for path in record.retired} == retired
 
         text = record_text()
-        again = host.deploy(state, parts)
-        assert not again.changed and again.removed == [] and host.tree() == expected
+        second = host.deploy(state, parts)
+        assert not second.changed and second.removed == [] and host.tree() == expected
         assert record_text() == text

@@ -63,14 +63,14 @@ def test_a_damaged_record_is_a_warning_and_nothing_is_known(tmp_path: Path, text
 
 def test_a_checksum_is_one_of_rows_and_digests_alone() -> None:
     sent = HostState.from_dict({"files": [{"path": "/a", "digest": "1"}], "units": [{"name": "a.service"}]}, "a")
-    again = replace(
+    second = replace(
         sent.resolved(),
         files=(replace(sent.files[0], data="MQ=="),),
         units=(replace(sent.units[0], outdated=True, restart_on=("/a",)),),
     )
-    assert deployed.checksum(sent) == deployed.checksum(again)
-    others = [replace(sent.files[0], digest="2"), replace(sent.files[0], mode="0600")]
-    sums = {deployed.checksum(replace(sent, files=(file,))) for file in others} | {deployed.checksum(sent)}
+    assert deployed.checksum(sent) == deployed.checksum(second)
+    changed = [replace(sent.files[0], digest="2"), replace(sent.files[0], mode="0600")]
+    sums = {deployed.checksum(replace(sent, files=(file,))) for file in changed} | {deployed.checksum(sent)}
     assert len(sums) == 3
     assert set(deployed.checksums(sent, ["a", "b"])) == {"a", "b"}
 

@@ -72,11 +72,11 @@ def test_images_are_matched_with_their_references() -> None:
 
 
 def test_names_and_sizes_of_images(fake_run: Any) -> None:
-    one, two = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
-    fake_run.on("docker image ls", f"{one} a:1\n{one} a:2\n{two} <none>:<none>\n")
-    fake_run.on("docker image inspect", f"{one} 5\n{two} x\n", 1, "No such image: c")
-    assert docker.image_names(fake_run) == {one: "a:1", two: "<none>:<none>"}
-    assert docker.image_sizes(fake_run, [one, two]) == {one: 5}
+    first, two = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+    fake_run.on("docker image ls", f"{first} a:1\n{first} a:2\n{two} <none>:<none>\n")
+    fake_run.on("docker image inspect", f"{first} 5\n{two} x\n", 1, "No such image: c")
+    assert docker.image_names(fake_run) == {first: "a:1", two: "<none>:<none>"}
+    assert docker.image_sizes(fake_run, [first, two]) == {first: 5}
 
 
 def test_a_change_says_why_it_failed() -> None:

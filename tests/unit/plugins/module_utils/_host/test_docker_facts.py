@@ -36,9 +36,9 @@ ODD = [None, True, 7, 1.5, "x", "٣", "9" * 5000, [], [None], [7], [[]], ["x"], 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in items:
+    for key, entry in items:
         yield (*path, key)
-        yield from places(each, (*path, key))
+        yield from places(entry, (*path, key))
 
 
 def changed(answer: Any, path: tuple[Any, ...], odd: Any) -> Any:
@@ -59,9 +59,9 @@ def test_a_container_of_another_shape(path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("path", [*places(IMAGE)], ids=str)
 def test_an_image_of_another_shape(path: tuple[Any, ...]) -> None:
     for odd in ODD:
-        found = docker_facts.describe_image(changed(IMAGE, path, odd))
-        assert found["present"] is True
-        json.dumps(found, allow_nan=False)
+        image = docker_facts.describe_image(changed(IMAGE, path, odd))
+        assert image["present"] is True
+        json.dumps(image, allow_nan=False)
 
 
 @pytest.mark.parametrize(

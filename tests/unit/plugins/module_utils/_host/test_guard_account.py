@@ -34,9 +34,9 @@ STATE = {
 
 
 def account(state: Any = None, settings: Any = None) -> dict[str, Any]:
-    found = guard_account.account(SETTINGS if settings is None else settings, state)
-    assert found is not None
-    return found
+    result = guard_account.account(SETTINGS if settings is None else settings, state)
+    assert result is not None
+    return result
 
 
 def test_a_host_without_a_guard_says_nothing() -> None:
@@ -44,13 +44,13 @@ def test_a_host_without_a_guard_says_nothing() -> None:
 
 
 def test_what_it_did_and_who_took_the_memory() -> None:
-    found = account(STATE)
-    assert found["stopped"] == {"fast": WHY} and found["level"] == "critical" and found["floor_gib"] == 3.0
-    assert guard_account.line(found, "active") == (
+    result = account(STATE)
+    assert result["stopped"] == {"fast": WHY} and result["level"] == "critical" and result["floor_gib"] == 3.0
+    assert guard_account.line(result, "active") == (
         "guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory critical, 0.8 GiB available, lowest 0.6 GiB; last, 2026-09-21 14:13 UTC: "
         f"stopped fast ({WHY}); memory is held by python3 (pid 77, of bob) 8.0 GiB"
     )
-    assert guard_account.notes(found, "active") == [
+    assert guard_account.notes(result, "active") == [
         "guard: memory is critical, 0.8 GiB available; python3 (pid 77, of bob) 8.0 GiB",
         f"the guard stopped fast: {WHY}",
         "the guard lets the gateway give fast no new requests",
@@ -58,24 +58,25 @@ def test_what_it_did_and_who_took_the_memory() -> None:
 
 
 def test_one_that_is_well_is_a_line_and_no_note() -> None:
-    found = account(
+    result = account(
         {**STATE, "level": "calm", "last": None, "stopped": {}, "refused": [], "who": ""}, {**SETTINGS, "act": False}
     )
-    assert guard_account.notes(found, "active") == []
-    assert "guard runs, only says what it would do" in guard_account.line(found, "active")
-    assert "it had nothing to do so far" in guard_account.line(found, "active")
+    assert guard_account.notes(result, "active") == []
+    assert "guard runs, only says what it would do" in guard_account.line(result, "active")
+    assert "it had nothing to do so far" in guard_account.line(result, "active")
 
 
 @pytest.mark.parametrize(
     ("unit", "text"), [("failed", "guard failed"), ("inactive", "guard inactive"), (None, "not known whether it runs")]
 )
 def test_one_that_does_not_run(unit: str | None, text: str) -> None:
-    found = account({**STATE, "stopped": {}, "refused": []})
+    result = account({**STATE, "stopped": {}, "refused": []})
     assert (
-        text in guard_account.line(found, unit) and "critical" not in guard_account.line(found, unit).split("; last")[0]
+        text in guard_account.line(result, unit)
+        and "critical" not in guard_account.line(result, unit).split("; last")[0]
     )
     # What systemd did not say is not known, and so no fault.
-    assert bool(guard_account.notes(found, unit)) is (unit is not None)
+    assert bool(guard_account.notes(result, unit)) is (unit is not None)
 
 
 def test_the_state_of_its_unit() -> None:
@@ -95,9 +96,9 @@ def test_the_state_of_its_unit() -> None:
     ],
 )
 def test_a_broken_file_is_not_known(broken: dict[str, Any]) -> None:
-    found = account(broken)
-    assert found["level"] is None and found["available_gib"] is None and found["stopped"] == {}
-    assert guard_account.line(found, "active") and guard_account.notes(found, "active") == []
+    result = account(broken)
+    assert result["level"] is None and result["available_gib"] is None and result["stopped"] == {}
+    assert guard_account.line(result, "active") and guard_account.notes(result, "active") == []
 
 
 def test_every_step_has_words() -> None:

@@ -40,15 +40,17 @@ def rules(
 
 
 def test_a_simulation_is_read() -> None:
-    found = host_update.parse_upgrade(SIMULATED)
-    assert [(each["name"], each["kind"]) for each in found["install"]] == [
+    upgrade = host_update.parse_upgrade(SIMULATED)
+    assert [(entry["name"], entry["kind"]) for entry in upgrade["install"]] == [
         ("curl", "other"),
         ("docker-ce", "docker"),
         ("linux-image-6.17.0-1032-nvidia", "kernel"),
         ("nvidia-driver-580-open", "driver"),
     ]
-    assert found["install"][3]["old"] == "580.159.03-0ubuntu1" and found["install"][3]["new"] == "580.178.04-0ubuntu1"
-    assert found["install"][2]["old"] == "" and found["remove"] == [{"name": "libold1", "old": "1.0-1"}]
+    assert (
+        upgrade["install"][3]["old"] == "580.159.03-0ubuntu1" and upgrade["install"][3]["new"] == "580.178.04-0ubuntu1"
+    )
+    assert upgrade["install"][2]["old"] == "" and upgrade["remove"] == [{"name": "libold1", "old": "1.0-1"}]
 
 
 def test_firmware_is_read_and_silence_is_not_taken_for_none() -> None:
@@ -108,8 +110,8 @@ menuentry 'DGX OS' {
 
 @pytest.mark.parametrize(("branch", "bad"), [("580", False), ("590", True), ("595", True), ("610", True)])
 def test_other_driver_branches_are_refused(branch: str, bad: bool) -> None:
-    found = rules(inst(f"nvidia-driver-{branch}-open", f"{branch}.48.01-1"), driver=f"{branch}.48.01")
-    assert found == ({"update.driver_branch": "error"} if bad else {})
+    result = rules(inst(f"nvidia-driver-{branch}-open", f"{branch}.48.01-1"), driver=f"{branch}.48.01")
+    assert result == ({"update.driver_branch": "error"} if bad else {})
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_an_update_that_removes_the_engine_is_refused_and_a_library_may_go() -> 
     ],
 )
 def test_why_a_reboot_is_due(changes: dict[str, Any], reasons: int) -> None:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "required": False,
         "running_kernel": "6.17.0-1014-nvidia",
         "kernels": ["6.17.0-1014-nvidia"],
@@ -194,14 +196,14 @@ def test_why_a_reboot_is_due(changes: dict[str, Any], reasons: int) -> None:
         "firmware": False,
         **changes,
     }
-    assert len(host_update.reboot_reasons(**given)) == reasons
+    assert len(host_update.reboot_reasons(**arguments)) == reasons
 
 
 CLUSTERS = {"pair": ["b", "d"], "four": ["e", "f", "g", "h"]}
 
 
 @pytest.mark.parametrize(
-    ("size", "found"),
+    ("size", "result"),
     [
         (1, [["a"], ["b", "d"], ["c"], ["e", "f", "g", "h"]]),
         (2, [["a"], ["b", "d"], ["c"], ["e", "f", "g", "h"]]),
@@ -209,8 +211,8 @@ CLUSTERS = {"pair": ["b", "d"], "four": ["e", "f", "g", "h"]}
         (99, [["a", "b", "d", "c", "e", "f", "g", "h"]]),
     ],
 )
-def test_batches_never_split_a_cluster(size: int, found: list[list[str]]) -> None:
-    assert host_update.batches(list("abcdefgh"), CLUSTERS, size) == found
+def test_batches_never_split_a_cluster(size: int, result: list[list[str]]) -> None:
+    assert host_update.batches(list("abcdefgh"), CLUSTERS, size) == result
 
 
 def test_a_cluster_in_part_is_refused_with_the_limit_that_helps() -> None:
@@ -254,7 +256,7 @@ def installed(*packages: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("packages", "driver", "found"),
+    ("packages", "driver", "result"),
     [
         # Reported: parts of 595 came from CUDA's archive without its driver, beside a loaded 580.
         (
@@ -280,8 +282,8 @@ def installed(*packages: str) -> dict[str, str]:
         (["nvidia-dkms-595=595.84-1"], "N/A", {}),
     ],
 )  # fmt: skip
-def test_packages_of_another_branch_are_found(packages: list[str], driver: str, found: dict[str, list[str]]) -> None:
-    assert driver_packages.other_branch(installed(*packages), driver) == found
+def test_packages_of_another_branch_are_found(packages: list[str], driver: str, result: dict[str, list[str]]) -> None:
+    assert driver_packages.other_branch(installed(*packages), driver) == result
 
 
 def test_parts_of_another_driver_do_not_come_without_the_whole() -> None:
@@ -296,14 +298,14 @@ def test_parts_of_another_driver_do_not_come_without_the_whole() -> None:
 
 
 def test_parts_of_another_driver_that_are_there_are_a_warning() -> None:
-    there = installed("nvidia-dkms-595=595.84-1", "libnvidia-compute-580=580.178.04-1")
-    assert rules(driver="580.178.04", installed=there) == {"update.driver_mixed": "warning"}
+    target = installed("nvidia-dkms-595=595.84-1", "libnvidia-compute-580=580.178.04-1")
+    assert rules(driver="580.178.04", installed=target) == {"update.driver_mixed": "warning"}
     gone = {"name": "nvidia-dkms-595", "old": "595.84-1"}
-    assert rules(driver="580.178.04", installed=there, remove=[gone]) == {}
+    assert rules(driver="580.178.04", installed=target, remove=[gone]) == {}
 
 
 @pytest.mark.parametrize(
-    ("files", "found"),
+    ("files", "result"),
     [
         (["vmlinuz-6.17.0-1032-nvidia", "initrd.img-6.17.0-1032-nvidia"], []),
         (["vmlinuz-6.17.0-1032-nvidia", "initrd.img-6.17.0-1031-nvidia"], ["6.17.0-1032-nvidia"]),
@@ -312,6 +314,6 @@ def test_parts_of_another_driver_that_are_there_are_a_warning() -> None:
         ([], []),
     ],
 )
-def test_kernels_without_an_initial_ram_disk(files: list[str], found: list[str]) -> None:
-    assert driver_packages.kernels_without_initrd(files) == found
-    assert ("update.initrd" in rules(no_initrd=found)) is bool(found)
+def test_kernels_without_an_initial_ram_disk(files: list[str], result: list[str]) -> None:
+    assert driver_packages.kernels_without_initrd(files) == result
+    assert ("update.initrd" in rules(no_initrd=result)) is bool(result)

@@ -48,8 +48,8 @@ REFLASHED = 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.5.0"\nDGX_SERIAL_NUMBE
 
 
 def test_founders_edition_release(tree: Any) -> None:
-    found = machine.parse_dgx_release(machine.read_text(str(tree), "etc/dgx-release") or "")
-    assert found == {
+    dgx_release = machine.parse_dgx_release(machine.read_text(str(tree), "etc/dgx-release") or "")
+    assert dgx_release == {
         "name": "DGX Spark",
         "platform": "DGX Server for KVM",
         "version": "7.5.0",
@@ -68,9 +68,9 @@ def test_founders_edition_release(tree: Any) -> None:
     ],
 )
 def test_releases_of_other_makers(text: str, platform: str | None, version: str) -> None:
-    found = machine.parse_dgx_release(text)
-    assert found is not None
-    assert (found["name"], found["platform"], found["version"]) == ("DGX Spark", platform, version)
+    dgx_release = machine.parse_dgx_release(text)
+    assert dgx_release is not None
+    assert (dgx_release["name"], dgx_release["platform"], dgx_release["version"]) == ("DGX Spark", platform, version)
 
 
 def test_no_release_file_is_no_release() -> None:
@@ -189,7 +189,7 @@ def test_resident_counts_running_containers_of_ours_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "known", "container", "unit"),
+    ("text", "present", "container", "unit"),
     [
         (f"12:memory:/docker/{ID_1}\n1:name=systemd:/docker/{ID_1}\n", (), ID_1, None),
         (f"0::/system.slice/docker-{ID_1}.scope\n", (), ID_1, None),
@@ -201,8 +201,8 @@ def test_resident_counts_running_containers_of_ours_only() -> None:
         ("", (), None, None),
     ],
 )
-def test_cgroups(text: str, known: tuple[str, ...], container: str | None, unit: str | None) -> None:
-    assert machine.parse_cgroup(text, known) == {"container": container, "unit": unit}
+def test_cgroups(text: str, present: tuple[str, ...], container: str | None, unit: str | None) -> None:
+    assert machine.parse_cgroup(text, present) == {"container": container, "unit": unit}
 
 
 # --- fabric
@@ -241,13 +241,13 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
         '{"ifname": "enP7s7", "mtu": 1500, "addr_info": [{"local": "192.168.1.5", "prefixlen": 24, "scope": "global"}]},'
         '{"ifname": "lo", "addr_info": [{"local": "10.0.0.1", "prefixlen": 32, "scope": "global"}]}]'
     )
-    found = fabric(tree, fake_run.on("ip -j addr", addresses))
-    assert found["connectx"] is True
-    assert found["pci_functions"] == ["0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1"]
-    left, right = found["ports"]
-    assert (left["cage"], left["up"], left["mtu"], left["rate_gbps"]) == (0, True, 9000, 200.0)
-    assert [interface["name"] for interface in left["netdevs"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
-    assert left["netdevs"][0] == {
+    result = fabric(tree, fake_run.on("ip -j addr", addresses))
+    assert result["connectx"] is True
+    assert result["pci_functions"] == ["0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1"]
+    remaining, right = result["ports"]
+    assert (remaining["cage"], remaining["up"], remaining["mtu"], remaining["rate_gbps"]) == (0, True, 9000, 200.0)
+    assert [interface["name"] for interface in remaining["netdevs"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert remaining["netdevs"][0] == {
         "name": "enp1s0f0np0",
         "pci": "0000:01:00.0",
         "function": 0,
@@ -269,7 +269,7 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
         "neighbours": [],
         "stored": [],
     }
-    assert (found["networks"], found["mtus"]) == ({"enP7s7": ["192.168.1.5/24"]}, {"enP7s7": 1500})
+    assert (result["networks"], result["mtus"]) == ({"enP7s7": ["192.168.1.5/24"]}, {"enP7s7": 1500})
     assert (right["cage"], right["up"], right["rate_gbps"]) == (1, False, 40.0)
     # A port that is down may still claim LinkUp: the state is what counts.
     assert right["netdevs"][0]["rdma"]["state"] == "DOWN" and right["netdevs"][0]["speed_mbps"] is None
@@ -278,8 +278,8 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
 def test_mtu_that_differs_between_twins_is_no_mtu(tree: Any, fake_run: Any) -> None:
     tree.qsfp()
     tree.write("sys/class/net/enP2p1s0f0np0/mtu", "1500\n")
-    left = fabric(tree, fake_run)["ports"][0]
-    assert left["mtu"] is None and [interface["mtu"] for interface in left["netdevs"]] == [9000, 1500]
+    ports = fabric(tree, fake_run)["ports"][0]
+    assert ports["mtu"] is None and [interface["mtu"] for interface in ports["netdevs"]] == [9000, 1500]
 
 
 def test_narrow_link_and_missing_rdma(tree: Any, fake_run: Any) -> None:
@@ -302,9 +302,9 @@ def test_rdma_devices_without_a_netdev_entry_are_matched_by_rule(tree: Any, fake
 
 def test_netdev_known_by_name_only(tree: Any, fake_run: Any) -> None:
     tree.write("sys/class/net/enP2p1s0f1np1/operstate", "up\n")
-    found = fabric(tree, fake_run)
-    assert found["pci_functions"] == ["0002:01:00.1"]
-    assert found["ports"][0]["cage"] == 1 and found["ports"][0]["netdevs"][0]["mtu"] is None
+    result = fabric(tree, fake_run)
+    assert result["pci_functions"] == ["0002:01:00.1"]
+    assert result["ports"][0]["cage"] == 1 and result["ports"][0]["netdevs"][0]["mtu"] is None
 
 
 def test_output_of_ip_that_is_not_json() -> None:
@@ -326,9 +326,9 @@ def test_neighbours_are_those_that_answered(tree: Any, fake_run: Any) -> None:
         '{"dst": "192.168.100.13", "dev": "enp1s0f0np0", "lladdr": "3c:6d:66:cc:aa:02", "state": ["FAILED"]},'
         '{"dst": "192.168.1.1", "dev": "enP7s7", "lladdr": "3c:6d:66:cc:aa:03", "state": ["REACHABLE"]}]'
     )
-    left = fabric(tree, fake_run.on("ip -j neigh", neighbours))["ports"][0]
-    assert left["netdevs"][0]["neighbours"] == [{"address": "192.168.100.11", "mac": "3c:6d:66:cc:aa:01"}]
-    assert left["netdevs"][1]["neighbours"] == []
+    ports = fabric(tree, fake_run.on("ip -j neigh", neighbours))["ports"][0]
+    assert ports["netdevs"][0]["neighbours"] == [{"address": "192.168.100.11", "mac": "3c:6d:66:cc:aa:01"}]
+    assert ports["netdevs"][1]["neighbours"] == []
 
 
 V4_GID = "0000:0000:0000:0000:0000:ffff:c0a8:640a"
@@ -370,11 +370,11 @@ RIGHT = {"enp1s0f1np1": "rocep1s0f1", "enP2p1s0f1np1": "roceP2p1s0f1"}
 BUS = {"enp1s0f0np0": "0000:01:00.0", "enP2p1s0f0np0": "0002:01:00.0"}
 
 
-def links(found: dict[str, Any]) -> list[tuple[int, str, str, str]]:
+def links(result: dict[str, Any]) -> list[tuple[int, str, str, str]]:
     """What `rdma link` prints, by cage: (cage, RoCE device, state, netdev)."""
     return [
         (port["cage"], interface["rdma"]["name"], interface["rdma"]["state"], interface["name"])
-        for port in found["ports"]
+        for port in result["ports"]
         for interface in port["netdevs"]
     ]
 
@@ -385,15 +385,15 @@ def links(found: dict[str, Any]) -> list[tuple[int, str, str, str]]:
 )
 def test_cages_that_are_up(tree: Any, fake_run: Any, up: tuple[str, ...], cages_up: list[bool]) -> None:
     tree.qsfp(up)
-    found = fabric(tree, fake_run)
-    assert found["connectx"] and [port["up"] for port in found["ports"]] == cages_up
-    assert links(found) == [
+    result = fabric(tree, fake_run)
+    assert result["connectx"] and [port["up"] for port in result["ports"]] == cages_up
+    assert links(result) == [
         (cage, device, "ACTIVE" if netdev in up else "DOWN", netdev)
         for cage, interfaces in enumerate((LEFT, RIGHT))
         for netdev, device in interfaces.items()
     ]
     # 40 Gb/s is what a port says that is down, also where another one has a link.
-    assert [port["rate_gbps"] for port in found["ports"]] == [200.0 if is_up else 40.0 for is_up in cages_up]
+    assert [port["rate_gbps"] for port in result["ports"]] == [200.0 if is_up else 40.0 for is_up in cages_up]
 
 
 def test_a_card_that_left_the_bus(tree: Any, fake_run: Any) -> None:
@@ -401,8 +401,8 @@ def test_a_card_that_left_the_bus(tree: Any, fake_run: Any) -> None:
     tree.write("sys/bus/pci/devices/000f:01:00.0/vendor", "0x10de\n")
     tree.write("sys/bus/pci/devices/000f:01:00.0/device", "0x2e12\n")
     tree.write("sys/devices/platform/MTKP0001:00/pcie_hotplug/debug_state", "0\n")
-    found = fabric(tree, fake_run)
-    assert (found["connectx"], found["pci_functions"], found["ports"]) == (False, [], [])
+    result = fabric(tree, fake_run)
+    assert (result["connectx"], result["pci_functions"], result["ports"]) == (False, [], [])
 
 
 def test_names_do_not_decide_what_belongs_together(tree: Any, fake_run: Any) -> None:
@@ -441,8 +441,8 @@ def test_gids_of_a_capture(tree: Any, fake_run: Any) -> None:
         ("roceP2p1s0f1", (FE80,)),
     ):
         show_gids(tree, device, *gids)
-    left, right = fabric(tree, fake_run)["ports"]
-    tables = [interface["rdma"]["gids"] for port in (left, right) for interface in port["netdevs"]]
+    remaining, right = fabric(tree, fake_run)["ports"]
+    tables = [interface["rdma"]["gids"] for port in (remaining, right) for interface in port["netdevs"]]
     assert sum(map(len, tables)) == 12  # n_gids_found=12
     assert [(gid["index"], gid["address"]) for gid in tables[1] if gid["type"] == "RoCE v2"] == [
         (1, "fe80::3e6d:66ff:fecc:b3b7"),
@@ -476,15 +476,15 @@ def test_bonded_twins_name_their_bond(tree: Any, fake_run: Any) -> None:
     tree.qsfp()
     (tree.root / "sys/class/net/bond0").mkdir()
     tree.link("sys/devices/pci0000:01/0000:01:00.0/net/enp1s0f0np0/master", "sys/class/net/bond0")
-    left = fabric(tree, fake_run)["ports"][0]
-    assert [interface["master"] for interface in left["netdevs"]] == ["bond0", None]
+    ports = fabric(tree, fake_run)["ports"][0]
+    assert [interface["master"] for interface in ports["netdevs"]] == ["bond0", None]
 
 
 def stored(config: Any) -> dict[str, list[tuple[str, bool, bool, bool]]]:
-    found = network.read_stored(str(config), ["enp1s0f0np0", "enP2p1s0f0np0"])
+    result = network.read_stored(str(config), ["enp1s0f0np0", "enP2p1s0f0np0"])
     return {
         name: [(entry["path"], entry["persistent"], entry["alone"], entry["managed"]) for entry in entries]
-        for name, entries in found.items()
+        for name, entries in result.items()
     }
 
 
@@ -572,8 +572,8 @@ def test_listening_knows_unit_and_container(tree: Any, fake_run: Any) -> None:
         {"id": ID_1, "name": "spark-heavy", "state": "running", "ports": []},
         {"id": ID_2, "name": "webui", "state": "running", "ports": [3000]},
     ]
-    found = HostView(fake_run, str(tree)).listening(containers)
-    assert [(entry["port"], entry["unit"], entry["container"]) for entry in found] == [
+    result = HostView(fake_run, str(tree)).listening(containers)
+    assert [(entry["port"], entry["unit"], entry["container"]) for entry in result] == [
         (22, "ssh.service", None),
         (3000, "docker.service", "webui"),
         (8001, None, "spark-heavy"),
@@ -581,10 +581,10 @@ def test_listening_knows_unit_and_container(tree: Any, fake_run: Any) -> None:
 
 
 def test_disk_of_a_path_that_is_still_to_be_made(tmp_path: Any) -> None:
-    wanted = str(tmp_path / "a" / "b")
-    found = machine.read_disks([wanted, str(tmp_path)])
-    assert found[wanted]["exists"] is False and found[str(tmp_path)]["exists"] is True
-    assert found[wanted]["total_gib"] == found[str(tmp_path)]["total_gib"] > 0
+    expected = str(tmp_path / "a" / "b")
+    disks = machine.read_disks([expected, str(tmp_path)])
+    assert disks[expected]["exists"] is False and disks[str(tmp_path)]["exists"] is True
+    assert disks[expected]["total_gib"] == disks[str(tmp_path)]["total_gib"] > 0
 
 
 # --- docker, systemd
@@ -592,15 +592,15 @@ def test_disk_of_a_path_that_is_still_to_be_made(tmp_path: Any) -> None:
 
 def test_docker_info() -> None:
     text = '{"ServerVersion": "29.2.1", "CgroupVersion": "2", "CgroupDriver": "systemd", "Runtimes": {"runc": {}, "nvidia": {}}}'
-    found = docker_facts.parse_info(text)
-    assert found["reachable"] is True and found["version"] == "29.2.1" and found["cgroup_version"] == "2"
-    assert found["runtimes"] == ["nvidia", "runc"] and found["error"] == ""
+    info = docker_facts.parse_info(text)
+    assert info["reachable"] is True and info["version"] == "29.2.1" and info["cgroup_version"] == "2"
+    assert info["runtimes"] == ["nvidia", "runc"] and info["error"] == ""
 
 
 @pytest.mark.parametrize("text", ['{"ServerVersion": "", "ServerErrors": ["Cannot connect"]}', ""])
 def test_docker_without_an_engine(text: str) -> None:
-    found = docker_facts.parse_info(text)
-    assert found["reachable"] is False and found["version"] is None and found["error"]
+    info = docker_facts.parse_info(text)
+    assert info["reachable"] is False and info["version"] is None and info["error"]
 
 
 def test_units() -> None:
@@ -631,7 +631,7 @@ MainPID=0
 """
     fast, heavy = units.parse_show(text, 100.4)  # a name and a pattern may both describe the same unit
     assert (heavy["active_seconds"], fast["active_seconds"]) == (40, None)
-    assert [each["active_seconds"] for each in units.parse_show(text)] == [None, None]
+    assert [entry["active_seconds"] for entry in units.parse_show(text)] == [None, None]
     assert heavy["name"] == "spark-heavy.service" and heavy["active_state"] == "active" and heavy["n_restarts"] == 2
     assert (
         heavy["active_since"] == "2026-11-20T12:00:00+00:00" and heavy["enabled"] is True and heavy["main_pid"] == 4242

@@ -48,12 +48,12 @@ class Host:
 
     def state(self) -> list[Any]:
         """All that is outside, with modes, owners and contents."""
-        found = []
+        result = []
         for path in [self.outside, *sorted(self.outside.rglob("*"))]:
             info = path.lstat()
             content = path.read_bytes() if path.is_file() else b""
-            found.append((str(path), info.st_mode, info.st_uid, info.st_mtime_ns, content))
-        return found
+            result.append((str(path), info.st_mode, info.st_uid, info.st_mtime_ns, content))
+        return result
 
     def link(self, name: str, target: str) -> None:
         path = self.home / name
@@ -82,9 +82,9 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    found = Host(tmp_path)
-    yield found
-    assert found.state() == found.before
+    laid_out = Host(tmp_path)
+    yield laid_out
+    assert laid_out.state() == laid_out.before
 
 
 @pytest.fixture
@@ -107,51 +107,51 @@ MODEL_WRITES = ["hub", REPO, f"{REPO}/blobs", f"{REPO}/snapshots", f"{REPO}/snap
 def test_a_folder_of_the_controller_is_placed_through_no_link(host: Host, call: Any, name: str) -> None:
     host.link(name, "cron.d")
     files = {"sub/x": {"size": 4, "mtime": 5, "sha256": sha256(b"evil"), "part": "p"}}
-    given = {
+    arguments = {
         "source": "s",
         "path": str(host.home / "local/ours"),
         "hf_home": str(host.home),
         "staging": str(host.staging),
     }
-    ready = call(model_folder, step="stage", files=files, **given)
+    ready = call(model_folder, step="stage", files=files, **arguments)
     Path(ready["folder"], "p").write_bytes(b"evil")
-    told = call(model_folder, step="place", files=files, **given)
+    result = call(model_folder, step="place", files=files, **arguments)
     assert (
-        told["failed"]
-        and f"{host.home / name} is a link, or no folder" in told["msg"]
-        and "mount --bind" in told["msg"]
+        result["failed"]
+        and f"{host.home / name} is a link, or no folder" in result["msg"]
+        and "mount --bind" in result["msg"]
     )
-    assert call(model_folder, step="look", files=files, **given)["failed"]
+    assert call(model_folder, step="look", files=files, **arguments)["failed"]
 
 
 def test_what_waits_lies_where_root_alone_can_change_it(host: Host, call: Any) -> None:
     """A link beside the model's folder is not where files wait."""
     host.link("local/.ours.coming", "cron.d")
     files = {"x": {"size": 4, "mtime": 5, "sha256": sha256(b"evil"), "part": "p"}}
-    given = {
+    arguments = {
         "source": "s",
         "path": str(host.home / "local/ours"),
         "hf_home": str(host.home),
         "staging": str(host.staging),
     }
-    ready = call(model_folder, step="stage", files=files, **given)
+    ready = call(model_folder, step="stage", files=files, **arguments)
     assert Path(ready["folder"]).parent == host.staging
     Path(ready["folder"], "p").write_bytes(b"evil")
-    assert call(model_folder, step="place", files=files, **given)["bad"] == []
+    assert call(model_folder, step="place", files=files, **arguments)["bad"] == []
     assert (host.home / "local/ours/x").read_bytes() == b"evil" and not Path(ready["folder"]).exists()
 
 
 def test_a_file_that_waits_is_read_through_no_link(host: Host, call: Any) -> None:
     files = {"x": {"size": len(SECRET), "mtime": 5, "sha256": sha256(SECRET), "part": "p"}}
-    given = {
+    arguments = {
         "source": "s",
         "path": str(host.home / "local/ours"),
         "hf_home": str(host.home),
         "staging": str(host.staging),
     }
-    ready = call(model_folder, step="stage", files=files, **given)
+    ready = call(model_folder, step="stage", files=files, **arguments)
     Path(ready["folder"], "p").symlink_to(host.outside / "shadow")
-    assert "is a link, or no regular file" in call(model_folder, step="place", files=files, **given)["msg"]
+    assert "is a link, or no regular file" in call(model_folder, step="place", files=files, **arguments)["msg"]
 
 
 @pytest.mark.parametrize("name", MODEL_WRITES)
@@ -164,18 +164,18 @@ def test_a_model_of_a_bundle_is_placed_through_no_link(host: Host, call: Any, na
         "revisions": ["main"],
         "files": {"x": {"size": 7, "sha256": sha256(content)}},
     }
-    given = {
+    arguments = {
         "action": "weights",
         "dir": "/x",
         "hf_home": str(host.home),
         "staging": str(host.staging),
         "sums_dir": str(host.sums),
     }
-    told = call(bundle, step="look", item={"models": [model]}, **given)
-    if not told.get("failed"):
-        Path(told["models"][0]["folder"], sha256(content)).write_bytes(content)
-        told = call(bundle, step="place", item={"model": model, "names": ["x"], "last": True}, **given)
-    assert told.get("failed") and "is a link, or no folder" in told["msg"], told
+    result = call(bundle, step="look", item={"models": [model]}, **arguments)
+    if not result.get("failed"):
+        Path(result["models"][0]["folder"], sha256(content)).write_bytes(content)
+        result = call(bundle, step="place", item={"model": model, "names": ["x"], "last": True}, **arguments)
+    assert result.get("failed") and "is a link, or no folder" in result["msg"], result
 
 
 def test_a_name_of_a_revision_is_not_written_through_a_link(host: Host, call: Any) -> None:
@@ -187,16 +187,16 @@ def test_a_name_of_a_revision_is_not_written_through_a_link(host: Host, call: An
         "revisions": ["main"],
         "files": {"x": {"size": 7, "sha256": sha256(content)}},
     }
-    given = {
+    arguments = {
         "action": "weights",
         "dir": "/x",
         "hf_home": str(host.home),
         "staging": str(host.staging),
         "sums_dir": str(host.sums),
     }
-    looked = call(bundle, step="look", item={"models": [model]}, **given)
+    looked = call(bundle, step="look", item={"models": [model]}, **arguments)
     Path(looked["models"][0]["folder"], sha256(content)).write_bytes(content)
-    assert call(bundle, step="place", item={"model": model, "names": ["x"], "last": True}, **given)["bad"] == []
+    assert call(bundle, step="place", item={"model": model, "names": ["x"], "last": True}, **arguments)["bad"] == []
     ref = host.home / REPO / "refs/main"
     assert not ref.is_symlink() and ref.read_text() == COMMIT
     assert snapshots.look(host.home, "Org/Model", "main", ["*"])["complete"]
@@ -219,8 +219,8 @@ def test_a_link_out_of_a_snapshot_is_neither_read_nor_sent(host: Host, target: s
     (host.snapshot / "config.json").unlink()
     host.link(f"{REPO}/snapshots/{COMMIT}/config.json", target)
     sums = snapshots.Sums(host.sums, "Org/Model")
-    said, problems = snapshots.describe_files(host.snapshot, sums)
-    assert list(said) == ["model.safetensors"] and problems == ["config.json leads out of the model's folder"]
+    message, problems = snapshots.describe_files(host.snapshot, sums)
+    assert list(message) == ["model.safetensors"] and problems == ["config.json leads out of the model's folder"]
     assert snapshots.check(host.snapshot, files, sums, "all") == [
         {"file": "config.json", "why": "leads out of the model's folder"}
     ]
@@ -254,22 +254,22 @@ def test_the_link_to_a_snapshot_is_made_in_no_other_folder(
     """snapshots -> root: neither its owner nor its mode changes, and nothing is put into it."""
     play(monkeypatch, lambda argv, **options: (1, "", ""))
     host.whole()
-    given = {
+    arguments = {
         "repo": "Org/Model",
         "image": "x",
         "hf_home": str(host.home),
         "sums_dir": str(host.sums),
         "link": "snapshots/Org--Model@main",
     }
-    said = call(model_snapshot, **given)
-    assert said["changed"] and said["link"] == "snapshots/Org--Model@main"
+    result = call(model_snapshot, **arguments)
+    assert result["changed"] and result["link"] == "snapshots/Org--Model@main"
     link = host.home / "snapshots/Org--Model@main"
     assert str(link.readlink()) == f"../{REPO}/snapshots/{COMMIT}"
-    assert not call(model_snapshot, **given)["changed"]
+    assert not call(model_snapshot, **arguments)["changed"]
     link.unlink()
     link.parent.rmdir()
     host.link("snapshots", "")
-    assert "is a link, or no folder" in call(model_snapshot, **given)["msg"]
+    assert "is a link, or no folder" in call(model_snapshot, **arguments)["msg"]
 
 
 @pytest.mark.parametrize(
@@ -284,29 +284,41 @@ def test_files_that_the_lock_does_not_list_are_refused_and_left(
     stray.parent.mkdir(exist_ok=True)
     stray.write_text("evil")
     (host.snapshot / "README.md").write_text("of the repository")
-    given = {"repo": "Org/Model", "image": "x", "hf_home": str(host.home), "sums_dir": str(host.sums), "files": files}
-    said = call(model_snapshot, **given)
+    arguments = {
+        "repo": "Org/Model",
+        "image": "x",
+        "hf_home": str(host.home),
+        "sums_dir": str(host.sums),
+        "files": files,
+    }
+    result = call(model_snapshot, **arguments)
     assert (
-        said["failed"]
-        and f"does not list, and that an engine would read: {name}." in said["msg"]
-        and "lock again" in said["msg"]
+        result["failed"]
+        and f"does not list, and that an engine would read: {name}." in result["msg"]
+        and "lock again" in result["msg"]
     )
     assert stray.exists()
     stray.unlink()
-    assert call(model_snapshot, **given)["complete"]
+    assert call(model_snapshot, **arguments)["complete"]
 
 
 def test_a_change_with_the_old_time_is_found(host: Host, call: Any) -> None:
     files = host.whole()
-    given = {"repo": "Org/Model", "image": "x", "hf_home": str(host.home), "sums_dir": str(host.sums), "files": files}
-    assert call(model_snapshot, **given)["complete"]
+    arguments = {
+        "repo": "Org/Model",
+        "image": "x",
+        "hf_home": str(host.home),
+        "sums_dir": str(host.sums),
+        "files": files,
+    }
+    assert call(model_snapshot, **arguments)["complete"]
     blob = host.home / REPO / "blobs" / sha256(b"w" * 1000)
     before = blob.stat()
     with blob.open("r+b") as handle:
         handle.write(b"evil")
     os.utime(blob, ns=(before.st_atime_ns, before.st_mtime_ns))
-    found = snapshots.check(host.snapshot, files, snapshots.Sums(host.sums, "Org/Model"), "changed")
-    assert [entry["file"] for entry in found] == ["model.safetensors"]
+    problems = snapshots.check(host.snapshot, files, snapshots.Sums(host.sums, "Org/Model"), "changed")
+    assert [entry["file"] for entry in problems] == ["model.safetensors"]
 
 
 # --- the helper itself

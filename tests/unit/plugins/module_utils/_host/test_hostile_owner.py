@@ -127,9 +127,9 @@ def test_a_closed_folder_of_somebody_is_an_error_with_the_command(tmp_path: Path
     home.chmod(0o700)
     seen = engine_access.look(home)
     assert seen["closed"][""] == [str(home)] and seen["mode"] == "0700"
-    found = preflight.check_host({"hf_home": seen}, [], {"hf_home": str(home), "repos": ["Org/Model"]})
-    (said,) = [finding for finding in found if finding.rule == "host.weights_closed"]
-    assert (said.severity, said.basis) == ("error", "measured") and f"setfacl -R -m u:0:rX {home}" in said.fix
+    findings = preflight.check_host({"hf_home": seen}, [], {"hf_home": str(home), "repos": ["Org/Model"]})
+    (message,) = [finding for finding in findings if finding.rule == "host.weights_closed"]
+    assert (message.severity, message.basis) == ("error", "measured") and f"setfacl -R -m u:0:rX {home}" in message.fix
     # A closed model that nothing serves is no matter.
     home.chmod(0o755)
     other = preflight.check_host(
@@ -181,8 +181,8 @@ def test_what_a_download_makes_is_the_owners_and_what_was_there_stays_as_it_is(t
     base = "hub/models--Org--Model"
     assert new == [f"{base}/blobs/bbb", f"{base}/snapshots/{'d' * 40}", f"{base}/snapshots/{'d' * 40}/b.safetensors"]
     assert {os.lstat(home / name).st_uid for name in new} == {THEM}
-    removed, left, size = made.remove_made("Org--Model")
-    assert sorted(removed) == [str(home / name) for name in new] and left == [] and size > 10
+    removed, remaining, size = made.remove_made("Org--Model")
+    assert sorted(removed) == [str(home / name) for name in new] and remaining == [] and size > 10
     assert (folder / "blobs/aaa").read_text() == "weights" and snapshots.look(home, "Org/Model", "main")["complete"]
     assert made.noted_models() == []
 
@@ -199,10 +199,10 @@ def test_a_check_says_the_same_and_removes_nothing(tmp_path: Path) -> None:
     folder = lay(tmp_path)
     made.end_fetch(tmp_path, "Org/Model")
     (folder / "blobs/theirs").write_text("x")
-    said = made.remove_made("Org--Model", check=True)
+    removed = made.remove_made("Org--Model", check=True)
     assert (folder / "blobs/aaa").exists()
-    assert made.remove_made("Org--Model") == said
-    assert [Path(entry["path"]).name for entry in said[1]] == ["blobs", "models--Org--Model", "hub"]
+    assert made.remove_made("Org--Model") == removed
+    assert [Path(entry["path"]).name for entry in removed[1]] == ["blobs", "models--Org--Model", "hub"]
     assert [path.name for path in folder.rglob("*")] == ["blobs", "theirs"]
     (folder / "blobs/theirs").unlink()
     assert str(tmp_path / "hub") in made.remove_made("Org--Model")[0], "the next time finishes it"
@@ -230,7 +230,7 @@ def test_hostile_links_below_a_folder_of_weights_lead_root_nowhere(tmp_path: Pat
     made.remove_made("Org--Model")
     assert sorted(path.name for path in victim.iterdir()) == ["aaa", "model.safetensors"]
     for name in ("../victim/aaa", "/etc/passwd", "hub//x", "hub/../../victim/aaa"):
-        made._write(made._note("Evil"), {"homes": {str(home): [name]}})
+        made._write(made._record("Evil"), {"homes": {str(home): [name]}})
         assert made.remove_made("Evil")[0] == []
     assert (victim / "aaa").read_text() == "theirs"
 

@@ -40,7 +40,7 @@ def host_of(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def facts_of(host: dict[str, Any], kept: bool) -> dict[str, Any]:
+def facts_of(host: dict[str, Any], keeps_memory: bool) -> dict[str, Any]:
     """What such a host reports; kept: whether its kernel keeps memory for handover."""
     return {
         "machine": {"is_spark": True},
@@ -48,24 +48,24 @@ def facts_of(host: dict[str, Any], kept: bool) -> dict[str, Any]:
         "kernel": host["kernel"],
         "gpu": {"driver_version": host["driver"]},
         "dgx_os": {"version": host["dgx_os"]},
-        "memory": {"available_gib": 100.0, "cma_total_gib": 0.0, "cma_free_gib": 9.36 if kept else 0.0},
+        "memory": {"available_gib": 100.0, "cma_total_gib": 0.0, "cma_free_gib": 9.36 if keeps_memory else 0.0},
     }
 
 
 def subject_of(row: dict[str, Any]) -> str:
     return next(
-        each.subject
-        for each in known_bad.TABLE
-        if each.source == row["source"]
-        and each.kernel == row.get("kernel", "")
-        and each.driver == row.get("driver", "")
+        entry.subject
+        for entry in known_bad.TABLE
+        if entry.source == row["source"]
+        and entry.kernel == row.get("kernel", "")
+        and entry.driver == row.get("driver", "")
     )
 
 
-def in_plan(host: dict[str, Any], kept: bool) -> dict[str, str]:
-    found = preflight.check_host(facts_of(host, kept), [], {})
-    assert all(each.fix and each.source for each in found)
-    return {each.rule: each.severity for each in found}
+def in_plan(host: dict[str, Any], keeps_memory: bool) -> dict[str, str]:
+    findings = preflight.check_host(facts_of(host, keeps_memory), [], {})
+    assert all(finding.fix and finding.source for finding in findings)
+    return {finding.rule: finding.severity for finding in findings}
 
 
 def in_update(host: dict[str, Any]) -> dict[str, str]:
@@ -75,19 +75,19 @@ def in_update(host: dict[str, Any]) -> dict[str, str]:
     install = [{"name": name, "old": "0", "new": new} for name, new in packages]
     pending = {"install": [*install, *([GUARD] if host["option"] else [])], "remove": [], "firmware": []}
     facts = {"driver": "580.95.05", "kernel": "6.11.0-1016-nvidia", "ota": host["dgx_os"]}
-    return {each.rule: each.severity for each in host_update.check(pending, facts, True)}
+    return {finding.rule: finding.severity for finding in host_update.check(pending, facts, True)}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
 def test_the_plan_judges_what_runs(row: dict[str, Any]) -> None:
     host, subject = host_of(row), subject_of(row)
-    said = in_plan(host, row["verdict"] != "good" and subject == "option")
+    severities = in_plan(host, row["verdict"] != "good" and subject == "option")
     if row["verdict"] == "good":
-        assert said == {}
+        assert severities == {}
     elif "595" in host["driver"]:  # of another branch as well
-        assert said == {RUNNING[subject]: "warning", "host.driver": "warning"}
+        assert severities == {RUNNING[subject]: "warning", "host.driver": "warning"}
     else:
-        assert said == {RUNNING[subject]: "warning"}
+        assert severities == {RUNNING[subject]: "warning"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
@@ -97,12 +97,12 @@ def test_an_update_judges_what_comes(row: dict[str, Any]) -> None:
     rule = {"kernel": "update.kernel", "option": "update.kernel_option", "branch": "update.driver_branch"}.get(
         subject, of_pair
     )
-    said = in_update(host_of(row))
+    severities = in_update(host_of(row))
     if row["verdict"] == "good":
-        assert said == {}
+        assert severities == {}
     else:
-        assert said.pop(rule) == SEVERITY[row["verdict"]]
-        assert said == ({"update.driver_branch": "error"} if "595.84" in row.get("driver", "") else {})
+        assert severities.pop(rule) == SEVERITY[row["verdict"]]
+        assert severities == ({"update.driver_branch": "error"} if "595.84" in row.get("driver", "") else {})
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
@@ -116,7 +116,7 @@ def test_the_doctor_says_nothing_beside_the_plan_which_it_shows(row: dict[str, A
 def test_packages_of_the_table_do_not_come(row: dict[str, Any]) -> None:
     for version, rules in ((f"{row['version']}-1", {"update.package"}), ("9.9.9-1", set())):
         pending = {"install": [{"name": row["package"], "old": "", "new": version}], "remove": [], "firmware": []}
-        assert {each.rule for each in host_update.check(pending, {}, True)} == rules
+        assert {finding.rule for finding in host_update.check(pending, {}, True)} == rules
 
 
 @pytest.mark.parametrize("row", platform_data.ROWS, ids=name)
@@ -143,8 +143,8 @@ def test_a_flavour_with_64k_pages_is_not_the_one_of_4k() -> None:
 
 
 def test_hosts_of_a_cluster_that_differ_are_named() -> None:
-    one, two = facts_of(host_of({}), False), facts_of(host_of({"driver": "580.173.02"}), False)
-    found = preflight.check_alike({"a": one, "b": two, "c": one, "d": None})
-    assert [each.rule for each in found] == ["cluster.hosts_differ"]
-    assert "580.173.02 on b; 580.178.04 on a, c" in found[0].message
-    assert preflight.check_alike({"a": one, "b": one, "c": {}, "d": None}) == []
+    first, two = facts_of(host_of({}), False), facts_of(host_of({"driver": "580.173.02"}), False)
+    alike = preflight.check_alike({"a": first, "b": two, "c": first, "d": None})
+    assert [entry.rule for entry in alike] == ["cluster.hosts_differ"]
+    assert "580.173.02 on b; 580.178.04 on a, c" in alike[0].message
+    assert preflight.check_alike({"a": first, "b": first, "c": {}, "d": None}) == []

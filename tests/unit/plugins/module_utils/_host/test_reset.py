@@ -100,10 +100,10 @@ def test_caches_and_notes_go_and_weights_stay_with_their_notes(call: Any, host: 
 
 
 def test_hostile_weights_that_were_there_before_stay_whatever_is_asked(call: Any, host: Path) -> None:
-    said = call(weights=True, _ansible_check_mode=True)
+    message = call(weights=True, _ansible_check_mode=True)
     assert tree(host) and "hf/hub/models--Org--Ours/blobs/a" in tree(host)
     result = call(weights=True)
-    assert said["removed"] == [
+    assert message["removed"] == [
         path for path in result["removed"] if not path.startswith(str(made.state_dir() / "models"))
     ]
     assert f"Org/Ours below {host / 'hf'}" in result["removed"] and result["freed_bytes"] == len("weights")
@@ -139,8 +139,8 @@ def test_a_host_without_a_record_loses_the_units_that_bear_the_mark(
 ) -> None:
     unit = tmp_path / "spark-a.service"
     unit.write_text("x")
-    found = HostState(files=(HostFile(str(unit)),), units=(Unit(unit.name),))
-    monkeypatch.setattr(deployed, "find_units", lambda _root=Path("/"): found)
+    record = HostState(files=(HostFile(str(unit)),), units=(Unit(unit.name),))
+    monkeypatch.setattr(deployed, "find_units", lambda _root=Path("/"): record)
     (tmp_path / "nft").write_text("")
     result = call()
     assert result["stopped"] == ["spark-a.service"] and not unit.exists()

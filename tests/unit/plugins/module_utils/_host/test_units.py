@@ -15,7 +15,7 @@ UNIT = "spark-qwen235.service"
 
 def unit(active: str = "activating", **more: str) -> dict[str, Any]:
     """A rank's unit, by what systemctl prints of it."""
-    given = {
+    properties = {
         "Id": UNIT,
         "Type": "notify",
         "LoadState": "loaded",
@@ -25,7 +25,7 @@ def unit(active: str = "activating", **more: str) -> dict[str, Any]:
         "NRestarts": "0",
         **more,
     }
-    (shown,) = units.parse_show("\n".join(f"{key}={value}" for key, value in given.items()))
+    (shown,) = units.parse_show("\n".join(f"{key}={value}" for key, value in properties.items()))
     return shown
 
 
@@ -38,8 +38,8 @@ def test_what_a_unit_says_of_itself_is_taken_whole() -> None:
 
 
 def test_everything_that_is_read_is_asked_for() -> None:
-    asked = units.show_command([UNIT])[3].removeprefix("--property=").split(",")
-    assert {"Id", "Type", "StatusText", "Job", "NRestarts", "ActiveState"} <= set(asked)
+    names = units.show_command([UNIT])[3].removeprefix("--property=").split(",")
+    assert {"Id", "Type", "StatusText", "Job", "NRestarts", "ActiveState"} <= set(names)
 
 
 @pytest.mark.parametrize(("kind", "end"), [("notify", None), ("exec", "restarts again and again")])
@@ -135,3 +135,11 @@ def test_a_host_without_systemd_or_without_units() -> None:
     assert units.ask(lambda _argv, **_options: (127, "", "no such file"), [UNIT]) == []
     assert units.ask(lambda _argv, **_options: (0, "", ""), [units.UNIT_GLOB]) == []
     assert units.ask(lambda _argv, **_options: (0, "", ""), []) == []
+
+
+def test_the_properties_of_units_are_told_apart() -> None:
+    text = "Id=a.service\nActiveState=active\nStatusText=a=b\n\nId=b.service\nActiveState=failed\n\nnonsense\n"
+    first, second, third = units.read_properties(text)
+    assert first == {"Id": "a.service", "ActiveState": "active", "StatusText": "a=b"}
+    assert second == {"Id": "b.service", "ActiveState": "failed"} and third == {}
+    assert units.read_properties("") == units.read_properties("\n\n") == []

@@ -105,8 +105,8 @@ def test_input_is_given_and_may_be_refused() -> None:
 
 
 def test_programs_format_for_machines() -> None:
-    said = command.run(["sh", "-c", "echo $LC_ALL $TZ"], 30).out
-    assert said == "C UTC\n"
+    out = command.run(["sh", "-c", "echo $LC_ALL $TZ"], 30).out
+    assert out == "C UTC\n"
 
 
 def test_what_cannot_be_killed_is_left_behind_and_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +119,8 @@ def test_what_cannot_be_killed_is_left_behind_and_not_started_again(monkeypatch:
     child = next(iter(command._left_behind.values()))
     assert len(command._left_behind) == 1
     began = time.monotonic()
-    again = command.run(argv, 30)
-    assert again.state == command.SILENT and "an earlier call hangs" in again.why
+    result = command.run(argv, 30)
+    assert result.state == command.SILENT and "an earlier call hangs" in result.why
     assert time.monotonic() - began < 15 and len(command._left_behind) == 1
     assert command.run(["true"], 30).rc == 0
     child.kill()
@@ -145,10 +145,10 @@ def test_an_interrupted_call_leaves_no_program(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_reader_waits_in_vain_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, float]] = []
+    requests: list[tuple[str, float]] = []
 
     def run(argv: list[str], timeout: float, **_: Any) -> command.Answer:
-        asked.append((argv[0], timeout))
+        requests.append((argv[0], timeout))
         if argv[0] == "true":
             return command.Answer(command.FINISHED, 0, "yes")
         return command.Answer(command.SILENT, 124, why=f"{argv[0]} did not answer in {timeout:g} s")
@@ -160,7 +160,7 @@ def test_a_reader_waits_in_vain_for_a_bounded_time(monkeypatch: pytest.MonkeyPat
             ask([program])
         assert nothing.value.program == program
     assert ask(["true"]) == (0, "yes", "")
-    waited = [timeout for program, timeout in asked if program != "true"]
+    waited = [timeout for program, timeout in requests if program != "true"]
     assert waited == [30.0, 2.0, 28.0, 2.0, 2.0, 2.0, 2.0]
     patient = command.reader(30.0, math.inf)
     for _time in range(3):

@@ -20,9 +20,9 @@ ASKED = {field.name for field in dataclasses.fields(endpoint.Requests)} - {"time
 
 def wait(engine: Any, model: str | None = "heavy", **options: Any) -> dict[str, Any]:
     settings = {"timeout": 120.0, "interval": 0.05, **options}
-    asked = {"timeout": settings.pop("request_timeout", 60.0), "completion_timeout": 60.0}
-    asked |= {name: settings.pop(name) for name in ASKED if name in settings}
-    return endpoint.wait_ready(engine.url, model, endpoint.Requests(**asked), **settings)
+    requests = {"timeout": settings.pop("request_timeout", 60.0), "completion_timeout": 60.0}
+    requests |= {name: settings.pop(name) for name in ASKED if name in settings}
+    return endpoint.wait_ready(engine.url, model, endpoint.Requests(**requests), **settings)
 
 
 def hour_after(engine: Any, requests: int) -> Callable[[], float]:
@@ -365,12 +365,12 @@ def test_tools_good(engine: Any) -> None:
     result = wait(engine, tools=True)
     assert result["ready"] and result["stage"] == "tools" and result["checks"]["tools"] is True
     assert result["tool_turns"] == endpoint.AGENT_TURNS
-    asked = [body for _path, body in engine.requests if len(body.get("tools") or []) > 1]
-    assert [len(body["messages"]) for body in asked] == [1, 3, 5] and len(asked[0]["tools"]) == 12
+    bodies = [body for _path, body in engine.requests if len(body.get("tools") or []) > 1]
+    assert [len(body["messages"]) for body in bodies] == [1, 3, 5] and len(bodies[0]["tools"]) == 12
     # Each turn has the results of those before.
-    assert "src/net/ports.py" in asked[1]["messages"][2]["content"]
-    assert asked[2]["messages"][3]["tool_calls"][0]["function"]["name"] == "read_file"
-    assert all(body["max_tokens"] <= endpoint.AGENT_TOKENS for body in asked)
+    assert "src/net/ports.py" in bodies[1]["messages"][2]["content"]
+    assert bodies[2]["messages"][3]["tool_calls"][0]["function"]["name"] == "read_file"
+    assert all(body["max_tokens"] <= endpoint.AGENT_TOKENS for body in bodies)
 
 
 MALFORMED = [
@@ -496,8 +496,8 @@ def test_error_texts(raw: bytes, text: str) -> None:
 
 
 def test_one_token_is_asked_for_and_counted(engine: Any) -> None:
-    found = engine_client.one_token(engine_client.Client(engine.url), "heavy", 5)
-    assert found["api"] == "chat" and found["seconds"] >= 0
+    result = engine_client.one_token(engine_client.Client(engine.url), "heavy", 5)
+    assert result["api"] == "chat" and result["seconds"] >= 0
     ((path, body),) = engine.requests
     assert path == "/v1/chat/completions"
     assert (body["model"], body["max_tokens"], body["stream"]) == ("heavy", 1, False)

@@ -64,8 +64,8 @@ def server() -> Iterator[Callable[[Progress], Server]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for first in made:
+        first.close()
 
 
 def drip(first: bytes, piece: bytes) -> Progress:
@@ -87,9 +87,9 @@ DRIPS = {
 }
 
 
-@pytest.mark.parametrize("what", DRIPS)
-def test_no_server_holds_a_request_past_its_deadline(server: Callable[[Progress], Server], what: str) -> None:
-    url, threads, began = server(DRIPS[what]).url, threading.active_count(), time.monotonic()
+@pytest.mark.parametrize("case", DRIPS)
+def test_no_server_holds_a_request_past_its_deadline(server: Callable[[Progress], Server], case: str) -> None:
+    url, threads, began = server(DRIPS[case]).url, threading.active_count(), time.monotonic()
     with pytest.raises(engine_client.Problem) as problem:
         engine_client.Client(url).call("GET", "/metrics", timeout=0.3)
     assert problem.value.kind in ("timeout", "broken") and time.monotonic() - began < 30
@@ -141,8 +141,8 @@ def test_lines_are_waited_for_one_by_one(server: Callable[[Progress], Server]) -
 
 def test_a_redirect_is_an_answer_and_no_body_is_read_of_a_head(server: Callable[[Progress], Server]) -> None:
     where = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 5\r\n\r\n"
-    found = http_client.fetch(f"{server(lambda stream, over: stream.sendall(where)).url}/a?b=c", "HEAD", timeout=30)
-    assert (found.status, found.headers["location"], found.body) == (302, "http://127.0.0.1:1/", b"")
+    reply = http_client.fetch(f"{server(lambda stream, over: stream.sendall(where)).url}/a?b=c", "HEAD", timeout=30)
+    assert (reply.status, reply.headers["location"], reply.body) == (302, "http://127.0.0.1:1/", b"")
 
 
 def test_proxies_are_those_of_the_environment(
@@ -153,9 +153,9 @@ def test_proxies_are_those_of_the_environment(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", f"http://me:p%40ss@127.0.0.1:{proxy.port}")
     assert http_client.fetch("http://hub.example/x?y=1", timeout=30, proxies=True).body == b"{}"
-    said = proxy.asked[0].decode()
-    assert said.startswith("GET http://hub.example/x?y=1 HTTP/1.1\r\n") and "\r\nHost: hub.example\r\n" in said
-    assert "Proxy-Authorization: Basic bWU6cEBzcw==" in said
+    message = proxy.asked[0].decode()
+    assert message.startswith("GET http://hub.example/x?y=1 HTTP/1.1\r\n") and "\r\nHost: hub.example\r\n" in message
+    assert "Proxy-Authorization: Basic bWU6cEBzcw==" in message
     refused = server(lambda stream, over: stream.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"))
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{refused.port}")
     with pytest.raises(OSError, match=r"the proxy 127\.0\.0\.1 answered 403 for hub\.example:443"):
@@ -250,10 +250,12 @@ def test_answers_of_any_form_end_in_a_problem(monkeypatch: pytest.MonkeyPatch, s
 
     monkeypatch.setattr(engine_client.Client, "call", call)
     monkeypatch.setattr(engine_client.Client, "events", events)
-    asked = endpoint.Requests(tools=True, reasoning=True, adapters=("heavy",))
-    result = endpoint.wait_ready("http://127.0.0.1:1", "heavy", asked, timeout=1, sleep=lambda _seconds: None)
+    requests = endpoint.Requests(tools=True, reasoning=True, adapters=("heavy",))
+    result = endpoint.wait_ready("http://127.0.0.1:1", "heavy", requests, timeout=1, sleep=lambda _seconds: None)
     assert is_harmless(json.dumps(result, ensure_ascii=False))
-    readiness = endpoint.Readiness(engine_client.Client("http://127.0.0.1:1"), "heavy", asked, lambda: 1.0, lambda: 0.0)
+    readiness = endpoint.Readiness(
+        engine_client.Client("http://127.0.0.1:1"), "heavy", requests, lambda: 1.0, lambda: 0.0
+    )
     for stage in ("models", "completion", "adapters", "tools", "reasoning", "_embed", "_rerank"):
         with contextlib.suppress(engine_client.Problem):
             getattr(readiness, stage)()
@@ -273,8 +275,8 @@ def test_a_download_has_an_end_in_bytes_and_in_time_and_stays_with_tls(server: C
     with pytest.raises(http_client.ResponseTooLarge):
         http_client.download(long.url, 1999, 5)
     assert http_client.download(long.url, 2000, 5) == b"x" * 2000
-    there = server(lambda stream, _over: stream.sendall(f"HTTP/1.1 302 x\r\nLocation: {long.url}/a\r\n\r\n".encode()))
-    assert http_client.download(there.url, 2000, 5) == b"x" * 2000
+    target = server(lambda stream, _over: stream.sendall(f"HTTP/1.1 302 x\r\nLocation: {long.url}/a\r\n\r\n".encode()))
+    assert http_client.download(target.url, 2000, 5) == b"x" * 2000
     circle = server(lambda stream, _over: stream.sendall(b"HTTP/1.1 302 x\r\nLocation: /again\r\n\r\n"))
     with pytest.raises(OSError, match="redirects more than 5 times"):
         http_client.download(circle.url, 2000, 5)

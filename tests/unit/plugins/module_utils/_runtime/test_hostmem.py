@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
 
 GIB_KB = 1024 * 1024
 
@@ -20,11 +20,11 @@ def meminfo(free: float, available: float, cached: float = 0.0) -> str:
 
 
 def test_parses_a_capture_of_a_loaded_spark(tree: Any) -> None:
-    found = hostmem.read_meminfo(str(tree))
-    assert found["MemTotal"] == 127535224
-    assert found["HugePages_Total"] == 0
-    assert hostmem.mem_available_gib(found) == pytest.approx(22.064, abs=0.001)
-    assert hostmem.mem_free_gib(found) == pytest.approx(4.302, abs=0.001)
+    result = hostmem.read_meminfo(str(tree))
+    assert result["MemTotal"] == 127535224
+    assert result["HugePages_Total"] == 0
+    assert hostmem.mem_available_gib(result) == pytest.approx(22.064, abs=0.001)
+    assert hostmem.mem_free_gib(result) == pytest.approx(4.302, abs=0.001)
 
 
 def test_page_cache_leaves_shared_memory_out(tree: Any) -> None:
@@ -78,10 +78,10 @@ class Time:
 
 def test_waits_until_a_stopped_engine_has_given_its_memory_back(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=10, available=12))
-    found = Time(tree, {30.0: meminfo(free=100, available=110)}).wait(95.74, 240)
-    assert found["ok"] and not found["free_short"]
-    assert found["waited_seconds"] == 30
-    assert found["available_gib"] == 110
+    result = Time(tree, {30.0: meminfo(free=100, available=110)}).wait(95.74, 240)
+    assert result["ok"] and not result["free_short"]
+    assert result["waited_seconds"] == 30
+    assert result["available_gib"] == 110
 
 
 def back(tree: Any, events: dict[float, str], expected: float | None) -> dict[str, Any]:
@@ -91,58 +91,43 @@ def back(tree: Any, events: dict[float, str], expected: float | None) -> dict[st
 
 def test_memory_of_a_stopped_engine_is_back_when_most_of_it_is(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=50, available=50))
-    found = back(tree, {5.0: meminfo(free=80, available=80), 20.0: meminfo(free=105, available=105)}, 60)
-    assert found == {"ok": True, "freed_gib": 55.0, "waited_seconds": 20.0}
+    result = back(tree, {5.0: meminfo(free=80, available=80), 20.0: meminfo(free=105, available=105)}, 60)
+    assert result == {"ok": True, "freed_gib": 55.0, "waited_seconds": 20.0}
 
 
 def test_memory_that_does_not_come_back_is_not_waited_for_without_an_end(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=50, available=50))
-    found = back(tree, {5.0: meminfo(free=80, available=80)}, 60)
-    assert found == {"ok": False, "freed_gib": 30.0, "waited_seconds": 60.0}
+    result = back(tree, {5.0: meminfo(free=80, available=80)}, 60)
+    assert result == {"ok": False, "freed_gib": 30.0, "waited_seconds": 60.0}
 
 
 def test_where_nobody_knows_what_it_took_memory_is_back_when_it_no_longer_grows(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=50, available=50))
-    found = back(tree, {1.0: meminfo(free=70, available=70), 2.0: meminfo(free=90, available=90)}, None)
-    assert found == {"ok": True, "freed_gib": 40.0, "waited_seconds": 4.0}
+    result = back(tree, {1.0: meminfo(free=70, available=70), 2.0: meminfo(free=90, available=90)}, None)
+    assert result == {"ok": True, "freed_gib": 40.0, "waited_seconds": 4.0}
 
 
 def test_too_little_memory_fails_at_the_deadline_and_not_before(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=90, available=95.5))
-    found = Time(tree, {}).wait(95.74, 20)
-    assert not found["ok"]
-    assert found["waited_seconds"] >= 20
+    result = Time(tree, {}).wait(95.74, 20)
+    assert not result["ok"]
+    assert result["waited_seconds"] >= 20
 
 
 def test_available_but_not_free_goes_on_after_the_grace(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=40, available=110, cached=70))
-    found = Time(tree, {}).wait(95.74, 240)
-    assert found["ok"] and found["free_short"]
-    assert found["waited_seconds"] == 10
+    result = Time(tree, {}).wait(95.74, 240)
+    assert result["ok"] and result["free_short"]
+    assert result["waited_seconds"] == 10
 
 
 def test_available_but_not_free_does_not_outlast_the_time_limit(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=40, available=110, cached=70))
-    found = Time(tree, {}).wait(95.74, 3)
-    assert found["ok"] and found["free_short"] and found["waited_seconds"] == 3
-
-
-def test_compute_apps_of_gb10() -> None:
-    text = "197277, VLLM::Worker_TP0, 102625\n624869, VLLM::EngineCore, 31958\n41, a, b, [N/A]\nNo devices were found\n"
-    assert hostmem.parse_compute_apps(text) == [
-        {"pid": 197277, "name": "VLLM::Worker_TP0", "used_mib": 102625},
-        {"pid": 624869, "name": "VLLM::EngineCore", "used_mib": 31958},
-        {"pid": 41, "name": "a, b", "used_mib": None},
-    ]
+    result = Time(tree, {}).wait(95.74, 3)
+    assert result["ok"] and result["free_short"] and result["waited_seconds"] == 3
 
 
 @pytest.mark.parametrize("name", ["hostmem", "endpoint"])
 def test_files_that_are_copied_to_hosts_import_nothing_but_the_standard_library(name: str) -> None:
     text = Path(hostmem.__file__).with_name(f"{name}.py").read_text()
     assert "ansible" not in text
-
-
-def test_text_that_speaks_of_no_process_is_no_answer() -> None:
-    assert hostmem.parse_compute_apps("") == hostmem.parse_compute_apps("No running processes found\n") == []
-    with pytest.raises(command.NoAnswer, match="nvidia-smi printed 'Usage: nvidia-smi'"):
-        hostmem.parse_compute_apps("Usage: nvidia-smi\n")

@@ -43,8 +43,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.on_demand i
 
 
 def service(name: str, **changes: Any) -> Service:
-    given = {"unit": f"spark-{name}.service", "engine": "http://127.0.0.1:18000", "model": name, "set": "big"}
-    return Service(name=name, **{**given, **changes})
+    settings = {"unit": f"spark-{name}.service", "engine": "http://127.0.0.1:18000", "model": name, "set": "big"}
+    return Service(name=name, **{**settings, **changes})
 
 
 def pairs(*names: str) -> Group:
@@ -84,9 +84,9 @@ def test_a_service_of_no_set_needs_nobodys_room() -> None:
 
 
 def test_the_longest_idle_makes_room() -> None:
-    wanted = replace(OFF, demand=999.0)
-    assert acts({"a": replace(IDLE, last=500.0), "b": IDLE, "c": wanted}) == [(STOP, "b")]
-    assert acts({"a": BUSY, "b": IDLE, "c": wanted}) == [(STOP, "b")]
+    waiting = replace(OFF, demand=999.0)
+    assert acts({"a": replace(IDLE, last=500.0), "b": IDLE, "c": waiting}) == [(STOP, "b")]
+    assert acts({"a": BUSY, "b": IDLE, "c": waiting}) == [(STOP, "b")]
 
 
 def test_the_lower_priority_makes_room_although_it_was_used_later() -> None:
@@ -101,13 +101,13 @@ def test_what_stops_holds_its_memory_until_it_is_gone() -> None:
 
 
 def test_an_idle_engine_is_asked_before_it_is_stopped() -> None:
-    wanted = replace(OFF, demand=999.0)
-    asked = replace(IDLE, looked=None, busy=None)
-    assert acts({"a": BUSY, "b": asked, "c": wanted}) == [(LOOK, "b")]
-    assert acts({"a": BUSY, "b": replace(IDLE, looked=900.0), "c": wanted}) == [(LOOK, "b")]
+    waiting = replace(OFF, demand=999.0)
+    unasked = replace(IDLE, looked=None, busy=None)
+    assert acts({"a": BUSY, "b": unasked, "c": waiting}) == [(LOOK, "b")]
+    assert acts({"a": BUSY, "b": replace(IDLE, looked=900.0), "c": waiting}) == [(LOOK, "b")]
     # A request came and went since.
-    assert acts({"a": BUSY, "b": replace(IDLE, looked=998.0, last=999.0), "c": wanted}) == [(LOOK, "b")]
-    assert acts({"a": BUSY, "b": replace(IDLE, busy=True), "c": wanted}) == []
+    assert acts({"a": BUSY, "b": replace(IDLE, looked=998.0, last=999.0), "c": waiting}) == [(LOOK, "b")]
+    assert acts({"a": BUSY, "b": replace(IDLE, busy=True), "c": waiting}) == []
 
 
 def test_metrics_that_cannot_be_read_are_waited_for_with_an_end() -> None:
@@ -154,7 +154,7 @@ def test_younger_ones_do_not_take_the_room_of_who_waits_longer() -> None:
     views["b"] = replace(OFF, demand=996.0)
     assert decide(NOW, services, group, views) == []
     views["b"] = replace(OFF, demand=994.0)
-    assert [(each.what, each.name) for each in decide(NOW, services, group, views)] == [(START, "b")]
+    assert [(entry.what, entry.name) for entry in decide(NOW, services, group, views)] == [(START, "b")]
 
 
 def test_idle_for_long_enough_is_stopped() -> None:
@@ -165,11 +165,13 @@ def test_idle_for_long_enough_is_stopped() -> None:
 
 def test_pins() -> None:
     assert acts({"a": replace(OFF, pin=WARM, demand=1.0), "b": OFF, "c": OFF}) == [(START, "a")]
-    kept = replace(IDLE, pin=WARM, last=-9000.0, ready=-9000.0)
-    assert acts({"a": kept, "b": OFF, "c": OFF}) == []
-    assert acts({"a": kept, "b": replace(IDLE, last=900.0), "c": replace(OFF, demand=999.0)}) == [(STOP, "b")]
-    found = decide(NOW, THREE, BIG, {"a": kept, "b": kept, "c": replace(OFF, demand=999.0)})
-    assert [(each.what, each.name) for each in found] == [(REFUSE, "c")] and "kept warm by its owner" in found[0].why
+    pinned = replace(IDLE, pin=WARM, last=-9000.0, ready=-9000.0)
+    assert acts({"a": pinned, "b": OFF, "c": OFF}) == []
+    assert acts({"a": pinned, "b": replace(IDLE, last=900.0), "c": replace(OFF, demand=999.0)}) == [(STOP, "b")]
+    actions = decide(NOW, THREE, BIG, {"a": pinned, "b": pinned, "c": replace(OFF, demand=999.0)})
+    assert [(entry.what, entry.name) for entry in actions] == [(REFUSE, "c")] and "kept warm by its owner" in actions[
+        0
+    ].why
     # Its owner's word is no eviction: there is no minimum stay.
     assert acts({"a": replace(IDLE, pin=COLD, ready=999.0), "b": OFF, "c": OFF}) == [(STOP, "a")]
     assert acts({"a": replace(BUSY, pin=COLD), "b": OFF, "c": OFF}) == []
@@ -224,25 +226,25 @@ def a_case(rng: random.Random) -> tuple[dict[str, Service], dict[str, Group], di
 
 
 def wrong_with(
-    services: dict[str, Service], groups: dict[str, Group], views: dict[str, View], found: list[Action]
+    services: dict[str, Service], groups: dict[str, Group], views: dict[str, View], result: list[Action]
 ) -> str:
     """What is not as it has to be; empty when all is."""
-    if len({action.name for action in found}) != len(found):
+    if len({action.name for action in result}) != len(result):
         return "two things at once with one service"
-    started = {action.name for action in found if action.what == START}
+    started = {action.name for action in result if action.what == START}
     waiting = [name for name in services if may_start(views[name])]
     for name in started:
         if name not in waiting:
             return f"{name} is started and may not be"
         group = groups.get(services[name].set or "")
         beside = {
-            each
-            for each in services
-            if services[each].set == services[name].set and (views[each].state in HOLDING or each in started)
+            entry
+            for entry in services
+            if services[entry].set == services[name].set and (views[entry].state in HOLDING or entry in started)
         }
         if group is not None and not group.fits(beside):
             return f"{sorted(beside)} do not fit"
-    for action in found:
+    for action in result:
         wrong = wrong_action(services, groups, views, action, waiting)
         if wrong:
             return f"{action}: {wrong}"
@@ -315,10 +317,10 @@ def test_properties_of_single_decisions(count: int) -> None:
     seen: dict[str, int] = {}
     for number in range(count):
         services, groups, views = a_case(rng)
-        found = decide(NOW, services, groups, views)
-        wrong = wrong_with(services, groups, views, found)
-        assert not wrong, f"{wrong}: case {number}: {found}\n{services}\n{groups}\n{views}"
-        for action in found:
+        actions = decide(NOW, services, groups, views)
+        wrong = wrong_with(services, groups, views, actions)
+        assert not wrong, f"{wrong}: case {number}: {actions}\n{services}\n{groups}\n{views}"
+        for action in actions:
             seen[action.what] = seen.get(action.what, 0) + 1
     assert set(seen) == {START, STOP, DRAIN, RESUME, REFUSE, LOOK} and min(seen.values()) > count / 200, seen
 
@@ -419,7 +421,7 @@ def test_hours_of_requests(pattern: str, keep: int) -> None:
     names, longest_work = "abcd", 20.0
     services = {name: service(name, idle_seconds=1200) for name in names}
     host = Host(services, Group(tuple(map(frozenset, combinations(names, keep)))), rng)
-    turn, asked = 0, 0
+    turn, requests = 0, 0
     while host.now < 2 * 3600:
         if pattern == "storm":  # never a moment without a request, for any of them
             asks = [(name, longest_work) for name in names if host.now % 4 == 0]
@@ -431,13 +433,13 @@ def test_hours_of_requests(pattern: str, keep: int) -> None:
             asks = [(rng.choice(names), rng.uniform(0.1, longest_work))] if rng.random() < 0.2 else []
         for name, seconds in asks:
             host.ask(name, seconds)
-        asked += len(asks)
+        requests += len(asks)
         host.step(1.0)
     while any(engine.waits for engine in host.engines.values()) and host.now < 3 * 3600:
         host.step(1.0)
     load = max(engine.load for engine in host.engines.values())
     turnaround = 60 + longest_work + host.STOPS + load + 2
-    assert host.served == asked > 40  # one switch takes the minimum stay, a stop and a load
+    assert host.served == requests > 40  # one switch takes the minimum stay, a stop and a load
     assert host.longest <= 60 + len(names) * turnaround, host.longest
     stays = [stay for engine in host.engines.values() for stay in engine.stays]
     assert len(stays) > 5 and all(until - since >= 60 for since, until in stays)
@@ -502,15 +504,6 @@ def test_the_state_of_a_unit(past: Past, unit: dict[str, str], state: str) -> No
     assert follow(NOW, past, unit) == state
 
 
-def test_units_are_told_apart() -> None:
-    text = (
-        "Id=spark-a.service\nActiveState=active\nStatusText=a=b\n\nId=spark-b.service\nActiveState=failed\n\nnonsense\n"
-    )
-    found = on_demand.units_of(text)
-    assert found["spark-a.service"]["StatusText"] == "a=b" and found["spark-b.service"]["ActiveState"] == "failed"
-    assert set(found) == {"spark-a.service", "spark-b.service"} and on_demand.units_of("") == {}
-
-
 # --- settings -------------------------------------------------------------------------------------------------------------
 
 GIVEN = {
@@ -526,7 +519,7 @@ def test_settings() -> None:
     services, groups = on_demand.from_mapping(GIVEN)
     assert services["a"] == service("a", engine="http://127.0.0.1:18003", model="org/a")
     assert services["b"].idle_seconds is None and services["b"].set is None and services["b"].hold_seconds == 900
-    assert set(groups["big"].combinations) == {frozenset(each) for each in ("ab", "ac", "bc", "ad")}
+    assert set(groups["big"].combinations) == {frozenset(entry) for entry in ("ab", "ac", "bc", "ad")}
     assert groups["big"].fits("c") and not groups["big"].fits("abc") and not groups["big"].fits("bd")
     assert on_demand.from_mapping({}) == ({}, {})
 
@@ -547,10 +540,10 @@ def test_settings() -> None:
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, Any], text: str) -> None:
-    given = json.loads(json.dumps(GIVEN))
-    given["services"]["a"].update(changes)
+    content = json.loads(json.dumps(GIVEN))
+    content["services"]["a"].update(changes)
     with pytest.raises(Wrong, match=text):
-        on_demand.from_mapping(given)
+        on_demand.from_mapping(content)
 
 
 @pytest.mark.parametrize(

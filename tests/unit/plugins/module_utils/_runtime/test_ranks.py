@@ -82,9 +82,9 @@ class World:
     def start(self, rank: int) -> Rank:
         self.failed.discard(rank)
         self.back.pop(rank, None)
-        kept = self.kept.get(rank)
+        record = self.kept.get(rank)
         attempts = Attempts.read(
-            None if kept is None else json.loads(json.dumps(vars(kept))), self.fingerprints[rank], self.now
+            None if record is None else json.loads(json.dumps(vars(record))), self.fingerprints[rank], self.now
         )
         made = config(rank, self.size, fingerprint=self.fingerprints[rank], **self.changes)
         self.ranks[rank] = Rank(made, f"boot{next(self.boots)}", attempts, self.now)
@@ -97,7 +97,7 @@ class World:
         if gone is not None:
             self.kept[rank] = gone.attempts
             self.containers[rank].clear()
-            self.todo = [each for each in self.todo if each[0] != rank]
+            self.todo = [entry for entry in self.todo if entry[0] != rank]
             self.back[rank] = self.now + RESTART_SECONDS
 
     def stop(self, rank: int) -> None:
@@ -119,10 +119,10 @@ class World:
         self.talk()
         for rank in range(self.size):
             if rank in self.ranks:
-                self.todo += [(rank, what) for what in self.ranks[rank].tick(self.now)]
+                self.todo += [(rank, action) for action in self.ranks[rank].tick(self.now)]
         todo, self.todo = self.todo, []
-        for rank, what in todo:
-            self.act(rank, what)
+        for rank, action in todo:
+            self.act(rank, action)
         self.check()
 
     def talk(self) -> None:
@@ -133,32 +133,32 @@ class World:
                 if other != rank and (rank, other) not in self.cut:
                     self.ranks[other].receive(message, self.now)
 
-    def act(self, rank: int, what: str) -> None:
+    def act(self, rank: int, action: str) -> None:
         if rank not in self.ranks:
             return
         me = self.ranks[rank]
-        self.log.append((rank, what))
-        if what == GATE:
+        self.log.append((rank, action))
+        if action == GATE:
             if rank in self.held_gates:
-                self.todo.append((rank, what))
+                self.todo.append((rank, action))
             else:
                 me.gated()
-        elif what in (START_FIRST, START_ENGINE) and me.phase == STARTING:
-            self.containers[rank].add(what)
-        elif what == AWAIT_NODES and me.phase == STARTING and rank == 0:
+        elif action in (START_FIRST, START_ENGINE) and me.phase == STARTING:
+            self.containers[rank].add(action)
+        elif action == AWAIT_NODES and me.phase == STARTING and rank == 0:
             if all(self.containers.values()):
                 me.nodes_there()
             else:
-                self.todo.append((rank, what))
-        elif what == AWAIT_ANSWER and me.phase == STARTING:
+                self.todo.append((rank, action))
+        elif action == AWAIT_ANSWER and me.phase == STARTING:
             if all(self.containers.values()) and 0 not in self.mute:
                 me.answered()
             else:
-                self.todo.append((rank, what))
-        elif what == STOP:
+                self.todo.append((rank, action))
+        elif action == STOP:
             self.containers[rank].clear()
             me.stopped()
-        elif what == EXIT:
+        elif action == EXIT:
             self.talk()
             self.kept[rank] = me.attempts
             del self.ranks[rank]
@@ -233,7 +233,7 @@ def world(size: int = 2, **changes: Any) -> World:
 @KINDS
 def test_all_come_up_together(size: int, kind: dict[str, Any]) -> None:
     hosts = world(size, **kind).until_serving()
-    assert sorted(rank for rank, what in hosts.log if what == ACTIVE) == list(range(size))
+    assert sorted(rank for rank, action in hosts.log if action == ACTIVE) == list(range(size))
     assert len({tuple(sorted((me.members or {}).items())) for me in hosts.ranks.values()}) == 1
     assert hosts.ranks[0].status(hosts.now).startswith("serving with spark-2")
 
@@ -241,17 +241,17 @@ def test_all_come_up_together(size: int, kind: dict[str, Any]) -> None:
 @SIZES
 def test_without_ray_the_first_rank_starts_last(size: int) -> None:
     log = world(size).until_serving().log
-    starts = [rank for rank, what in log if what == START_FIRST]
+    starts = [rank for rank, action in log if action == START_FIRST]
     assert sorted(starts) == list(range(size)) and starts[-1] == 0
-    assert next(rank for rank, what in log if what == AWAIT_ANSWER) == 0
-    assert not any(what in (AWAIT_NODES, START_ENGINE) for _rank, what in log)
+    assert next(rank for rank, action in log if action == AWAIT_ANSWER) == 0
+    assert not any(action in (AWAIT_NODES, START_ENGINE) for _rank, action in log)
 
 
 def test_with_ray_the_engine_starts_when_the_nodes_are_there() -> None:
     log = world(2, executor="ray").until_serving().log
-    whats = [what for rank, what in log if rank == 0 and what != AWAIT_NODES]
+    whats = [action for rank, action in log if rank == 0 and action != AWAIT_NODES]
     assert whats == [GATE, START_FIRST, START_ENGINE, AWAIT_ANSWER, ACTIVE]
-    assert [what for rank, what in log if rank == 1] == [GATE, START_FIRST, ACTIVE]
+    assert [action for rank, action in log if rank == 1] == [GATE, START_FIRST, ACTIVE]
 
 
 def test_gates_are_passed_in_the_order_of_addresses_whoever_leads() -> None:
@@ -332,8 +332,8 @@ def test_two_faults_at_once_of_which_one_is_the_heads_end_with_all_serving(first
     faults[first](0)
     faults[second](other)
     hosts.run(30)
-    for rank, what in ((0, first), (other, second)):
-        if what == "stop":
+    for rank, action in ((0, first), (other, second)):
+        if action == "stop":
             assert rank not in hosts.ranks and not hosts.containers[rank]
             hosts.start(rank)
     hosts.until_serving()
@@ -346,7 +346,7 @@ def test_a_peer_that_is_not_there_is_waited_for_without_holding_anything() -> No
     hosts.run(100)
     assert hosts.phases() == {0: WAITING} and hosts.ranks[0].members is None
     assert "waits for spark-2 (rank 1): " in hosts.ranks[0].status(hosts.now)
-    assert not any(what == GATE for _rank, what in hosts.log)
+    assert not any(action == GATE for _rank, action in hosts.log)
     hosts.start(1)
     hosts.until_serving()
 
@@ -525,7 +525,7 @@ def test_a_short_break_changes_nothing(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("case", "words"),
     [
         (lambda hosts: hosts.kill(1), "spark-2 (rank 1) was started anew"),
         (lambda hosts: hosts.stop(1), "spark-2 (rank 1): it was stopped on purpose"),
@@ -533,10 +533,10 @@ def test_a_short_break_changes_nothing(size: int) -> None:
         (lambda hosts: hosts.cut.update({(0, 1), (1, 0)}), "spark-2 (rank 1) sent no heartbeat for 46 s"),
     ],
 )
-def test_the_reason_names_who_and_how(what: Any, words: str) -> None:
+def test_the_reason_names_who_and_how(case: Any, words: str) -> None:
     hosts = World(2).until_serving()
     head = hosts.ranks[0]
-    what(hosts)
+    case(hosts)
     hosts.run(60)
     assert head.reason == words and head.code == ranks.EXIT_AGAIN
 
@@ -745,25 +745,25 @@ def test_a_stop_on_purpose_begins_afresh_and_fails_nothing() -> None:
 
 
 def test_other_settings_begin_afresh() -> None:
-    kept = {"fingerprint": "f0", "failed": [1.0, 2.0], "starts": [1.0, 3.0], "words": {"1": "x"}}
-    same, other = Attempts.read(kept, "f0", 10.0), Attempts.read(kept, "f1", 10.0)
+    attempts = {"fingerprint": "f0", "failed": [1.0, 2.0], "starts": [1.0, 3.0], "words": {"1": "x"}}
+    same, other = Attempts.read(attempts, "f0", 10.0), Attempts.read(attempts, "f1", 10.0)
     assert (same.failed, same.starts, same.words) == ([1.0, 2.0], [1.0, 3.0], {1: "x"})
     assert (other.failed, other.starts, other.words) == ([], [1.0, 3.0], {})
-    assert Attempts.read(kept, "f0", 2.5).starts == [1.0]  # the clock of another boot
+    assert Attempts.read(attempts, "f0", 2.5).starts == [1.0]  # the clock of another boot
 
 
 @pytest.mark.parametrize(
-    "kept", [None, [], "x", {}, {"failed": "x", "starts": [None], "words": []}, {"words": {"a": 1}}]
+    "attempts", [None, [], "x", {}, {"failed": "x", "starts": [None], "words": []}, {"words": {"a": 1}}]
 )
-def test_a_damaged_record_is_no_record(kept: Any) -> None:
-    read = Attempts.read(kept, "f0", 1.0)
+def test_a_damaged_record_is_no_record(attempts: Any) -> None:
+    read = Attempts.read(attempts, "f0", 1.0)
     assert (read.failed, read.starts, read.words) == ([], [], {})
 
 
 def test_the_bound_is_told_in_a_cluster_that_had_more_ranks() -> None:
     hosts = World(2)
     hosts.kill(0)
-    hosts.kept[0] = Attempts("f0", starts=[hosts.now - each for each in range(10)], words={3: "went down"})
+    hosts.kept[0] = Attempts("f0", starts=[hosts.now - number for number in range(10)], words={3: "went down"})
     hosts.start(0)
     hosts.run(60)
     assert 0 in hosts.failed and "gave up after 10 starts" in hosts.ranks[1].status(hosts.now)
@@ -914,22 +914,22 @@ class Demand(World):
                 if other in self.ranks:
                     self.ranks[other].receive(message, self.now)
 
-    def act(self, rank: int, what: str) -> None:
+    def act(self, rank: int, action: str) -> None:
         me = self.ranks.get(rank)
-        if me is not None and what == STOP:
+        if me is not None and action == STOP:
             self.containers[rank].clear()
             if self.slow.get(rank, 0) > 0:
                 self.slow[rank] -= 1
-                self.todo.append((rank, what))
+                self.todo.append((rank, action))
             else:
                 me.stopped(40.0 + rank)
-        elif me is not None and what == EXIT:
+        elif me is not None and action == EXIT:
             self.talk()
             self.kept[rank] = me.attempts
             del self.ranks[rank]
             self.ends[rank].append(me.code)
         else:
-            super().act(rank, what)
+            super().act(rank, action)
 
     def kill(self, rank: int) -> None:
         super().kill(rank)
@@ -1091,11 +1091,11 @@ def test_an_idle_stop_is_no_last_word_that_a_later_start_would_tell() -> None:
 
 
 def test_a_supervisor_of_before_says_nothing_of_its_memory() -> None:
-    given = json.loads(config_message().encode())
-    del given["released"], given["freed_gib"]  # of an earlier version
-    old = decode(json.dumps(given).encode())
+    content = json.loads(config_message().encode())
+    del content["released"], content["freed_gib"]  # of an earlier version
+    old = decode(json.dumps(content).encode())
     assert old is not None and (old.released, old.freed_gib) == (False, None)
-    assert decode(json.dumps({**given, "freed_gib": "much"}).encode()) is None
+    assert decode(json.dumps({**content, "freed_gib": "much"}).encode()) is None
 
 
 def config_message() -> Message:
@@ -1113,22 +1113,22 @@ def demands(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
     return size, draw(st.lists(event, max_size=12))
 
 
-def befall(hosts: Demand, what: str, rank: int, seconds: int) -> None:
-    if what == "ask":
+def befall(hosts: Demand, action: str, rank: int, seconds: int) -> None:
+    if action == "ask":
         hosts.ask()
-    elif what == "stop":
+    elif action == "stop":
         hosts.stop(rank)
-    elif what == "kill":
+    elif action == "kill":
         hosts.kill(rank)
-    elif what == "end":
+    elif action == "end":
         hosts.end_engine(rank)
-    elif what == "cut":
+    elif action == "cut":
         hosts.cut ^= {(rank, other) for other in range(hosts.size)}
-    elif what == "mute":
+    elif action == "mute":
         hosts.mute ^= {rank}
-    elif what == "slow":
+    elif action == "slow":
         hosts.slow[rank] = seconds
-    hosts.run(seconds if what == "run" else seconds % 7)
+    hosts.run(seconds if action == "run" else seconds % 7)
 
 
 @settings(max_examples=60)

@@ -71,7 +71,7 @@ def run(folder: Path, *argv: str, ray: bool = True, **env: str) -> tuple[int, di
 
 
 def test_it_waits_for_the_second_node(tmp_path: Path, head: str) -> None:
-    code, answer, said = run(tmp_path, head, "2", "2", "50", SECOND_NODE_AT="4", FAILS="2")
+    code, answer, message = run(tmp_path, head, "2", "2", "50", SECOND_NODE_AT="4", FAILS="2")
     assert code == 0
     assert (answer["ready"], answer["gpus"], answer["error"], answer["ray"]) == (True, 2, "", "2.55.1")
     assert [(row["address"], row["alive"]) for row in answer["nodes"]] == [
@@ -82,7 +82,7 @@ def test_it_waits_for_the_second_node(tmp_path: Path, head: str) -> None:
     assert answer["nodes"][0]["resources"] == {"CPU": 20.0, "GPU": 1.0}
     assert answer["nodes"][0]["used"] == {"GPU": 1.0}
     assert (tmp_path / "asked").read_text() == "xxxx"
-    assert "Ray prints what it likes" in said, "what Ray prints must not spoil the answer"
+    assert "Ray prints what it likes" in message, "what Ray prints must not spoil the answer"
 
 
 def test_without_seconds_it_asks_once(tmp_path: Path, head: str) -> None:
@@ -127,7 +127,7 @@ def node(address: str, gpus: int = 1, alive: bool = True, identity: str = "a") -
 
 
 @pytest.mark.parametrize(
-    ("found", "ready", "error"),
+    ("result", "ready", "error"),
     [
         ([node("a"), node("b")], True, ""),
         ([node("a"), node("b"), node("c")], True, ""),
@@ -142,8 +142,8 @@ def node(address: str, gpus: int = 1, alive: bool = True, identity: str = "a") -
         ([node("a"), node("b"), node("b", alive=False, identity="b")], True, ""),
     ],
 )
-def test_judgement(found: list[dict[str, Any]], ready: bool, error: str) -> None:
-    answer = ray_nodes.judge(found, 2, 2)
+def test_judgement(result: list[dict[str, Any]], ready: bool, error: str) -> None:
+    answer = ray_nodes.judge(result, 2, 2)
     assert (answer["ready"], answer["error"]) == (ready, error)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import status_rows
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "engine_logs"
@@ -20,7 +21,7 @@ LOGS = Path(__file__).parents[2] / "fixtures" / "engine_logs"
 
 def timed(name: str) -> list[tuple[float, str]]:
     """The lines of a real log, each at the time that it, or the last line before it, has; the first time is 100."""
-    found: list[tuple[float, str]] = []
+    rows: list[tuple[float, str]] = []
     clock, first = 100.0, None
     for line in (LOGS / f"{name}.log").read_text(encoding="utf-8").splitlines():
         match = re.search(r"\b\d\d-\d\d (\d\d):(\d\d):(\d\d)", line)
@@ -28,8 +29,8 @@ def timed(name: str) -> list[tuple[float, str]]:
             seconds = sum(int(part) * weight for part, weight in zip(match.groups(), (3600, 60, 1)))
             first = seconds if first is None else first
             clock = 100.0 + seconds - first
-        found.append((clock, line))
-    return found
+        rows.append((clock, line))
+    return rows
 
 
 def test_the_stages_of_a_real_start_and_what_each_took() -> None:
@@ -91,8 +92,8 @@ def test_the_journal_as_journalctl_prints_it() -> None:
     )
     assert start_stages.read_journal(text) == ([(1.5, "plain"), (2.0, "colours"), (2.5, "")], "s=1")
     assert start_stages.read_journal("") == ([], "")
-    assert "--after-cursor=s=2" in start_stages.journal_argv("ab", "s=2")
-    assert start_stages.journal_argv("ab")[-1] == "_SYSTEMD_INVOCATION_ID=ab"
+    assert "--after-cursor=s=2" in units.start_log_command("ab", "s=2")
+    assert units.start_log_command("ab")[-1] == "_SYSTEMD_INVOCATION_ID=ab"
 
 
 def a_start(launch: str = "one", **stages: float) -> dict[str, Any]:
@@ -103,7 +104,9 @@ def test_the_last_ten_starts_are_kept_and_what_cannot_be_right_is_not() -> None:
     value: Any = {"starts": [{"stages": {"load": True, "profile": "3", "graphs": -1, "more": 4}}, 5, None]}
     for number in range(12):
         value = start_stages.with_start(value, a_start(load=float(number)))
-    assert [each["stages"]["load"] for each in start_stages.checked(value)] == [float(each) for each in range(2, 12)]
+    assert [entry["stages"]["load"] for entry in start_stages.checked(value)] == [
+        float(entry) for entry in range(2, 12)
+    ]
     for wrong in (None, [], {"starts": {}}, {"starts": [{"stages": {"load": 1e12}}]}):
         assert start_stages.checked(wrong) == []
 
@@ -132,9 +135,9 @@ def test_how_far_a_start_is() -> None:
         (30.0, "Loading safetensors checkpoint shards:  43% Completed | 3/7 [00:09<00:12]"),
     ]
     record = {"invocation": "a1", "gate": {"clock": 5.0}}
-    found = start_stages.under_way(record, "a1", 3.0, starts, lines, 35.0)
-    assert found == {"stage": "load", "percent": 43, "seconds": 32, "left_seconds": 52}
-    assert status_rows.loading(found) == "load 43 %, after 32 s; about 52 s left by its last starts"
+    result = start_stages.under_way(record, "a1", 3.0, starts, lines, 35.0)
+    assert result == {"stage": "load", "percent": 43, "seconds": 32, "left_seconds": 52}
+    assert status_rows.loading(result) == "load 43 %, after 32 s; about 52 s left by its last starts"
     # The record is of another start, or there is none: it still waits for its turn.
     for other in (None, {"invocation": "a0", "gate": {"clock": 5.0}}, {"invocation": "a1", "gate": {"clock": True}}):
         assert start_stages.under_way(other, "a1", 3.0, starts, lines, 4.0)["stage"] == "gate"
