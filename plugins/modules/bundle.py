@@ -142,7 +142,7 @@ bytes:
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -221,8 +221,8 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
     what = f"docker save {item['ref']} ({item['id'][7:19]}) failed"
     diff_ids: list[str] = []
     try:
-        diff_ids = image_layers.read(docker.image_layers(run, item["id"]))
-    except (NoAnswer, ValueError) as error:
+        diff_ids = docker.image_layers(run, item["id"])
+    except NoAnswer as error:
         module.fail_json(msg=f"{what}: {error}")
     compression = "zstd" if module.get_bin_path("zstd") else "gzip"
     splitter = partial(image_parts.Splitter, [item["ref"]], diff_ids, item["known"][compression])
@@ -253,21 +253,15 @@ def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
     :returns: as the bundle names them
     """
 
-    def printed(argv: Sequence[str]) -> str:
-        rc, out, _err = run(list(argv))
-        if rc != 0:
-            raise LookupError(argv[0])
-        return out
-
     named = [layer["name"] for layer in item.get("layers") or []]
     diff_ids = item.get("diff_ids") or []
     if item.get("whole") or not named or not diff_ids:
         return []
     try:
-        there = image_layers.shared(diff_ids, image_layers.of_engine(printed))
-    except (LookupError, ValueError):
+        present = image_layers.shared(diff_ids, docker.present_layers(run))
+    except NoAnswer:
         return []
-    return [name for name in image_layers.stored_as(diff_ids, there) if name in named]
+    return [name for name in image_layers.stored_as(diff_ids, present) if name in named]
 
 
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -333,7 +327,7 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
     if not module.get_bin_path(program[0]):
         module.fail_json(msg=f"the pieces of {item['ref']} are packed with {program[0]}: apt-get install {program[0]}.")
     try:
-        out = image_stream.load([folder / part["name"] for part in parts], program, [item["ref"]])
+        out = image_stream.load(program, [item["ref"]], [folder / part["name"] for part in parts])
     except (image_stream.UnexpectedContent, OSError) as error:
         if left_out:
             return {"bad": [], "refused": str(error) or "it did not say why"}
