@@ -4,8 +4,8 @@
 """The command that the keys of a distribution are restricted to: it gives peers the models and images of the run, and nothing else.
 
 sshd runs it for each request, as C(python3 -m dgxspark_vllm._content.spread_server FOLDER). Requests: C(hold ID KIND) reserves an
-image or snapshot for one peer per kind of network, C(files) sends files of models inside SSH and C(files ADDRESS) over TCP, C(layers REF) lists the layers of an
-image, and C(image REF LAYER...) sends the image without these layers.
+image or snapshot for one peer per kind of network, C(files) sends files of models inside SSH and C(files ADDRESS) over TCP,
+C(layers REF) lists the layers of an image, and C(image REF LAYER...) sends the image without these layers.
 """
 
 from __future__ import annotations
