@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -18,6 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import FETCH
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import read_secret
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import bytes_moved, poll_seconds
 
 display = Display()
@@ -30,47 +30,37 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the module's last answer."""
+        """Return the last answer of the module."""
         super().run(tmp, task_vars)
-        variables = task_vars or {}
-        args = dict(self._task.args)
+        variables, args = task_vars or {}, dict(self._task.args)
+        timeout, poll = int(args.get("timeout", 14400)), int(args.get("poll", 15))
         token_file = of_host(str(args.get("token_file") or ""), variables)
         if token_file:
-            args["token"] = self._read_token(token_file)
-        result = self._ask(args, variables)
-        host, thing = str(variables.get("inventory_hostname", "")), f"{args.get('repo')}@{args.get('revision', 'main')}"
-        what = f"{host}: {thing}"
-        again = "would be" if self._task.check_mode else "is"
-        for entry in result.get("wrong") or []:
-            display.display(f"  {what}: {entry['file']} {entry['why']}; it {again} fetched again")
-        began, first = time.monotonic(), None
-        while result.get("running"):
-            if time.monotonic() - began > int(args.get("timeout", 14400)):
+            args["token"] = read_secret(self._loader, token_file, "token_file", "token")
+        answer = self._ask(args, variables)
+        host, model = str(variables.get("inventory_hostname", "")), f"{args.get('repo')}@{args.get('revision', 'main')}"
+        verb = "would be" if self._task.check_mode else "is"
+        for entry in answer.get("wrong") or []:
+            display.display(f"  {host}: {model}: {entry['file']} {entry['why']}; it {verb} fetched again")
+        began, before = time.monotonic(), None
+        while answer.get("running"):
+            if time.monotonic() - began > timeout:
                 raise AnsibleActionFail(
-                    f"{what} was not fetched within {args.get('timeout', 14400)} s; "
+                    f"{host}: {model} was not fetched within {timeout} s; "
                     "the download goes on, run the play again to wait for it"
                 )
-            time.sleep(poll_seconds(int(args.get("poll", 15))))
-            result = self._ask({**args, "token": "", "step": "look"}, variables)
-            if result.get("running"):
-                done = int(result.get("bytes") or 0)
-                first = done if first is None else first
-                bytes_moved(host, FETCH, thing, done, result.get("total_bytes"), time.monotonic() - began, first)
-        return result
+            time.sleep(poll_seconds(poll))
+            answer = self._ask({**args, "token": "", "step": "look"}, variables)
+            if answer.get("running"):
+                done = int(answer.get("bytes") or 0)
+                before = done if before is None else before
+                bytes_moved(host, FETCH, model, done, answer.get("total_bytes"), time.monotonic() - began, before)
+        return answer
 
     def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Run the module; an answer that is none fails."""
-        found: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
-        if found.get("failed"):
-            return dict(untrusted.received(found))
-        return dict(checked_answer(found, answers.MODEL_SNAPSHOT, str(variables.get("inventory_hostname", "")), MODULE))
-
-    def _read_token(self, path: str) -> str:
-        """Read the token on the controller; a file that ansible-vault encrypted is decrypted."""
-        try:
-            real = self._loader.get_real_file(path)
-            token = Path(real).read_text(encoding="utf-8").strip()
-        except (AnsibleError, OSError) as error:
-            raise AnsibleActionFail(f"token_file {path} cannot be read on the controller: {error}") from error
-        self._loader.cleanup_tmp_file(real)
-        return token
+        """Run the module; fails for a malformed answer."""
+        answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        if answer.get("failed"):
+            return dict(untrusted.received(answer))
+        host = str(variables.get("inventory_hostname", ""))
+        return dict(checked_answer(answer, answers.MODEL_SNAPSHOT, host, MODULE))

@@ -5,58 +5,46 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import read_secret
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
-
-ANSWER = untrusted.anything
 
 
 class ActionModule(ActionBase):
-    """Hand passwords over by the wire; they are in no file of the host but Docker's own."""
+    """Send passwords with the module; no file of the host but Docker's own holds them."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the module's answer."""
+        """Return the answer of the module."""
         super().run(tmp, task_vars)
-        variables = task_vars or {}
-        args = dict(self._task.args)
+        variables, args = task_vars or {}, dict(self._task.args)
         host = str(variables.get("inventory_hostname", ""))
-        wanted, messages = registries.read(f"host {host}", plain(args.get("registries") or []))
+        accounts, messages = registries.read(f"host {host}", plain(args.get("registries") or []))
         if messages:
             raise AnsibleActionFail("\n".join(messages))
         if str(args.get("state") or "present") == "present":
-            args["passwords"] = {entry["registry"]: self._password(entry, variables) for entry in wanted}
-        result: dict[str, Any] = self._execute_module(
-            module_name="dgxspark.vllm.registry_login", module_args={**args, "registries": wanted}, task_vars=variables
+            args["passwords"] = {
+                account["registry"]: read_secret(
+                    self._loader,
+                    of_host(account["password_file"], variables),
+                    f"spark_registries, {account['registry']}:",
+                    "password",
+                )
+                for account in accounts
+            }
+        answer: dict[str, Any] = self._execute_module(
+            module_name="dgxspark.vllm.registry_login",
+            module_args={**args, "registries": accounts},
+            task_vars=variables,
         )
-        # What the module was given, it repeats.
-        result.pop("invocation", None)
-        return dict(checked_answer(result, ANSWER, host, self._task.action))
-
-    def _password(self, entry: dict[str, str], variables: dict[str, Any]) -> str:
-        """Return the content of a file of the controller, which ansible-vault may have encrypted."""
-        path = of_host(entry["password_file"], variables)
-        try:
-            real = self._loader.get_real_file(path)
-            found = Path(real).read_text(encoding="utf-8").strip()
-        except (AnsibleError, OSError) as error:
-            raise AnsibleActionFail(
-                f"spark_registries, {entry['registry']}: {path} cannot be read on the controller: {error}. Name a file with the "
-                "password alone in it."
-            ) from error
-        self._loader.cleanup_tmp_file(real)
-        if not found:
-            raise AnsibleActionFail(
-                f"spark_registries, {entry['registry']}: {path} is empty. Put the password in it, and nothing else."
-            )
-        return found
+        answer.pop("invocation", None)  # it repeats the arguments
+        return dict(checked_answer(answer, untrusted.anything, host, self._task.action))

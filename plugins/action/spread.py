@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say who sends what to whom; documented in plugins/modules/spread.py."""
+"""Plan which host takes what from which hosts; documented in plugins/modules/spread.py."""
 
 from __future__ import annotations
 
@@ -19,118 +19,110 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
-GOT = untrusted.table(untrusted.text, answers.GOT)
-THING = ("kind", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
+RESULTS = untrusted.table(untrusted.text, answers.GOT)
+THING = ("kind", "holders", "lacking", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
 
 
 class ActionModule(ActionBase):
-    """Join what the hosts of the play said, and give each its part."""
+    """Combine the answers of the hosts of the play into a plan for each host."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what each host is to do next."""
+        """Return what each host has to do next."""
         result = super().run(tmp, task_vars)
         self.variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        # Of a play in batches those of this batch: the others are not at this task, and what they said is from before.
-        alive = [str(host) for host in self.variables.get("ansible_play_batch") or []]
-        looks = {
-            host: checked_answer(plain(said["distribution"]), answers.spread_look, host, "dgxspark.vllm.spark_info")
-            for host in alive
-            if (said := self.said(host, args["looks_from"])).get("distribution")
+        _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
+        # In a play in batches only the hosts of this batch are at this task; the answers of others are old.
+        batch = [str(host) for host in self.variables.get("ansible_play_batch") or []]
+        self.looks = {
+            host: checked_answer(plain(answer["distribution"]), answers.spread_look, host, "dgxspark.vllm.spark_info")
+            for host in batch
+            if (answer := self.answer_of(host, "looks_from")).get("distribution")
         }
-        step = self.survey if args["step"] == "survey" else self.round
-        result.update(changed=False, _ansible_verbose_override=True, **step(args, looks))
+        steps = {"survey": self.survey, "pull": self.pull, "review": self.review}
+        result.update(changed=False, _ansible_verbose_override=True, **steps[self.args["step"]]())
         return result
 
-    def said(self, host: str, name: str) -> dict[str, Any]:
-        """Return a result that is registered on a host."""
-        found = self.variables["hostvars"][host].get(name) if name else None
-        return dict(found) if isinstance(found, dict) else {}
+    def answer_of(self, host: str, argument: str) -> dict[str, Any]:
+        """Return a result that is registered on a host, in the variable that an argument names."""
+        answer = self.variables["hostvars"][host].get(self.args[argument]) if self.args[argument] else None
+        return dict(answer) if isinstance(answer, dict) else {}
 
-    def got(self, host: str, name: str) -> dict[str, Any]:
-        """Return what became of the things that a host was to get or to read."""
-        found = self.said(host, name).get("got") or {}
-        return dict(checked_answer(plain(found), GOT, host, "dgxspark.vllm.transfer"))
-
-    def survey(self, args: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-        """Say what is missing where, and what has to be done before it can move."""
-        found = spreading.survey(looks, args["verify"])
-        ready = not found["fetch"] and not found["verify"]
-        unable = spreading.unable(found, looks)
-        waiting = {host for thing in found["things"].values() for host in thing["lacking"]}
-        refused = {
-            **spreading.silence(found, unable),
-            **spreading.room(found, looks, args["reserve_gb"] * spreading.GB),
-            **{host: why for host, why in unable.items() if host in waiting},
-        }
-        # Who has all that it needs is no failure; it only sends nothing.
-        found["notes"] += [why for host, why in unable.items() if host not in waiting]
-        spreading.leave_out(found, refused)
-        moving = spreading.taking_part(found["things"])
-        hosts = {
-            host: {
-                "fetch_images": [key for key in found["fetch"].get(host, []) if key in look["images"]],
-                "fetch_models": [
-                    {name: look["models"][key][name] for name in ("repo", "revision", "only")}
-                    for key in found["fetch"].get(host, [])
-                    if key in look["models"]
-                ],
-                "verify": spreading.verify_tasks(found, looks, host),
-                "refused": refused.get(host, ""),
-                "moving": host in moving,
-            }
-            for host, look in looks.items()
-        }
-        lines = [*(found["notes"] if not args["again"] else []), *refused.values(), *spreading.plan_lines(found, looks)]
-        for line in lines:
+    def survey(self) -> dict[str, Any]:
+        """Return what is missing where, and the work to do before it can move."""
+        looks = self.looks
+        surveyed = spreading.survey(looks, self.args["verify"], self.args["doubted"])
+        is_ready = not surveyed["fetch"] and not surveyed["verify"]
+        refused = self.remove_hosts(surveyed)
+        moving = spreading.participants(surveyed["things"])
+        for line in (lines := [*surveyed["notes"], *refused.values(), *spreading.plan_lines(surveyed, looks)]):
             display.display(f"  {line}")
         things = {
             key: {name: thing[name] for name in THING if name in thing}
-            for key, thing in found["things"].items()
+            for key, thing in surveyed["things"].items()
             if thing["lacking"]
         }
         return {
-            "ready": ready,
-            "moves": bool(moving) or not ready,
-            "hosts": hosts,
+            "ready": is_ready,
+            "moves": bool(moving) or not is_ready,
+            "hosts": {host: self.host_work(surveyed, host, refused.get(host, ""), host in moving) for host in looks},
             "things": things,
             "lines": lines,
-            "state": spreading.begin(found["things"]),
         }
 
-    def round(self, args: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
-        """Take in what came of the last round, and plan the next."""
-        before = args["state"]
-        results = {host: self.got(host, args["got_from"]) for host in looks}
-        reads = {host: self.got(host, args["read_from"]) for host in looks}
-        after = spreading.next_round(spreading.fold(before, results, reads), looks, looks)
-        new = {name: after[name][len(before[name]) :] for name in ("sent", "failed", "damaged")}
-        for line in spreading.report_lines(new):
-            display.display(f"  {line}")
+    def remove_hosts(self, surveyed: dict[str, Any]) -> dict[str, str]:
+        """Remove hosts that cannot send or receive from a survey; return the messages of those that lack something."""
+        unable = spreading.unable(surveyed, self.looks)
+        waiting = {host for thing in surveyed["things"].values() for host in thing["lacking"]}
+        refused = {
+            **spreading.remove_sources(surveyed, unable),
+            **spreading.without_room(surveyed, self.looks, self.args["reserve_gb"] * spreading.GB),
+            **{host: reason for host, reason in unable.items() if host in waiting},
+        }
+        if self.args["again"]:
+            surveyed["notes"] = []
+        # A host that lacks nothing does not fail; it only sends nothing.
+        surveyed["notes"] += [reason for host, reason in unable.items() if host not in waiting]
+        spreading.remove_receivers(surveyed, refused)
+        return refused
+
+    def host_work(self, surveyed: dict[str, Any], host: str, refused: str, is_moving: bool) -> dict[str, Any]:
+        """Return what a host fetches and verifies."""
+        look, keys = self.looks[host], surveyed["fetch"].get(host, [])
         return {
-            "state": after,
-            "last": not after["planned"] and not any(doubt["host"] in looks for doubt in after["doubted"]),
-            "hosts": {
-                host: {
-                    "take": spreading.get_tasks(after, looks, host),
-                    "read": spreading.read_tasks(after, host),
-                    "given_up": after["given_up"].get(host, ""),
-                }
-                for host in looks
-            },
-            "access": {host: self.access(host, looks, args["keys_from"]) for host in looks}
-            if args["keys_from"]
-            else {},
+            "fetch_images": [key for key in keys if key in look["images"]],
+            "fetch_models": [
+                {name: look["models"][key][name] for name in ("repo", "revision", "only")}
+                for key in keys
+                if key in look["models"]
+            ],
+            "verify": spreading.verify_tasks(surveyed, self.looks, host),
+            "refused": refused,
+            "moving": is_moving,
         }
 
-    def access(self, host: str, looks: dict[str, Any], keys_from: str) -> dict[str, Any]:
-        """Return who may come to a host, and on which addresses it listens."""
+    def pull(self) -> dict[str, Any]:
+        """Return what each host takes and from whom, and who may take from it."""
+        tasks = spreading.pull_tasks(self.args["things"], self.looks)
+        return {"hosts": {host: {"take": tasks[host], **self.access(host)} for host in self.looks}}
+
+    def review(self) -> dict[str, Any]:
+        """Return the sources from which models arrived with wrong digests."""
+        results = {
+            host: checked_answer(
+                plain(self.answer_of(host, "got_from").get("got") or {}), RESULTS, host, "dgxspark.vllm.transfer"
+            )
+            for host in self.looks
+        }
+        return {"doubted": spreading.doubted_sources(results)}
+
+    def access(self, host: str) -> dict[str, Any]:
+        """Return the peers of a host, the addresses that it listens on, and what it may send."""
         peers = []
-        for other in looks:
-            keys = self.said(other, keys_from)
+        for other in self.looks:
+            keys = self.answer_of(other, "keys_from")
             if other != host and keys.get("client_key"):
                 keys = checked_answer(plain(keys), answers.KEYS, other, "dgxspark.vllm.spread_access")
                 peers.append(
@@ -138,13 +130,14 @@ class ActionModule(ActionBase):
                         "name": other,
                         "client_key": keys["client_key"],
                         "host_key": keys["host_key"],
-                        "addresses": spreading.addresses(looks[other]),
+                        "addresses": spreading.addresses(self.looks[other]),
                     }
                 )
-        images = [spreading.name_at(looks[host], ref) for ref in looks[host]["images"]]
+        look = self.looks[host]
         return {
             "peers": peers,
-            "addresses": spreading.addresses(looks[host]),
-            "fabric": spreading.fabric_addresses(looks[host]),
-            "images": images,
+            "addresses": spreading.addresses(look),
+            "fabric": spreading.fabric_addresses(look),
+            "images": [spreading.name_at(look, ref) for ref in look["images"]],
+            "ready": [key for key, thing in self.args["things"].items() if host in thing["holders"]],
         }

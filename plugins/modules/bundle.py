@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The part of a bundle's way that runs on a host; the action plugin of the same name does the rest."""
+"""Steps of a bundle on a host; the action plugin of the same name runs them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ version_added: 0.1.0
 description:
   - Packs images (C(docker save), compressed with zstd or, where there is none, gzip) and weights from hosts into a folder on the
     controller, with a manifest of sizes and sums, and takes them from there to hosts that cannot reach a registry or a hub.
-  - Files travel over the connection that Ansible has to the host; nothing has to be installed for it. Both ways go on where they
-    were cut off, at the piece or file. Everything is hashed before it is used.
-  - Layers of an image are packed once, whatever image has them, and come to a host only if it lacks them.
+  - Files are transferred over Ansible's connection to the host; nothing has to be installed for it. Interrupted runs are resumed at the
+    piece or file. Everything is hashed before it is used.
+  - A layer that several images have is packed once, and sent to a host only if it lacks the layer.
 options:
   action:
     description:
-      - V(survey) chooses which host hands over what, and sees that there is room on the controller. V(pack) packs what it chose
-        for the host. V(finish) writes the manifest. V(images) and V(weights) bring what the host lacks.
+      - V(survey) chooses the host that hands over each image and model, and checks the free space of the controller. V(pack) packs the
+        items that were chosen for the host. V(finish) writes the manifest. V(images) and V(weights) bring missing items to the host.
     type: str
     required: true
     choices: [survey, pack, finish, images, weights]
@@ -140,9 +140,8 @@ bytes:
   sample: 16397000000
 """
 
-import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,6 +154,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     image_layers,
     image_parts,
     image_stream,
+    incoming,
     snapshots,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker, host_lock, made
@@ -170,23 +170,8 @@ Run = Callable[[list[str]], "tuple[int, str, str]"]
 UNPACK = {"zstd": ["zstd", "-dcq"], "gzip": ["gzip", "-dc"]}
 
 
-def own_folder(path: Path) -> None:
-    """Make a folder that the login user may write to and read: the connection brings and fetches files as that user."""
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    login = os.environ.get("SUDO_UID", "")
-    if login.isdigit() and os.geteuid() == 0:
-        os.chown(path, int(login), -1)
-
-
-def free_bytes(path: Path) -> int:
-    """Return the room at a path that may not be there yet."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
-
-
 def pieces_of(folder: Path, start: str = "") -> list[dict[str, Any]]:
-    """Describe the pieces in a folder, of a layer or of what is left. start: of their names."""
+    """Describe the pieces in a folder, of a layer or of the other members. start: of their names."""
     return [
         {"name": file.name[len(start) :], "size": file.stat().st_size, "sha256": snapshots.sha256_of(file)}
         for file in sorted(folder.iterdir())
@@ -194,45 +179,48 @@ def pieces_of(folder: Path, start: str = "") -> list[dict[str, Any]]:
     ]
 
 
+def check_room(module: AnsibleModule, needs: list[tuple[Path, int, str]]) -> None:
+    """Fail if there is too little free space. needs: see C(incoming.missing_room)."""
+    message = incoming.missing_room(needs)
+    if message:
+        module.fail_json(msg=message)
+
+
 def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Cut the archive of an image into pieces; what an earlier run has finished is there already.
+    """Split the archive of an image into pieces, unless an earlier run has done that.
 
     :param module: of Ansible
     :param run: runs programs
-    :param item: the image, with the layers that need no pieces as C(known), by compression
-    :param folder: where its pieces go
+    :param item: the image; C(known) has the layers that need no pieces, by compression
+    :param folder: of the pieces
     :returns: the result of the module
     """
     done = folder / "done.json"
     try:
         saved = dict(parse_json(done.read_text(encoding="utf-8"), str(done)))
-        # What the bundle had then, it may have no more.
+        # The bundle may have lost a layer that it had then.
         if all(layer["pieces"] or layer["name"] in item["known"][saved["compression"]] for layer in saved["layers"]):
             return saved
     except (OSError, ValueError, LookupError, TypeError):
         pass
     shutil.rmtree(folder, ignore_errors=True)
-    short = bundle.no_room(
-        item["bytes"], free_bytes(folder), f"the file system of {folder}", f"the archive of {item['ref']} at most"
-    )
-    if short:
-        module.fail_json(msg=short + " Make room there.")
-    own_folder(folder)
-    what = f"docker save {item['ref']} ({item['id'][7:19]}) failed"
+    check_room(module, [(folder, item["bytes"], f"the archive of {item['ref']} at most")])
+    incoming.make_folder(folder)
+    title = f"docker save {item['ref']} ({item['id'][7:19]})"
     diff_ids: list[str] = []
     try:
-        diff_ids = image_layers.read(docker.image_layers(run, item["id"]))
-    except (NoAnswer, ValueError) as error:
-        module.fail_json(msg=f"{what}: {error}")
+        diff_ids = docker.image_layers(run, item["id"])
+    except NoAnswer as error:
+        module.fail_json(msg=f"{title} failed: {error}")
     compression = "zstd" if module.get_bin_path("zstd") else "gzip"
     splitter = partial(image_parts.Splitter, [item["ref"]], diff_ids, item["known"][compression])
+    compress, piece_bytes = image_parts.COMPRESS[compression], module.params["piece_bytes"]
+    layers: dict[str, int] = {}
     try:
-        layers = image_parts.save(
-            item["id"], folder, image_parts.COMPRESS[compression], splitter, module.params["piece_bytes"]
-        )
+        layers = image_parts.save(item["id"], folder, compress, splitter, piece_bytes)
     except (image_stream.UnexpectedContent, OSError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        module.fail_json(msg=f"{what}: {error}")
+        module.fail_json(msg=f"{title} failed: {error}")
     saved = {
         "compression": compression,
         "pieces": pieces_of(folder),
@@ -246,94 +234,66 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
 
 
 def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
-    """Return names of the layers of an image that this host has, none where that is not known.
-
-    :param run: runs programs
-    :param item: the image
-    :returns: as the bundle names them
-    """
-
-    def printed(argv: Sequence[str]) -> str:
-        rc, out, _err = run(list(argv))
-        if rc != 0:
-            raise LookupError(argv[0])
-        return out
-
-    named = [layer["name"] for layer in item.get("layers") or []]
+    """Return the names, in the bundle, of the layers that this host has; none if they are not known. item: the image."""
+    names = [layer["name"] for layer in item.get("layers") or []]
     diff_ids = item.get("diff_ids") or []
-    if item.get("whole") or not named or not diff_ids:
+    if item.get("whole") or not names or not diff_ids:
         return []
     try:
-        there = image_layers.shared(diff_ids, image_layers.of_engine(printed))
-    except (LookupError, ValueError):
+        present = image_layers.shared(diff_ids, docker.present_layers(run))
+    except NoAnswer:
         return []
-    return [name for name in image_layers.stored_as(diff_ids, there) if name in named]
+    return [name for name in image_layers.stored_as(diff_ids, present) if name in names]
 
 
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Make ready for the pieces of an image.
+    """Prepare for the pieces of an image.
 
     :param module: of Ansible
     :param run: runs programs
-    :param item: the image; with C(whole), all of it is to come
-    :param folder: where its pieces come
-    :returns: the result of the module, with the pieces that an earlier run has brought, and the layers that need not come
+    :param item: the image; C(whole): all of it is sent
+    :param folder: for its pieces
+    :returns: the result of the module, with the sizes of the pieces that an earlier run has sent, and the layers to leave out
     """
-    here = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
-    known = known_layers(run, item)
-    coming = sum(part["size"] for part in bundle.parts(item, known) if here.get(part["name"]) != part["size"])
-    unpacked = int(item["bytes"]) - sum(
-        int(layer["size"]) for layer in item.get("layers") or [] if layer["name"] in known
-    )
+    staged, known = incoming.staged_sizes(folder), known_layers(run, item)
+    packed = sum(part["size"] for part in bundle.parts(item, known) if staged.get(part["name"]) != part["size"])
+    known_bytes = sum(int(layer["size"]) for layer in item.get("layers") or [] if layer["name"] in known)
+    unpacked = max(int(item["bytes"]) - known_bytes, 0)
+    images = folder
     try:
-        root = Path(docker.data_folder(run))
-    except NoAnswer as nothing:
-        module.fail_json(msg=f"docker info does not say where images lie: {nothing}")
-        raise
-    needs = [(folder, coming, "the archive"), (root, max(unpacked, 0), "the image")]
-    if _device(folder) == _device(root):
-        needs = [(root, coming + max(unpacked, 0), "archive and image")]
-    short = [
-        bundle.no_room(need, free_bytes(path), f"the file system of {path}", f"{what} of {item['ref']}")
-        for path, need, what in needs
-    ]
-    if any(short):
-        module.fail_json(msg=" ".join(filter(None, short)) + " Make room there.")
+        images = Path(docker.data_folder(run))
+    except NoAnswer as error:
+        module.fail_json(msg=f"docker info does not say where images lie: {error}")
+    ref = item["ref"]
+    if incoming.device(folder) == incoming.device(images):
+        check_room(module, [(images, packed + unpacked, f"archive and image of {ref}")])
+    else:
+        check_room(module, [(folder, packed, f"the archive of {ref}"), (images, unpacked, f"the image of {ref}")])
     if not module.check_mode:
-        own_folder(folder)
-    return {"staged": here, "known": known}
-
-
-def _device(path: Path) -> int:
-    while not path.exists():
-        path = path.parent
-    return path.stat().st_dev
+        incoming.make_folder(folder)
+    return {"staged": staged, "known": known}
 
 
 def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Load an image from its pieces, after every one of them was hashed.
+    """Load an image from its pieces, after each of them was hashed.
 
     :param module: of Ansible
     :param run: runs programs
-    :param item: the image, with the layers that did not come as C(left_out)
-    :param folder: where its pieces are
-    :returns: the result of the module; C(refused) says why Docker did not take it without them, as spread sends all of it then
+    :param item: the image; C(left_out) has the layers that were not sent
+    :param folder: of the pieces
+    :returns: the result of the module; C(refused) is the reason why Docker did not load the image without these layers
     """
-    bad = []
     left_out = item.get("left_out") or []
     parts = bundle.parts(item, left_out)
-    for part in parts:
-        file = folder / part["name"]
-        if not file.is_file() or snapshots.sha256_of(file) != part["sha256"]:
-            bad.append(part["name"])
-            file.unlink(missing_ok=True)
+    bad = remove_damaged(folder, parts)
     if bad:
         return {"bad": bad, "refused": ""}
-    program = UNPACK["zstd" if item["compression"] == "zstd" else "gzip"]
-    if not module.get_bin_path(program[0]):
-        module.fail_json(msg=f"the pieces of {item['ref']} are packed with {program[0]}: apt-get install {program[0]}.")
+    unpack = UNPACK["zstd" if item["compression"] == "zstd" else "gzip"]
+    if not module.get_bin_path(unpack[0]):
+        module.fail_json(msg=f"the pieces of {item['ref']} are packed with {unpack[0]}: apt-get install {unpack[0]}.")
+    output = ""
     try:
-        out = image_stream.load([folder / part["name"] for part in parts], program, [item["ref"]])
+        output = image_stream.load(unpack, [item["ref"]], [folder / part["name"] for part in parts])
     except (image_stream.UnexpectedContent, OSError) as error:
         if left_out:
             return {"bad": [], "refused": str(error) or "it did not say why"}
@@ -342,104 +302,133 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
         is_loaded = docker.has_image(run, item["id"])
     if not is_loaded:
         module.fail_json(
-            msg=f"docker load of {item['ref']} went through ({out.strip()}), but there is no image {item['id'][7:19]} now: this host "
+            msg=f"docker load of {item['ref']} went through ({output.strip()}), but there is no image {item['id'][7:19]} now: this host "
             "keeps images in another kind of store (docker info: Driver) than the one that it was packed on."
         )
     if "@" not in item["ref"]:
-        why = docker.act(run, "tag", item["id"], item["ref"])
-        if why:
-            module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {why}")
+        reason = docker.act(run, "tag", item["id"], item["ref"])
+        if reason:
+            module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {reason}")
     shutil.rmtree(folder)
     return {"bad": [], "refused": ""}
 
 
+def remove_damaged(folder: Path, parts: list[dict[str, Any]]) -> list[str]:
+    """Remove the missing and damaged parts of an image from its folder; returns their names."""
+    bad = []
+    for part in parts:
+        file = folder / part["name"]
+        if not file.is_file() or snapshots.sha256_of(file) != part["sha256"]:
+            bad.append(part["name"])
+            file.unlink(missing_ok=True)
+    return bad
+
+
 def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
-    """Say which files of which models are missing or wrong, and what of them an earlier run has brought."""
+    """Return the missing and damaged files of models, and the sizes of the files that an earlier run has sent."""
     params = module.params
-    hf_home = Path(params["hf_home"])
-    found: list[dict[str, Any]] = []
-    coming = largest = 0
-    apart = _device(Path(params["staging"])) != _device(hf_home)
+    hf_home, staging = Path(params["hf_home"]), Path(params["staging"])
+    is_apart = incoming.device(staging) != incoming.device(hf_home)
+    states: list[dict[str, Any]] = []
+    missing: list[int] = []
     for model in item["models"]:
         sums = snapshots.Sums(Path(params["sums_dir"]), model["repo"])
         snapshot = snapshots.repo_folder(hf_home, model["repo"]) / "snapshots" / model["commit"]
         wrong = snapshots.check(snapshot, model["files"], sums, params["verify"])
         if not module.check_mode:
             sums.save()
-        there = all(
+        is_named = all(
             snapshots.commit_of(hf_home, model["repo"], revision) == model["commit"] for revision in model["revisions"]
         )
-        folder = waiting(params["staging"], model)
-        staged = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
-        need = {model["files"][entry["file"]]["sha256"]: model["files"][entry["file"]]["size"] for entry in wrong}
-        coming += sum(size for name, size in need.items() if staged.get(name) != size)
-        largest = max([largest, *need.values()])
-        found.append({"wrong": wrong, "named": there, "staged": staged, "folder": str(folder), "apart": apart})
+        folder = staging_folder(staging, model)
+        staged = incoming.staged_sizes(folder)
+        needs = {model["files"][entry["file"]]["sha256"]: model["files"][entry["file"]]["size"] for entry in wrong}
+        missing += [size for sha256, size in needs.items() if staged.get(sha256) != size]
+        states.append({"wrong": wrong, "named": is_named, "staged": staged, "folder": str(folder), "apart": is_apart})
         if wrong and not module.check_mode:
-            own_folder(folder)
-    short = [bundle.no_room(coming, free_bytes(hf_home), f"the file system of {hf_home}", "what the bundle brings")]
-    if apart:  # then one file after the other is placed
-        staging = Path(params["staging"])
-        short.append(
-            bundle.no_room(largest, free_bytes(staging), f"the file system of {staging}", "the largest file of it")
-        )
-    if any(short):
-        module.fail_json(msg=" ".join(filter(None, short)) + " Make room there.")
-    return {"models": found}
+            incoming.make_folder(folder)
+    needs_room = [(hf_home, sum(missing), "what the bundle brings")]
+    if is_apart:  # then files are placed one after the other
+        needs_room.append((staging, max(missing, default=0), "the largest file of it"))
+    check_room(module, needs_room)
+    return {"models": states}
 
 
-def waiting(staging: str, model: dict[str, Any]) -> Path:
-    """Return where files wait until they are hashed: in a folder of root, since others may write to that of the models."""
-    return Path(staging) / f"weights--{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
+def staging_folder(staging: Path, model: dict[str, Any]) -> Path:
+    """Return the folder in which files of a model wait until they are hashed; others may write to the folder of models."""
+    return staging / f"weights--{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
 
 
 def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
-    """Move files that came into the model's folder, each after it was hashed; the revision's name comes last."""
-    hf_home = Path(module.params["hf_home"])
-    model = item["model"]
-    folder, repo = waiting(module.params["staging"], model), snapshots.repo_folder(hf_home, model["repo"])
+    """Move received files into the model's folder, each after it was hashed; the reference of the revision comes last."""
+    hf_home, model = Path(module.params["hf_home"]), item["model"]
+    repo = snapshots.repo_folder(hf_home, model["repo"])
     snapshot = repo / "snapshots" / model["commit"]
     sums = snapshots.Sums(Path(module.params["sums_dir"]), model["repo"])
-    bad = []
     paths = [repo / "refs" / revision for revision in model["revisions"]]
     for name in item["names"]:
-        wanted = model["files"][name]
-        paths += [snapshot / name, repo / "blobs" / (wanted.get("blob") or wanted["sha256"])]
-    new = made.note(hf_home, made.repo_name(model["repo"]), [str(path.relative_to(hf_home)) for path in paths])
-    there = snapshots.listing(snapshot)[0]
+        paths += [snapshot / name, repo / blob_of(model["files"][name])]
+    noted = made.note(hf_home, made.repo_name(model["repo"]), [str(path.relative_to(hf_home)) for path in paths])
     hf_home.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with beneath.folder(hf_home, f"hub/{repo.name}", make=True) as at:
-        for name in item["names"]:
-            wanted = model["files"][name]
-            blob = f"blobs/{wanted.get('blob') or wanted['sha256']}"
-            came = folder / wanted["sha256"]
-            if came.is_file():
-                if name in there:
-                    snapshots.note_repair(Path(module.params["sums_dir"]), model["repo"])
-                with beneath.open_file(folder, wanted["sha256"]) as handle:
-                    right = beneath.place(handle, wanted["sha256"], at, blob)
-                came.unlink()
-                if not right:
-                    bad.append(name)
-                    continue
-                # The name, if it leads to another blob that was damaged, goes with that one.
-                if name in there and there[name].real != blob:
-                    snapshots.drop(hf_home, model["repo"], snapshot, name)
-                placed = beneath.info(at, blob)
-                if placed:
-                    sums.note(beneath.stat_key(placed), str(repo / blob), wanted["sha256"])
-            if beneath.size(at, blob) != wanted["size"]:
-                bad.append(name)
-                continue
-            beneath.link(at, f"snapshots/{model['commit']}/{name}", "/".join([".."] * (2 + name.count("/")) + [blob]))
+    with beneath.folder(hf_home, f"hub/{repo.name}", make=True) as root:
+        placement = Placement(module, model, snapshot, root, sums)
+        bad = [name for name in item["names"] if not placement.place(name)]
         if not bad and item["last"]:
             for revision in model["revisions"]:
                 if revision != model["commit"]:
-                    beneath.write(at, f"refs/{revision}", model["commit"].encode())
-            shutil.rmtree(folder, ignore_errors=True)
-    sums.follow({str(hf_home / path): marks for path, marks in made.hand_over(hf_home, new).items()})
+                    beneath.write(root, f"refs/{revision}", model["commit"].encode())
+            shutil.rmtree(placement.folder, ignore_errors=True)
+    sums.follow({str(hf_home / path): marks for path, marks in made.hand_over(hf_home, noted).items()})
     sums.save()
     return {"bad": bad}
+
+
+def blob_of(file: dict[str, Any]) -> str:
+    """Return the place of a file's bytes, below the folder of its model."""
+    return f"blobs/{file.get('blob') or file['sha256']}"
+
+
+class Placement:
+    """Places files of one snapshot. root: descriptor of the model's folder; sums: recorded digests."""
+
+    def __init__(
+        self, module: AnsibleModule, model: dict[str, Any], snapshot: Path, root: int, sums: snapshots.Sums
+    ) -> None:
+        self.model, self.snapshot, self.root, self.sums = model, snapshot, root, sums
+        self.hf_home = Path(module.params["hf_home"])
+        self.sums_dir = Path(module.params["sums_dir"])
+        self.folder = staging_folder(Path(module.params["staging"]), model)
+        self.present = snapshots.listing(snapshot)[0]
+
+    def place(self, name: str) -> bool:
+        """Place a file and link it into the snapshot; returns whether it is whole."""
+        file = self.model["files"][name]
+        blob = blob_of(file)
+        if (self.folder / file["sha256"]).is_file() and not self.move(name, file["sha256"], blob):
+            return False
+        if beneath.size(self.root, blob) != file["size"]:
+            return False
+        target = "/".join([".."] * (2 + name.count("/")) + [blob])
+        beneath.link(self.root, f"snapshots/{self.model['commit']}/{name}", target)
+        return True
+
+    def move(self, name: str, sha256: str, blob: str) -> bool:
+        """Move a received file to its blob if it has the expected digest, and replace a damaged file of that name."""
+        repo = self.model["repo"]
+        if name in self.present:
+            snapshots.note_repair(self.sums_dir, repo)
+        with beneath.open_file(self.folder, sha256) as handle:
+            is_whole = beneath.place(handle, sha256, self.root, blob)
+        (self.folder / sha256).unlink()
+        if not is_whole:
+            return False
+        # A link to another, damaged blob is removed together with that blob.
+        if name in self.present and self.present[name].real != blob:
+            snapshots.drop(self.hf_home, repo, self.snapshot, name)
+        info = beneath.info(self.root, blob)
+        if info:
+            self.sums.note(beneath.stat_key(info), str(self.snapshot.parents[1] / blob), sha256)
+        return True
 
 
 def main() -> None:

@@ -11,11 +11,11 @@ module: model_folder
 short_description: Copy a folder of weights from the controller
 version_added: 0.1.0
 description:
-  - Looks at all files of a folder in one round trip, by size and time of change; only what differs travels. So a run that has
-    nothing to do reads no weights, neither here nor there.
-  - A file of the same size and another time is hashed on both sides first. What has come is hashed before it takes its name, which is
-    one step; nobody ever finds half a file. What a run that was cut off has brought whole is not sent again.
-  - Files that the controller does not have are left alone.
+  - Compares all files of a folder in one round trip, by size and time of change, and sends those that differ. A run without differences
+    reads no weights, neither on the controller nor on the host.
+  - A file of the same size and another time is hashed on both sides first. A received file is hashed before it takes its name, in one
+    step, so that no program finds half a file. Files that an interrupted run has sent whole are not sent again.
+  - Other files of the folder are left alone.
   - Owner is the user that runs the module, modes are V(0644) and V(0755).
   - A companion action plugin reads O(source) on the controller.
 options:
@@ -99,7 +99,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import incoming
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
 
 STAGING = "/var/lib/dgxspark/incoming"
@@ -107,139 +107,93 @@ FILE_MODE = 0o644
 FOLDER_MODE = 0o755
 
 
-def waiting(staging: str, path: Path) -> Path:
-    """Return where files wait until they are hashed: in a folder of root, since others may write to that of the models."""
-    return Path(staging) / f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+class Folder:
+    """The folder of a model on this host."""
 
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.path, self.hf_home = Path(module.params["path"]), Path(module.params["hf_home"])
+        # Files wait in a folder of root until they are hashed; others may write to the folder of models.
+        digest = hashlib.sha256(str(self.path).encode()).hexdigest()
+        self.staging = Path(module.params["staging"]) / f"{self.path.name}-{digest[:12]}"
 
-def device_of(path: Path) -> int:
-    """Return the file system of a path that may not be there yet."""
-    while not path.exists():
-        path = path.parent
-    return path.stat().st_dev
+    @property
+    def relative(self) -> str:
+        """Path of the folder below the folder of models."""
+        return self.path.relative_to(self.hf_home).as_posix()
 
+    def noted_paths(self) -> list[str]:
+        """Return the paths that the collection made in this folder, below the folder of models."""
+        return made.made_of(made.local_name(self.path.name)).get(str(self.hf_home)) or []
 
-def inside(hf_home: Path, path: Path) -> str:
-    """Return a path as it is below the folder of the models."""
-    return path.relative_to(hf_home).as_posix()
-
-
-def note(hf_home: Path, path: Path, files: dict[str, Any]) -> list[str]:
-    """Note what is about to be made.
-
-    :param hf_home: folder of weights
-    :param path: folder of the model
-    :param files: that are to come
-    :returns: all that was made of the model, below the folder of the models
-    """
-    name = made.local_name(path.name)
-    made.note(hf_home, name, [f"{inside(hf_home, path)}/{file}" for file in files])
-    return made.made_of(name).get(str(hf_home)) or []
-
-
-def look(hf_home: Path, path: Path, files: dict[str, Any], hash_all: bool, check: bool) -> dict[str, Any]:
-    """Say what is missing, and the digests of what may be the same; mends the modes of what was brought here.
-
-    :param hf_home: folder of weights
-    :param path: folder of the model
-    :param files: that it should have
-    :param hash_all: whether every file is hashed, or those alone that are not known
-    :param check: whether nothing is changed
-    :returns: the result of the module
-    """
-    missing, digests, changed = [], {}, False
-    ours = set(made.made_of(made.local_name(path.name)).get(str(hf_home)) or [])
-    for name, wanted in files.items():
-        try:
-            handle = beneath.open_file(hf_home, f"{inside(hf_home, path)}/{name}")
-        except FileNotFoundError:
-            missing.append(name)
-            continue
-        with handle:
-            now = os.fstat(handle.fileno())
-            if now.st_size != wanted["size"]:
+    def look(self, files: dict[str, Any]) -> dict[str, Any]:
+        """Return the missing files, and the digests of files that may be the same; correct the modes of own files."""
+        missing, digests, changed = [], {}, False
+        own, hash_all = set(self.noted_paths()), self.module.params["verify"] == "all"
+        for name, expected in files.items():
+            try:
+                handle = beneath.open_file(self.hf_home, f"{self.relative}/{name}")
+            except FileNotFoundError:
                 missing.append(name)
                 continue
-            if hash_all or int(now.st_mtime) != wanted["mtime"]:
-                digests[name] = beneath.sha256_of(handle)
-            if stat.S_IMODE(now.st_mode) != FILE_MODE and f"{inside(hf_home, path)}/{name}" in ours:
-                changed = True
-                if not check:
-                    os.fchmod(handle.fileno(), FILE_MODE)
-    return {"missing": missing, "digests": digests, "changed": changed}
+            with handle:
+                info = os.fstat(handle.fileno())
+                if info.st_size != expected["size"]:
+                    missing.append(name)
+                    continue
+                if hash_all or int(info.st_mtime) != expected["mtime"]:
+                    digests[name] = beneath.sha256_of(handle)
+                if stat.S_IMODE(info.st_mode) != FILE_MODE and f"{self.relative}/{name}" in own:
+                    changed = True
+                    if not self.module.check_mode:
+                        os.fchmod(handle.fileno(), FILE_MODE)
+        return {"missing": missing, "digests": digests, "changed": changed}
 
+    def stage(self, files: dict[str, Any]) -> dict[str, Any]:
+        """Prepare for incoming files; returns the sizes of those that an earlier run has sent."""
+        staged = incoming.staged_sizes(self.staging)
+        sizes = [file["size"] for file in files.values() if staged.get(file["part"]) != file["size"]]
+        is_apart = incoming.device(self.staging) != incoming.device(self.path)
+        source = self.module.params["source"]
+        needs = [(self.path, sum(sizes), f"what comes of {source}")]
+        if is_apart:  # then files are placed one after the other
+            needs.append((self.staging, max(sizes, default=0), f"the largest file of {source}"))
+        message = incoming.missing_room(needs)
+        if message:
+            self.module.fail_json(msg=message)
+        incoming.make_folder(self.staging)
+        return {"staged": staged, "folder": str(self.staging), "apart": is_apart}
 
-def stage(module: AnsibleModule, path: Path, files: dict[str, Any]) -> dict[str, Any]:
-    """Make ready for files that come.
-
-    :param module: of Ansible
-    :param path: folder of the model
-    :param files: that are to come
-    :returns: the result of the module, with what of them an earlier run has brought
-    """
-    folder = waiting(module.params["staging"], path)
-    staged = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
-    coming = [file["size"] for file in files.values() if staged.get(file["part"]) != file["size"]]
-    apart = device_of(folder) != device_of(path)
-    # On another file system they are placed one after the other.
-    needs = [
-        (path, sum(coming), "what comes"),
-        *([(folder, max(coming, default=0), "the largest file")] if apart else []),
-    ]
-    for where, need, what in needs:
-        disk = where
-        while not disk.exists():
-            disk = disk.parent
-        free = shutil.disk_usage(disk).free
-        short = bundle.no_room(need, free, f"the file system of {where}", f"{what} of {module.params['source']}")
-        if short:
-            module.fail_json(msg=short + " Make room there.")
-    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    # The connection brings files as the login user.
-    login = os.environ.get("SUDO_UID", "")
-    if login.isdigit() and os.geteuid() == 0:
-        os.chown(folder, int(login), -1)
-    return {"staged": staged, "folder": str(folder), "apart": apart}
-
-
-def place(module: AnsibleModule, hf_home: Path, path: Path, files: dict[str, Any]) -> list[str]:
-    """Give every file that came its name, after it was hashed.
-
-    :param module: of Ansible
-    :param hf_home: folder of weights
-    :param path: folder of the model
-    :param files: that came
-    :returns: those that are not what was sent
-    """
-    folder, bad = waiting(module.params["staging"], path), []
-    noted = note(hf_home, path, files)
-    hf_home.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    with beneath.folder(hf_home, inside(hf_home, path), make=True) as own:
-        for name, wanted in files.items():
-            if wanted["part"]:
-                try:
-                    with beneath.open_file(folder, wanted["part"]) as came:
-                        right = beneath.place(came, wanted["sha256"], own, name, FILE_MODE)
-                    (folder / wanted["part"]).unlink()
-                except FileNotFoundError:
-                    # Placed when it came, where what waits lies on another file system.
-                    right = _is(own, name, wanted)
-                if not right:
+    def place(self, files: dict[str, Any]) -> list[str]:
+        """Give every received file its name, after it was hashed; returns the damaged ones."""
+        made.note(self.hf_home, made.local_name(self.path.name), [f"{self.relative}/{name}" for name in files])
+        self.hf_home.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        bad = []
+        with beneath.folder(self.hf_home, self.relative, make=True) as root:
+            for name, file in files.items():
+                if file["part"] and not self.place_one(root, name, file):
                     bad.append(name)
                     continue
-            with beneath.open_file(own, name) as handle:
-                os.utime(handle.fileno(), (wanted["mtime"], wanted["mtime"]))
-    if not bad and module.params["last"]:
-        shutil.rmtree(folder, ignore_errors=True)
-    made.hand_over(hf_home, noted)
-    return bad
+                with beneath.open_file(root, name) as handle:
+                    os.utime(handle.fileno(), (file["mtime"], file["mtime"]))
+        if not bad and self.module.params["last"]:
+            shutil.rmtree(self.staging, ignore_errors=True)
+        made.hand_over(self.hf_home, self.noted_paths())
+        return bad
 
-
-def _is(own: int, name: str, wanted: dict[str, Any]) -> bool:
-    if beneath.size(own, name) != wanted["size"]:
-        return False
-    with beneath.open_file(own, name) as handle:
-        return beneath.sha256_of(handle) == str(wanted["sha256"])
+    def place_one(self, root: int, name: str, file: dict[str, Any]) -> bool:
+        """Place a received file; returns whether it is whole. root: descriptor of the folder."""
+        try:
+            with beneath.open_file(self.staging, file["part"]) as handle:
+                is_whole = beneath.place(handle, file["sha256"], root, name, FILE_MODE)
+            (self.staging / file["part"]).unlink()
+            return is_whole
+        except FileNotFoundError:
+            # It was placed on arrival, because the staging folder is on another file system.
+            if beneath.size(root, name) != file["size"]:
+                return False
+            with beneath.open_file(root, name) as handle:
+                return beneath.sha256_of(handle) == str(file["sha256"])
 
 
 def main() -> None:
@@ -257,24 +211,22 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    path, hf_home, files = Path(module.params["path"]), Path(module.params["hf_home"]), module.params["files"]
-    if module.params["step"] is None:
+    folder, files, step = Folder(module), module.params["files"], module.params["step"]
+    if step is None:
         module.fail_json(msg="dgxspark.vllm.model_folder runs through its action plugin, on the controller")
-    if hf_home not in path.parents:
-        module.fail_json(msg=f"path is {path}, which does not lie below hf_home, {hf_home}")
-    if path.exists() and not path.is_dir():
+    if folder.hf_home not in folder.path.parents:
+        module.fail_json(msg=f"path is {folder.path}, which does not lie below hf_home, {folder.hf_home}")
+    if folder.path.exists() and not folder.path.is_dir():
         module.fail_json(
-            msg=f"{path} is no folder, but the files of {module.params['source']} belong in it; move it away"
+            msg=f"{folder.path} is no folder, but the files of {module.params['source']} belong in it; move it away"
         )
     try:
-        if module.params["step"] == "look":
-            module.exit_json(**look(hf_home, path, files, module.params["verify"] == "all", module.check_mode))
+        if step == "look":
+            module.exit_json(**folder.look(files))
         with host_lock.held(module):
-            if module.params["step"] == "stage":
-                result: dict[str, Any] = {"changed": False, **stage(module, path, files)}
-            else:
-                result = {"changed": True, "bad": place(module, hf_home, path, files)}
-        module.exit_json(**result)
+            if step == "stage":
+                module.exit_json(changed=False, **folder.stage(files))
+            module.exit_json(changed=True, bad=folder.place(files))
     except beneath.Refused as error:
         module.fail_json(msg=str(error))
 

@@ -8,47 +8,45 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: spread
-short_description: Plan which node sends which image and model to which
+short_description: Plan which host takes which image and model from which hosts
 version_added: 0.1.0
 description:
-  - Joins what the hosts of the play said by M(dgxspark.vllm.spark_info) with V(distribution), and says what each of them does next. No host is
-    contacted.
-  - With O(step=survey) it names for each image and snapshot that some host lacks the one host that brings it into the site when
-    nobody has it, the files that are to be read before they are sent, and the hosts that have no room.
-  - With O(step=round) it says who takes what from whom. Every source sends a thing to one host at a time, so the sources double
-    from round to round. Hosts on a fabric of their own get one copy over the LAN and pass it on over the fabric.
+  - Combines the answers of the hosts of the play to M(dgxspark.vllm.spark_info) with V(distribution). No host is contacted.
+  - With O(step=survey) it returns for each image and snapshot that a host lacks the one host that downloads it if no host has it, the
+    files to verify before they are sent, and the hosts without enough room.
+  - With O(step=pull) it returns what each host takes and from which hosts, the best first. A host that has something serves one other
+    host at a time, so the number of sources doubles with each copy. Of hosts on a separate fabric one takes a copy over the LAN, and the
+    others take it from there over the fabric.
+  - With O(step=review) it returns the hosts from which models arrived with wrong digests.
 options:
   step:
-    description: What to say.
+    description: What to return.
     type: str
-    choices: [survey, round]
+    choices: [survey, pull, review]
     required: true
   looks_from:
     description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) with V(distribution) on the hosts.
     type: str
     required: true
   keys_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.spread_access) on the hosts, before the first round.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.spread_access) on the hosts, with O(step=pull).
     type: str
     default: ''
   got_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.transfer) on the hosts, after a round.
+    description: Name of a variable that holds a result of M(dgxspark.vllm.transfer) on the hosts, with O(step=review).
     type: str
     default: ''
-  read_from:
-    description:
-      - Name of a variable that holds a result of M(dgxspark.vllm.transfer) on the hosts that read again what came wrong from
-        them, after a round.
-    type: str
-    default: ''
-  state:
-    description: RV(state) of the survey, then of the round before.
+  things:
+    description: RV(things) of the survey, with O(step=pull).
+    type: dict
+    default: {}
+  doubted:
+    description: RV(doubted) of the review, with O(step=survey). These hosts verify these models.
     type: dict
     default: {}
   verify:
     description:
-      - V(moved) has files read that are to be sent and were never verified, and those that changed since. V(all) has every file
-        read on every host.
+      - V(moved) verifies files before they are sent for the first time, and changed files. V(all) verifies every file on every host.
     type: str
     choices: [moved, all]
     default: moved
@@ -57,7 +55,7 @@ options:
     type: float
     default: 10
   again:
-    description: Whether this is a further survey of the same run, which repeats no notes.
+    description: Whether this is a further survey of the same run, which does not repeat notes.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -75,62 +73,51 @@ EXAMPLES = r"""
   run_once: true
   register: spread_surveyed
 
-- name: Plan the next round of transfers
+- name: Plan what each host takes
   dgxspark.vllm.spread:
-    step: round
+    step: pull
     looks_from: spread_looked
-    got_from: spread_got
-    state: "{{ spread_round.state | default(spread_surveyed.state) }}"
+    keys_from: spread_keys
+    things: "{{ spread_surveyed.things }}"
   run_once: true
-  register: spread_round
+  register: spread_pull
 """
 
 RETURN = r"""
 hosts:
   description:
-    - What each host is to do. After a survey what it brings into the site (C(fetch_images), C(fetch_models)), what it reads
-      (C(verify)), whether it takes part (C(moving)), and why it cannot (C(refused)). In a round what it takes (C(take)), what it
-      reads because it came wrong from there (C(read)), and what it has given up (C(given_up)).
-  returned: success
+    - The work of each host. After a survey what it downloads (C(fetch_images), C(fetch_models)), what it verifies (C(verify)), whether it
+      takes part (C(moving)), and why it cannot (C(refused)). For a pull what it takes (C(take)), and for M(dgxspark.vllm.spread_access) its
+      C(peers), the C(addresses) that it listens on, those on a C(fabric), the C(images) that it may send and what it has (C(ready)).
+  returned: with O(step=survey) and O(step=pull)
   type: dict
   sample:
     spark-2:
       take:
         - key: Qwen/Qwen3-8B@main
-          source: spark-1
-          name: Qwen/Qwen3-8B@main
-          links: [{kind: fabric, own: 192.168.100.11, source: 192.168.100.10}]
-      read: []
-      given_up: ''
+          sources:
+            - name: spark-1
+              image: Qwen/Qwen3-8B@main
+              links: [{kind: fabric, own: 192.168.100.11, source: 192.168.100.10}]
 things:
-  description: What there is to know of each thing that some host lacks.
-  returned: after a survey
+  description: What is known of each thing that some host lacks.
+  returned: with O(step=survey)
   type: dict
 lines:
-  description: What is about to be done, for a person.
-  returned: after a survey
+  description: The planned steps, for a person.
+  returned: with O(step=survey)
   type: list
   elements: str
 ready:
-  description: Whether rounds can begin.
-  returned: after a survey
+  description: Whether hosts can begin to take things from each other.
+  returned: with O(step=survey)
   type: bool
 moves:
-  description: Whether there is anything to do at all.
-  returned: after a survey
+  description: Whether there is anything to do.
+  returned: with O(step=survey)
   type: bool
-state:
-  description: Who has what, what was sent and what failed.
-  returned: success
-  type: dict
-last:
-  description: Whether nothing is left to send or to read.
-  returned: in a round
-  type: bool
-access:
-  description:
-    - For each host its peers, the addresses that it listens on and the images that it may give, for
-      M(dgxspark.vllm.spread_access).
-  returned: in a round, with O(keys_from)
+doubted:
+  description: Models that arrived with wrong digests, by the host that sent them.
+  returned: with O(step=review)
   type: dict
 """

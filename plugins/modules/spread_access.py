@@ -10,17 +10,17 @@ module: spread_access
 short_description: Grant nodes access to images and models of each other during a run
 version_added: 0.1.0
 description:
-  - Runs an SSH server of its own, in a transient unit, with keys that were made for this run. It listens on the addresses
-    of the nodes' networks, accepts the keys of the peers from their addresses alone, and gives them rsync that reads the
-    hub folder and C(docker save) of the images of this run, and nothing else. On addresses of O(clear) a peer may also take files of the
-    hub folder by a TCP connection that is not encrypted, which it asks for by SSH.
-  - Everything that belongs to it is in C(/run/dgxspark/spread), in memory, and goes with the unit, however that ends. Nothing is
-    written to a home folder, to the host's own SSH settings or to its C(authorized_keys).
-  - O(state=prepared) and O(state=closed) also end what a run that was cut off left behind.
+  - Runs a separate SSH server in a transient unit, with keys that are made for this run. It listens on the addresses of the nodes'
+    networks, accepts the keys of the peers from their addresses alone, and gives them files of the hub folder and C(docker save) of the
+    images of this run, and nothing else. On addresses of O(clear) a peer may also take files of the hub folder over a TCP connection
+    without encryption, which it requests over SSH.
+  - All its files are in C(/run/dgxspark/spread), in memory, and are removed with the unit, however that ends. Nothing is written to a home
+    folder, to the host's own SSH settings or to its C(authorized_keys).
+  - O(state=prepared) and O(state=closed) also end what an interrupted run left behind.
 options:
   state:
     description:
-      - V(prepared) makes the keys of this host, V(open) starts the server for those of the others, V(closed) takes all of it away.
+      - V(prepared) makes the keys of this host, V(open) starts the server for the keys of the peers, V(closed) removes both.
     type: str
     choices: [prepared, open, closed]
     required: true
@@ -52,12 +52,17 @@ options:
     type: list
     elements: str
     default: []
+  ready:
+    description: Images and snapshots that peers can take at once; others can be taken when M(dgxspark.vllm.transfer) has brought them.
+    type: list
+    elements: str
+    default: []
   hf_home:
     description: Folder in the layout of C(HF_HOME); peers may read the folder C(hub) below it.
     type: path
     default: /srv/huggingface
   lifetime:
-    description: Seconds after which the server ends by itself.
+    description: Seconds after which the server ends.
     type: int
     default: 14400
 extends_documentation_fragment:
@@ -103,7 +108,7 @@ host_key:
 """
 
 import ipaddress
-import os
+import json
 import re
 import shutil
 import socket
@@ -115,14 +120,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import strict_address
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_stream, image_layers, image_stream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, systemctl, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_names, spread_server
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, systemctl, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
-RUN_DIR = Path(access.RUN_DIR)
+RUN_DIR = Path(spread_names.RUN_DIR)
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/=]+\Z")
 NAME = re.compile(r"[A-Za-z0-9_.-]+\Z")
@@ -131,55 +135,52 @@ START_SECONDS = 10.0
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
-def put(name: str, text: str) -> None:
-    """Write a file of the access, for root alone."""
-    descriptor = os.open(RUN_DIR / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-        handle.write(text)
-
-
 def close(module: AnsibleModule, run: Run) -> bool:
-    """End server and worker and remove what belongs to them; returns whether there was anything.
+    """End server and worker and remove their files; returns whether there was anything.
 
-    Fails, and removes nothing, where systemd does not end one of them: the access would be open, and said to be closed.
+    Fails without removing anything if systemd does not end one of them: the access would be open although it is reported closed.
     """
-    there = RUN_DIR.exists()
+    is_open = RUN_DIR.exists()
     for unit in (access.WORKER_UNIT, access.SERVER_UNIT):
-        why = systemctl.end(run, f"{unit}.service")
-        if why:
+        reason = systemctl.end(run, f"{unit}.service")
+        if reason:
             module.fail_json(
-                msg=f"the access of other nodes may still be open: systemctl stop {unit}.service failed: {why}"
+                msg=f"the access of other nodes may still be open: systemctl stop {unit}.service failed: {reason}"
             )
     shutil.rmtree(RUN_DIR, ignore_errors=True)
-    return there
+    return is_open
 
 
 def prepare(module: AnsibleModule, run: Run) -> dict[str, str]:
     """Make the keys of this host for this run."""
     close(module, run)
     RUN_DIR.mkdir(mode=0o700, parents=True)
-    made = {}
+    keys = {}
     for name in ("client_key", "host_key"):
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(RUN_DIR / name)]
         rc, _out, err = run(argv)
         if rc != 0:
             module.fail_json(msg=f"ssh-keygen could not make a key in {RUN_DIR}: {err.strip() or f'exit code {rc}'}")
-        made[name] = " ".join((RUN_DIR / f"{name}.pub").read_text(encoding="utf-8").split()[:2])
-    return made
+        keys[name] = " ".join((RUN_DIR / f"{name}.pub").read_text(encoding="utf-8").split()[:2])
+    return keys
 
 
-def check_peers(module: AnsibleModule) -> None:
-    """Refuse what would say something else in the server's files than it seems to."""
+def is_peer(peer: dict[str, Any]) -> bool:
+    """Whether a peer has a name, two keys and addresses, which mean the same in the files of the server."""
+    if not NAME.match(str(peer.get("name"))):
+        return False
+    if not all(KEY.match(str(peer.get(key))) for key in ("client_key", "host_key")):
+        return False
+    try:
+        return all(ipaddress.ip_address(strict_address(address)) for address in peer["addresses"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False
+
+
+def check_arguments(module: AnsibleModule) -> None:
+    """Fail for peers and images that would mean something else in the files of the server."""
     for peer in module.params["peers"]:
-        wrong = not NAME.match(str(peer.get("name"))) or any(
-            not KEY.match(str(peer.get(key))) for key in ("client_key", "host_key")
-        )
-        if not wrong:
-            try:
-                [ipaddress.ip_address(strict_address(address)) for address in peer["addresses"]]
-            except (AttributeError, KeyError, TypeError, ValueError):
-                wrong = True
-        if wrong:
+        if not is_peer(peer):
             module.fail_json(msg=f"peers: {peer.get('name')!r} needs a name, two keys of ssh-ed25519 and addresses")
     for ref in module.params["images"]:
         if not ref.strip() or any(sign.isspace() for sign in ref) or ref.startswith("-"):
@@ -187,23 +188,27 @@ def check_peers(module: AnsibleModule) -> None:
 
 
 def open_server(module: AnsibleModule, run: Run) -> None:
-    """Start the server, and see that it answers."""
+    """Start the server and wait until it answers."""
     params = module.params
-    check_peers(module)
+    check_arguments(module)
     sshd = module.get_bin_path("sshd", required=True, opt_dirs=["/usr/sbin", "/sbin", "/usr/local/sbin"])
     hub = Path(params["hf_home"]) / "hub"
     hub.mkdir(parents=True, exist_ok=True)
     PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
-    put("serve", access.serve_script(python=sys.executable))
-    put("image_layers.py", program_text.program(image_layers, foreign_text, image_stream))
-    put("rsyncd.conf", access.rsyncd_conf(str(hub)))
-    put("file_stream.py", program_text.program(file_stream, foreign_text, beneath))
-    put("clear", "".join(f"{address} {hub}\n" for address in params["clear"] if address in params["addresses"]))
-    put("images", "".join(f"{ref}\n" for ref in params["images"]))
-    put("authorized_keys", access.authorized_keys(params["peers"]))
-    put("known_hosts", access.known_hosts(params["peers"]))
-    put("sshd_config", access.sshd_config(params["addresses"], params["port"]))
-    for argv in ([sshd, "-t", "-f", str(RUN_DIR / "sshd_config")], access.server_argv(params["lifetime"], sshd)):
+    clear = [address for address in params["clear"] if address in params["addresses"]]
+    settings = {"hub": str(hub), "clear": clear, "images": params["images"]}
+    items = [f"{spread_server.ITEMS}/{spread_names.item_id(key)}.ready" for key in params["ready"]]
+    files = {
+        **access.programs(),
+        **dict.fromkeys(items, ""),
+        spread_server.SETTINGS: json.dumps(settings),
+        "authorized_keys": access.authorized_keys(params["peers"], RUN_DIR, sys.executable),
+        "known_hosts": access.known_hosts(params["peers"]),
+        "sshd_config": access.sshd_config(params["addresses"], params["port"], RUN_DIR, sys.executable),
+    }
+    access.write(RUN_DIR, files)
+    start = access.server_argv(params["lifetime"], sshd, RUN_DIR)
+    for argv in ([sshd, "-t", "-f", str(RUN_DIR / "sshd_config")], start):
         rc, _out, err = run(argv)
         if rc != 0:
             module.fail_json(
@@ -245,6 +250,7 @@ def main() -> None:
             "clear": {"type": "list", "elements": "str", "default": []},
             "port": {"type": "int", "default": 8722},
             "images": {"type": "list", "elements": "str", "default": []},
+            "ready": {"type": "list", "elements": "str", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "lifetime": {"type": "int", "default": 14400},
         },

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: transfer
-short_description: Fetch images and models from other nodes, or verify files against their digests
+short_description: Take images and models from other nodes, or verify files against their digests
 version_added: 0.1.0
 description:
-  - Runs a job in the background on the host, which takes what M(dgxspark.vllm.spread) says from the nodes that it names,
-    in several streams for models (rsync over SSH, and on a fabric TCP without encryption) and C(docker save) into C(docker load) for images.
-  - Files come into a staging folder below O(hf_home). Each is compared with its SHA-256 before it is renamed into the
-    layout of the hub. What was cut off goes on where it stopped; what is damaged comes anew.
-  - A companion action plugin prints bytes, rate and time left while it lasts.
-  - One thing that could not be had does not fail the task; RV(got) says why.
+  - Runs a job in the background on the host. It takes what M(dgxspark.vllm.spread) returns from the first source that has it and is free;
+    for models in several streams (inside SSH, and on a fabric over TCP without encryption), for images by C(docker save) and
+    C(docker load).
+  - Files arrive in a staging folder below O(hf_home). Each is compared with its SHA-256 before it is renamed into the layout of the hub. An
+    interrupted transfer is resumed; a damaged file is received again.
+  - A companion action plugin prints bytes, rate and time left. It starts a job again that ends before its time.
+  - An item that could not be taken does not fail the task; RV(got) has the reason.
 options:
   tasks:
     description:
-      - What to do, as RV(dgxspark.vllm.spread#module:hosts) has it.
+      - What to do, from RV(dgxspark.vllm.spread#module:hosts).
     type: list
     elements: dict
     required: true
   things:
-    description: What there is to know of the things, as RV(dgxspark.vllm.spread#module:things) has it.
+    description: What is known of the things, from RV(dgxspark.vllm.spread#module:things).
     type: dict
     default: {}
   hf_home:
@@ -36,15 +37,15 @@ options:
     type: int
     default: 8722
   streams:
-    description: How many files come, or are read, at once.
+    description: Number of files that are received, or read, at once.
     type: int
     default: 4
   limit_mbs:
-    description: Megabytes a second that the host takes at most; 0 is no limit.
+    description: Most megabytes per second that the host receives; 0 is no limit.
     type: float
     default: 0
   encrypt_fabric:
-    description: Whether models are encrypted on a fabric, too; else only on a LAN.
+    description: Whether models are encrypted on a fabric too; otherwise only on a LAN.
     type: bool
     default: false
   timeout:
@@ -52,7 +53,7 @@ options:
     type: int
     default: 14400
   poll:
-    description: Seconds between two looks at the progress.
+    description: Seconds between two lines of progress.
     type: int
     default: 15
   step:
@@ -60,17 +61,13 @@ options:
     type: str
     choices: [start, look]
     default: start
-  program:
-    description: Set by the action plugin, the text of the program that the host runs.
-    type: str
-    default: ''
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
     support: none
     details:
-      - M(dgxspark.vllm.spread) says what would be moved.
+      - M(dgxspark.vllm.spread) returns what would be moved.
   diff_mode:
     support: none
 author:
@@ -80,41 +77,43 @@ author:
 EXAMPLES = r"""
 - name: Copy missing files from other hosts
   dgxspark.vllm.transfer:
-    tasks: "{{ spread_round.hosts[inventory_hostname].take }}"
-    things: "{{ spread_round.things }}"
+    tasks: "{{ spread_pull.hosts[inventory_hostname].take }}"
+    things: "{{ spread_surveyed.things }}"
   register: spread_got
-  when: spread_round.hosts[inventory_hostname].take | length > 0
 """
 
 RETURN = r"""
 got:
-  description: By the name of each thing whether it is there now (C(ok)), else C(why) not, with C(bytes), C(seconds), C(link), and of a model
-    whether all of it came C(encrypted).
+  description: By the key of each item whether it is there now (C(ok)), otherwise the reason (C(why)), with C(bytes), C(seconds), C(source),
+    C(link), failed attempts (C(failed)), and of a model whether all of it was C(encrypted).
   returned: when the job has ended
   type: dict
   sample:
-    Qwen/Qwen3-8B@main: {ok: true, why: '', bytes: 16397000000, seconds: 14.2, link: fabric}
+    Qwen/Qwen3-8B@main: {ok: true, why: '', bytes: 16397000000, seconds: 14.2, source: spark-1, link: fabric}
+given_up:
+  description: Why this host did not get something; an empty text if it has everything.
+  returned: when the job has ended
+  type: str
 running:
-  description: Whether the job is under way.
+  description: Whether the job is running.
   returned: success
   type: bool
   sample: false
 done:
-  description: Bytes that came, or were read.
-  returned: while the job is under way
+  description: Bytes that were received or read.
+  returned: while the job is running
   type: int
 before:
-  description: Those of RV(done) that had come before this job began.
-  returned: while the job is under way
+  description: Those of RV(done) that had been received before this job began.
+  returned: while the job is running
   type: int
 total:
-  description: Bytes of all that is to come.
-  returned: while the job is under way
+  description: Bytes of all items.
+  returned: while the job is running
   type: int
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,67 +121,38 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, program_text
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
-    file_stream,
-    image_layers,
-    image_stream,
-    spread_files,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import (
-    beneath,
-    file_times,
-    host_lock,
-    made,
-    systemctl,
-    units,
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    spread_files,
+    spread_names,
+    spread_server,
+    spread_worker,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, systemctl, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
 
 START_SECONDS = 120.0  # that systemd may take to end one job and begin another
-
-RUN_DIR = Path(access.RUN_DIR)
+RUN_DIR = Path(spread_names.RUN_DIR)
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def start(module: AnsibleModule, run: Run) -> None:
     """Write the job down and run it in a unit of its own."""
-    RUN_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
     systemctl.end(run, f"{access.WORKER_UNIT}.service")
-    for home, name, paths in names(module.params["tasks"]):
-        made.note(home, name, paths)
-    (RUN_DIR / "state.json").unlink(missing_ok=True)
-    library: tuple[Any, ...] = (
-        beneath,
-        file_stream,
-        file_times,
-        image_layers,
-        image_stream,
-        spread_files,
-        foreign_text,
-    )
-    for name, text in {
-        "spread_worker.py": module.params["program"],
-        # What the worker imports, as the package that it has on hosts.
-        **{
-            f"dgxspark_vllm/{'/'.join(each.__name__.split('.')[-2:])}.py": program_text.source(each) for each in library
-        },
-        "job.json": json.dumps({"tasks": module.params["tasks"]}),
-    }.items():
-        (RUN_DIR / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(RUN_DIR / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-            handle.write(text)
-    job, state = str(RUN_DIR / "job.json"), str(RUN_DIR / "state.json")
-    rc, _out, err = run(access.worker_argv(sys.executable, str(RUN_DIR), job, state, module.params["timeout"]))
+    tasks = module.params["tasks"]
+    for hf_home, name, paths in created_paths(tasks):
+        made.note(hf_home, name, paths)
+    (RUN_DIR / spread_server.STATE).unlink(missing_ok=True)
+    access.write(RUN_DIR, {**access.programs(), spread_worker.JOB: json.dumps({"tasks": tasks})})
+    rc, _out, err = run(access.worker_argv(sys.executable, RUN_DIR, module.params["timeout"]))
     if rc != 0:
         module.fail_json(msg=f"the job cannot be started by systemd-run: {err.strip() or f'exit code {rc}'}")
 
 
-def names(tasks: list[dict[str, Any]]) -> Iterator[tuple[Path, str, list[str]]]:
-    """Return the folder of weights of each model that comes, the name of its note and the names that the job makes below the folder."""
+def created_paths(tasks: list[dict[str, Any]]) -> Iterator[tuple[Path, str, list[str]]]:
+    """Yield the folder of weights of each model, the name of its note, and the paths that the job creates below the folder."""
     for task in tasks:
         if task.get("kind") != "model":
             continue
@@ -199,37 +169,42 @@ def names(tasks: list[dict[str, Any]]) -> Iterator[tuple[Path, str, list[str]]]:
 
 
 def hand_over(tasks: list[dict[str, Any]]) -> None:
-    """Give what has come to the owner of the folder of weights."""
-    for home, name, paths in names(tasks):
-        folder = f"models--{name}"
-        own = set(made.made_of(name).get(str(home)) or [])
-        parts = {"/".join(path.split("/")[: count + 1]) for path in paths for count in range(path.count("/") + 1)}
-        # What waits stays root's until it is verified.
-        given = made.hand_over(home, sorted(path for path in own & parts if path.split("/")[0] != spread_files.STAGING))
-        spread_files.follow(folder, {path[len("hub/") :]: marks for path, marks in given.items()})
+    """Give received files to the owner of the folder of weights."""
+    for hf_home, name, paths in created_paths(tasks):
+        noted_paths = set(made.made_of(name).get(str(hf_home)) or [])
+        parents = {"/".join(path.split("/")[: count + 1]) for path in paths for count in range(path.count("/") + 1)}
+        # Staged files stay root's until they are verified.
+        own = [path for path in noted_paths & parents if path.split("/")[0] != spread_files.STAGING]
+        handed_over = made.hand_over(hf_home, sorted(own))
+        spread_files.follow(f"models--{name}", {path[len("hub/") :]: marks for path, marks in handed_over.items()})
 
 
 def look(run: Run) -> dict[str, Any]:
-    """Say how far the job is, or how it ended; while systemctl does not say, or fails, it counts as under way."""
+    """Return the progress of the job, or its results; without an answer of systemctl the job counts as running."""
     has_ended = systemctl.is_active(run, f"{access.WORKER_UNIT}.service") is False
     try:
-        state = foreign_text.parse_json((RUN_DIR / "state.json").read_text(encoding="utf-8"), "state.json of the job")
+        state = foreign_text.parse_json(
+            (RUN_DIR / spread_server.STATE).read_text(encoding="utf-8"), "state.json of the job"
+        )
     except (OSError, ValueError):
         state = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
     if not state["finished"] and not has_ended:
         return {"running": True, "done": state["done"], "total": state["total"], "before": state.get("before", 0)}
     got = {result["key"]: result for result in state["results"]}
-    if not state["finished"]:
-        log = noted({}, "its journal does not answer", units.last_words, run, access.WORKER_UNIT)
-        why = f"the job ended before its time: {log or 'its journal is empty'}"
-        return {"running": False, "got": got, "why": why}
-    return {"running": False, "got": got, "why": ""}
+    if state["finished"]:
+        return {"running": False, "got": got, "why": ""}
+    log = noted({}, "its journal does not answer", units.last_words, run, access.WORKER_UNIT)
+    return {
+        "running": False,
+        "got": got,
+        "why": f"the job ended before its time: {log or 'its journal is empty'}",
+    }
 
 
-def started() -> list[dict[str, Any]]:
-    """Return the tasks of the job as it was started: who only looks does not send them again."""
+def started_tasks() -> list[dict[str, Any]]:
+    """Return the tasks of the running job; a look at the progress does not send them again."""
     try:
-        tasks = foreign_text.parse_json((RUN_DIR / "job.json").read_text(encoding="utf-8"), "job.json")["tasks"]
+        tasks = foreign_text.parse_json((RUN_DIR / spread_worker.JOB).read_text(encoding="utf-8"), "job.json")["tasks"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
@@ -249,16 +224,15 @@ def main() -> None:
             "timeout": {"type": "int", "default": 14400},
             "poll": {"type": "int", "default": 15},
             "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
-            "program": {"type": "str", "default": ""},
         },
     )
     with host_lock.held(module):
         if module.params["step"] == "start":
             start(module, runner(module, START_SECONDS))
-        found = look(reader())
-        if not found["running"]:
-            hand_over(module.params["tasks"] or started())
-    module.exit_json(changed=False, **found)
+        result = look(reader())
+        if not result["running"]:
+            hand_over(started_tasks())
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

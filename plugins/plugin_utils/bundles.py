@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bundles as they lie on the controller: the manifest, and which of its models a host is to have."""
+"""Bundles on the controller: their manifest, and the models that a host gets from them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import stat
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object that a file holds, None when it is not there or holds none. path: of the file."""
+    """Return the object in a file, None for a missing or unreadable file. path: of the file."""
     return state_file.read(path)
 
 
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a bundle. folder: the bundle. Raises AnsibleActionFail where there is none, or none that can be used."""
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a bundle. folder: the bundle. Raises AnsibleActionFail for a missing or damaged manifest."""
     path = folder / engine.MANIFEST
     if not path.is_file():
         raise AnsibleActionFail(
@@ -34,31 +34,32 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def wanted_models(
-    manifest: Mapping[str, Any], asked: Iterable[Mapping[str, Any]], folder: Path
+def select_models(
+    manifest: Mapping[str, Any], planned: Iterable[Mapping[str, Any]], folder: Path
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return what a host is to have of its models, and why some cannot come from the bundle.
+    """Return the models that a host gets from a bundle, and messages about models that the bundle lacks.
 
-    manifest: of the bundle. asked: C(models) of the host's plan that have a C(repo). folder: the bundle, for messages.
-    Each model is as the manifest has it, with the one revision that is asked for, and with the files of the lock file alone where it has some.
+    :param manifest: of the bundle
+    :param planned: C(models) of the host's plan that have a C(repo)
+    :param folder: the bundle, for messages
+    :returns: entries of the manifest, each with the planned revision alone (another one may stand for another commit on this
+        host) and, for a locked model, with the locked files alone; and messages
     """
     models, messages = [], []
-    for each in asked:
-        model, why = engine.find_model(manifest, each["repo"], each["revision"], str(folder))
-        if model is None:
-            messages.append(why)
+    for model in planned:
+        entry, reason = engine.find_model(manifest, model["repo"], model["revision"], str(folder))
+        if entry is None:
+            messages.append(reason)
             continue
-        wanted = each.get("files") or model["files"]
-        names = [name for name in wanted if name in model["files"]]
-        unlike = [
-            name for name, file in wanted.items() if (model["files"].get(name) or {}).get("sha256") != file["sha256"]
+        expected, present = model.get("files") or entry["files"], entry["files"]
+        differing = [
+            name for name, file in expected.items() if (present.get(name) or {}).get("sha256") != file["sha256"]
         ]
-        if unlike:
+        if differing:
             messages.append(
-                f"the bundle {folder} has not the files of {each['repo']}@{each['revision']} that the lock file has: "
-                f"{', '.join(unlike[:5])}. Make the bundle again from a host that was deployed with this lock file."
+                f"the bundle {folder} has not the files of {model['repo']}@{model['revision']} that the lock file has: "
+                f"{', '.join(differing[:5])}. Make the bundle again from a host that was deployed with this lock file."
             )
-        # Only the name that is asked for: another one may stand for another commit on this host.
-        files = {name: model["files"][name] for name in names}
-        models.append({**model, "revisions": [each["revision"]], "files": files})
+        files = {name: present[name] for name in expected if name in present}
+        models.append({**entry, "revisions": [model["revision"]], "files": files})
     return models, messages

@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import host_documents, role_documents
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import read_file
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, wanted_models
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import read_manifest, select_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet, of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import with_digests
@@ -190,11 +190,11 @@ def bundled_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tuple[l
         return [], []
     folder = Path(of_fleet(bundle_of(plan), task_vars))
     try:
-        manifest = manifest_of(folder)
+        manifest = read_manifest(folder)
     except AnsibleActionFail as error:
         return [], [str(error)]
     asked = [model for model in plan.get("models") or [] if model.get("repo")]
-    models, messages = wanted_models(manifest, asked, folder)
+    models, messages = select_models(manifest, asked, folder)
     return [{key: model[key] for key in ("repo", "commit", "revisions", "files")} for model in models], messages
 
 

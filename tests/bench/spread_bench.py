@@ -63,16 +63,16 @@ def raw(paths: list[str]) -> float:
 
 
 def spread(folder: Path, kind: str, **given: Any) -> dict[str, Any]:
-    """Run the role for one thing; returns what it says of the transfer."""
+    """Run the role for one image or model; returns the result of its transfer."""
     state = folder / "state.json"
     tasks = [
         {"name": "Distribute", "ansible.builtin.import_role": {"name": "dgxspark.vllm.spread"}},
         {
             "name": "Keep what was sent",
-            "ansible.builtin.copy": {"content": "{{ __spread_round.state | to_json }}", "dest": str(state)},
+            "ansible.builtin.copy": {"content": "{{ __spread_got.got | to_json }}", "dest": str(state)},
+            "when": "__spread_got.got is defined",
             "delegate_to": "localhost",
             "become": False,
-            "run_once": True,
         },
     ]
     playbook = folder / "spread.yml"
@@ -89,8 +89,8 @@ def spread(folder: Path, kind: str, **given: Any) -> dict[str, Any]:
     )
     if done.returncode:
         sys.exit(f"the role failed:\n{done.stdout[-5000:]}")
-    (sent,) = json.loads(state.read_text(encoding="utf-8"))["sent"]
-    return dict(sent)
+    (result,) = json.loads(state.read_text(encoding="utf-8")).values()
+    return dict(result)
 
 
 def payload(folder: Path, mib: int, image_mib: int) -> None:

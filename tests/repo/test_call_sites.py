@@ -33,12 +33,6 @@ WORDS = (
 CONTAINERS = "the command line of a container, which a unit or a helper runs"
 RESIDENT = "shared with the programs that stay on hosts, which carry no file of _host"
 LISTED = {
-    "plugins/module_utils/_content/image_layers.py": (3, RESIDENT),
-    "plugins/module_utils/_content/image_parts.py": (1, "a stream of docker save"),
-    "plugins/module_utils/_content/image_probe.py": (1, CONTAINERS),
-    "plugins/module_utils/_content/image_stream.py": (1, RESIDENT),
-    "plugins/module_utils/_content/plan_probe.py": (1, CONTAINERS),
-    "plugins/module_utils/_content/snapshots.py": (1, CONTAINERS),
     "plugins/module_utils/_fleet/generation_host.py": (
         2,
         "the tags of the images that generations keep; a comparison with the words of a command line",

@@ -175,15 +175,18 @@ def test_both_rails_carried_a_share():
         assert now - before > MODEL / 4
 
 
-def test_two_rounds_were_enough():
-    state = json.loads(node("spark-1", "cat", "/run/spread-state.json"))
-    told = [(send["round"], send["source"], send["host"], send["link"], send["encrypted"]) for send in state["sent"]]
-    assert sorted(told) == [
-        (1, "spark-1", "spark-3", "lan", True),
-        (2, "spark-1", "spark-2", "fabric", False),
-        (2, "spark-3", "spark-4", "fabric", False),
-    ]
-    assert state["failed"] == [] and all(send["bytes"] > MODEL for send in state["sent"])
+@pytest.mark.parametrize(
+    ("name", "source", "link", "encrypted"),
+    [
+        ("spark-2", "spark-1", "fabric", False),
+        ("spark-3", "spark-1", "lan", True),
+        ("spark-4", "spark-3", "fabric", False),
+    ],
+)
+def test_a_model_comes_from_the_nearest_source(name, source, link, encrypted):
+    result = json.loads(node(name, "cat", "/run/spread-got.json"))["Org/Payload@main"]
+    assert (result["source"], result["link"], result["encrypted"], result["failed"]) == (source, link, encrypted, [])
+    assert result["bytes"] > MODEL
 
 
 @pytest.mark.parametrize("name", FLEET)
@@ -246,7 +249,7 @@ def test_check_mode_says_what_would_move_and_moves_nothing():
     forget("spark-4")
     code, text = play("--check", kinds=["models"])
     assert code == 0, text
-    assert "round 1: spark-3 to spark-4 (fabric): Org/Payload@main, 0.27 GB" in text
+    assert "spark-3 to spark-4 (fabric): Org/Payload@main, 0.27 GB" in text
     assert "changed=1" in text
     node("spark-4", "test", "!", "-e", FOLDER)
 
@@ -300,12 +303,12 @@ def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
         code = process.wait(120)
     text = " ".join(log.read_text().split())
     assert code == 0, text
-    assert re.search(r"not: spark-3 to spark-4: the job ended before its time", text), text
+    assert re.search(r"not: Org/Payload@main to spark-4: the job ended before its time", text), text
     moved = [event for event in map(json.loads, Path(f"{log}.jsonl").read_text().splitlines()) if event.get("done")]
     told = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
     assert told and told == sorted(told), moved
     assert all(
-        event["done"] <= event["total"] < MODEL * 1.01 and event["what"].startswith("Org/Payload@main from spark-")
+        event["done"] <= event["total"] < MODEL * 1.01 and event["what"] == "Org/Payload@main"
         for event in moved
     ), moved
     came = sum(count for (name, _kind, way), count in since(before).items() if (name, way) == ("spark-4", "rx"))
@@ -379,7 +382,7 @@ def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
                 sys.executable,
                 "-c",
                 "import json; from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access;"
-                "print(json.dumps(spread_access.server_argv(1, '/bin/sleep')[:-4] + ['/bin/sleep', '600']))",
+                "print(json.dumps(spread_access.server_argv(1, '/bin/sleep', '/run/dgxspark/spread')[:-4] + ['/bin/sleep', '600']))",
             ],
             env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
             capture_output=True,
@@ -531,7 +534,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
     try:
         code, text = play(kinds=["images"], spread_images=[ref])
         assert code == 0, text
-        assert f"round 2: spark-3 to spark-4 (fabric): {ref}" in text
+        assert f"spark-3 to spark-4 (fabric): {ref}" in text
         ids = {node(name, "docker", "image", "inspect", "--format", "{{.Id}}", tag) for name in list(FLEET)[1:]}
         assert ids == {node("spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", ref)}
         # The role images finds it by that tag, and pulls nothing.
@@ -603,7 +606,7 @@ def test_check_mode_of_a_site_says_what_would_move(nobody_asks, verb, options):
     bare("spark-2", "spark-3", "spark-4")
     code, text = site("--check", *options, verb=verb)
     assert code == 0, text
-    assert f"round 1: spark-1 to spark-3 (lan): {ENGINE}," in text
+    assert f"spark-1 to spark-3 (lan): {ENGINE}," in text
     assert f"{QWEN}@main: spark-1 reads the files and compares them with their digests" in text
     assert not has_engine("spark-3") and not has_model("spark-3")
     nobody_asks.clear()  # site.yml asks beforehand whether the hub would give what it lacks
@@ -626,7 +629,7 @@ def test_site_spreads_images_of_a_host_that_has_them(nobody_asks):
     code, text = site("--tags", "images", *PAIR)
     assert code == 0, text
     assert has_engine("spark-2") == has_engine("spark-1") != "" and not has_model("spark-2")
-    assert f"round 1: spark-1 to spark-2 (fabric): {ENGINE}," in text
+    assert f"spark-1 to spark-2 (fabric): {ENGINE}," in text
     assert nobody_asks == [], "a hub was asked for what another node has"
 
 
@@ -642,7 +645,7 @@ def test_site_brings_all_hosts_what_one_has_and_serves_it(nobody_asks):
     bare("spark-2", "spark-3", "spark-4")
     code, text = site()
     assert code == 0, text
-    assert f"round 1: spark-1 to spark-3 (lan): {ENGINE}," in text
+    assert f"spark-1 to spark-3 (lan): {ENGINE}," in text
     for name in FLEET:
         assert has_engine(name) == has_engine("spark-1") != ""
         assert has_model(name) == has_model("spark-1") != []

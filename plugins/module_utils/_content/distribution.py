@@ -16,7 +16,7 @@ from .._common.foreign_text import parse_json
 from .._host import beneath, docker, machine, network
 from .._host.host_view import BadRequest, HostView, Request
 from .._runtime.command import Unknown
-from . import snapshots, spread_access, spread_files, spread_names
+from . import snapshots, spread_files, spread_names
 
 # Of containers and virtual machines; no cable of theirs leads to another node.
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
@@ -45,8 +45,8 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
             "models": disk(home),
             "images": disk(image_folder(view) if refs else Path("/var/lib/docker")),
         },
-        "tools_missing": tools_missing(bool(params["models"])),
-        "left_open": Path(spread_access.RUN_DIR).exists(),
+        "tools_missing": [tool for tool in spread_names.TOOLS if not machine.has_program(tool)],
+        "left_open": Path(spread_names.RUN_DIR).exists(),
     }
 
 
@@ -136,9 +136,3 @@ def image_folder(view: HostView) -> Path:
     if not engine.get("root_dir"):
         raise Unknown(f"docker info does not name the folder of images: {engine['error']}")
     return Path(engine["root_dir"])
-
-
-def tools_missing(models: bool) -> list[str]:
-    """Return the missing programs. models: whether models are distributed, which needs more programs than images."""
-    tools = [tool for tool in spread_names.TOOLS if models or tool not in spread_names.MODELS_ALONE]
-    return [tool for tool in tools if not machine.has_program(tool)]

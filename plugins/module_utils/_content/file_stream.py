@@ -1,12 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that go from one node to another over a fabric which only nodes share: one TCP connection, not encrypted, hashed as they come.
+"""Streams files from one node to another; the receiver hashes them while they arrive.
 
-The receiver asks for it by the source's SSH server (C(spread_access.py)), which runs this file as a program, C(HUB ADDRESS). The program listens on
-that address for one connection, and says by SSH on which port, and the word that the connection has to begin with. Then the receiver asks
-with lines of C(BEGIN COUNT STORE), and gets a line with the number of bytes and these, or a line that says why not.
-Standard library alone: sources run a byte copy.
+The receiver starts the source's end through the source's SSH server (C(spread_server.py)). Over a LAN the stream runs inside SSH. Over a
+fabric, which only nodes share, it is one TCP connection without encryption: the source listens for a single connection and sends, over
+SSH, the port and the word that the connection has to begin with.
+The receiver sends lines of C(BEGIN COUNT STORE). The source answers each with a line that holds a number of bytes, followed by those
+bytes, or with a line that holds the reason of a failure.
 """
 
 from __future__ import annotations
@@ -27,54 +28,80 @@ from .._common.foreign_text import decode_text
 from .._host.beneath import drop_pages, open_file
 
 PIECE = 256 * 1024
-"""Bytes that are received, written and hashed at once: few enough for all three to find them in a cache of the processor."""
+"""Bytes that are received, written and hashed at once: few enough to stay in a cache of the processor."""
 MOST_LINE = 8192
 """Bytes of a line: a path and two numbers."""
 WAIT_SECONDS = 20.0
-"""How long the source waits for the connection it was asked for, and for its word."""
+"""How long the source waits for the connection and its word."""
 MOST_STRANGERS = 16
 """Connections that may be without a whole word at once; one more closes the oldest."""
 IDLE_SECONDS = 120.0
-"""Without a byte, after which either end gives up, as rsync is told to."""
+"""Time without a byte after which either end gives up."""
 CONNECT_SECONDS = 5.0
 
-
-class NoWay(OSError):
-    """There is no such connection between the two; nothing was taken."""
+SendFile = Callable[[IO[bytes], int, int], int]
 
 
-def serve(hub: Path, address: str, say: Callable[[str], None]) -> None:
-    """Send one peer the requested files of a folder, on a separate connection.
+class NoConnection(OSError):
+    """The source cannot be reached over TCP; nothing was received."""
 
-    :param hub: the folder; links are not followed, and nothing outside of it is sent
-    :param address: to listen on, of IPv4 or IPv6
-    :param say: takes the line that only the peer gets, C(PORT WORD)
-    :raises OSError: where the address is not this host's, nobody came, or the connection broke
+
+# --- the source -------------------------------------------------------------------------------------------------------
+
+
+def serve_output(hub: Path) -> None:
+    """Send the files that standard input asks for to standard output. hub: folder of the files."""
+
+    def send(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def send_file(handle: IO[bytes], begin: int, count: int) -> int:
+        sent = 0
+        while sent < count and (number := os.sendfile(1, handle.fileno(), begin + sent, count - sent)):
+            sent += number
+        return sent
+
+    _answer(hub, sys.stdin.buffer, send, send_file)
+
+
+def serve_connection(hub: Path, address: str, announce: Callable[[str], None]) -> None:
+    """Send the files that one peer asks for over a TCP connection.
+
+    :param hub: folder of the files
+    :param address: IPv4 or IPv6 address to listen on
+    :param announce: receives the line C(PORT WORD), which only the peer may see
+    :raises OSError: if the address is not the host's, no peer connects, or the connection breaks
     """
     word = secrets.token_hex(32)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family, backlog=4) as server:
-        say(f"{server.getsockname()[1]} {word}\n")
+        announce(f"{server.getsockname()[1]} {word}\n")
         connection = _accept(server, word)
     with connection, connection.makefile("rb") as requests:
-        while line := requests.readline(MOST_LINE):
-            begin, count, store = line.decode().rstrip("\n").split(" ", 2)
-            try:
-                handle = open_file(hub, store)
-            except OSError as error:
-                connection.sendall(f"{error.strerror or error}\n".encode())
-                continue
-            with handle:
-                number = max(min(os.fstat(handle.fileno()).st_size - int(begin), int(count)), 0)
-                connection.sendall(f"{number}\n".encode())
-                sent = connection.sendfile(handle, int(begin), number) if number else 0
-                drop_pages(handle.fileno())
-            if sent < number:  # it became shorter meanwhile
-                return
+        _answer(hub, requests, connection.sendall, connection.sendfile)
+
+
+def _answer(hub: Path, requests: IO[bytes], send: Callable[[bytes], None], send_file: SendFile) -> None:
+    """Answer requests for files until the peer ends the stream; links are not followed."""
+    while line := requests.readline(MOST_LINE):
+        begin, count, store = line.decode().rstrip("\n").split(" ", 2)
+        try:
+            handle = open_file(hub, store)
+        except OSError as error:
+            send(f"{error.strerror or error}\n".encode())
+            continue
+        with handle:
+            number = max(min(os.fstat(handle.fileno()).st_size - int(begin), int(count)), 0)
+            send(f"{number}\n".encode())
+            sent = send_file(handle, int(begin), number) if number else 0
+            drop_pages(handle.fileno())
+        if sent < number:  # the file was truncated meanwhile
+            return
 
 
 def _accept(server: socket.socket, word: str) -> socket.socket:
-    """Return the first connection that says the word, however many others say nothing or something else.
+    """Return the first connection that sends the word; other connections cannot block it.
 
     :raises TimeoutError: after WAIT_SECONDS
     """
@@ -90,18 +117,9 @@ def _accept(server: socket.socket, word: str) -> socket.socket:
                         connection.setblocking(False)
                         strangers[connection] = b""
                 elif ready in strangers:
-                    piece = b""
-                    with contextlib.suppress(OSError):
-                        piece = ready.recv(len(expected) - len(strangers[ready]))
-                    strangers[ready] += piece
-                    if hmac.compare_digest(strangers[ready], expected):
-                        del strangers[ready]
-                        ready.settimeout(IDLE_SECONDS)
-                        ready.sendall(b"\n")
-                        return ready
-                    if not piece or len(strangers[ready]) == len(expected):
-                        del strangers[ready]
-                        ready.close()
+                    peer = _read_word(strangers, ready, expected)
+                    if peer:
+                        return peer
             while len(strangers) > MOST_STRANGERS:
                 oldest = next(iter(strangers))
                 del strangers[oldest]
@@ -109,70 +127,97 @@ def _accept(server: socket.socket, word: str) -> socket.socket:
     finally:
         for stranger in strangers:
             stranger.close()
-    raise TimeoutError("nobody came for the files")
+    raise TimeoutError("no peer connected for the files")
+
+
+def _read_word(
+    strangers: dict[socket.socket, bytes], connection: socket.socket, expected: bytes
+) -> socket.socket | None:
+    """Read from a connection; return it once it has sent the word, and close it if it has sent anything else."""
+    piece = b""
+    with contextlib.suppress(OSError):
+        piece = connection.recv(len(expected) - len(strangers[connection]))
+    strangers[connection] += piece
+    if hmac.compare_digest(strangers[connection], expected):
+        del strangers[connection]
+        connection.settimeout(IDLE_SECONDS)
+        connection.sendall(b"\n")
+        return connection
+    if not piece or len(strangers[connection]) == len(expected):
+        del strangers[connection]
+        connection.close()
+    return None
+
+
+# --- the receiver -----------------------------------------------------------------------------------------------------
+
+
+def connect(own_address: str, address: str, greeting: str) -> socket.socket:
+    """Return the TCP connection to a source.
+
+    :param own_address: of this host, to connect from
+    :param address: that the source listens on
+    :param greeting: the line that the source sent over SSH
+    :raises NoConnection: if the source announced no port, or cannot be reached there
+    """
+    words = greeting.split()
+    if len(words) != 2 or not words[0].isdigit():
+        raise NoConnection("the source offers no such connection")
+    try:
+        connection = socket.create_connection((address, int(words[0])), CONNECT_SECONDS, (own_address, 0))
+    except OSError as error:
+        raise NoConnection(f"port {words[0]} of {address} is not reached: {error}") from error
+    try:
+        connection.sendall(f"{words[1]}\n".encode())
+        answer = connection.recv(1)
+    except OSError as error:
+        connection.close()
+        raise NoConnection(f"port {words[0]} of {address} does not answer: {error}") from error
+    if answer != b"\n":
+        connection.close()
+        raise NoConnection(f"port {words[0]} of {address} is not the source")
+    connection.settimeout(IDLE_SECONDS)
+    return connection
 
 
 class Receiver:
-    """The receiving end, a context manager.
+    """Receives files over an open stream.
 
-    :param own: address of this host to connect from
-    :param address: where the source listens
-    :param told: the line that the source said by SSH
-    :param limit: bytes a second at most, 0 for no limit
-    :raises NoWay: where the source did not say where, is not reached there, or does not answer
+    :param reader: unbuffered, from the source
+    :param writer: unbuffered, to the source
+    :param limit: most bytes per second, 0 for no limit
     """
 
-    def __init__(self, own_address: str, address: str, greeting: str, limit: float = 0.0) -> None:
-        words = greeting.split()
-        if len(words) != 2 or not words[0].isdigit():
-            raise NoWay("the source offers no such connection")
-        try:
-            self._connection = socket.create_connection((address, int(words[0])), CONNECT_SECONDS, (own_address, 0))
-        except OSError as error:
-            raise NoWay(f"port {words[0]} of {address} is not reached: {error}") from error
-        try:
-            self._connection.sendall(f"{words[1]}\n".encode())
-            answer = self._connection.recv(1)
-        except OSError as error:
-            self._connection.close()
-            raise NoWay(f"port {words[0]} of {address} does not answer: {error}") from error
-        if answer != b"\n":
-            self._connection.close()
-            raise NoWay(f"port {words[0]} of {address} is not the source")
-        self._connection.settimeout(IDLE_SECONDS)
+    def __init__(self, reader: Any, writer: Any, limit: float = 0.0) -> None:
+        self._reader = reader
+        self._writer = writer
         self._buffer = memoryview(bytearray(PIECE))
         self._limit, self._began, self._count = limit, time.monotonic(), 0
 
-    def __enter__(self) -> Receiver:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._connection.close()
-
     def _line(self) -> str:
-        """Return the next line, and leave what follows it."""
+        """Return the next line without reading beyond it."""
         line = b""
-        while len(line) < MOST_LINE and not line.endswith(b"\n") and (sign := self._connection.recv(1)):
-            line += sign
+        while len(line) < MOST_LINE and not line.endswith(b"\n") and (byte := self._reader.read(1)):
+            line += byte
         return decode_text(line)
 
     def take(self, store: str, begin: int, size: int, target: IO[bytes], digest: Any) -> None:
-        """Write the missing part of a file, and hash it; a file that is shorter at the source ends early.
+        """Write the missing part of a file and hash it; a file that is shorter at the source ends early.
 
         :param store: the file, below the hub folder of the source
-        :param begin: bytes that are there already
+        :param begin: bytes that are already here
         :param size: expected bytes
         :param target: open for writing behind these
-        :param digest: of hashlib, takes what comes
-        :raises OSError: where the source cannot read it, or the connection ends
+        :param digest: of hashlib, updated with the received bytes
+        :raises OSError: if the source cannot read the file, or the stream ends
         """
-        self._connection.sendall(f"{begin} {size - begin} {store}\n".encode())
+        self._writer.write(f"{begin} {size - begin} {store}\n".encode())
         reply = self._line().strip()
         if not reply.isdigit() or int(reply) > size - begin:
             raise OSError(f"{store}: {reply or 'the connection ended'}")
         remaining = int(reply)
         while remaining:
-            count = self._connection.recv_into(self._buffer, min(remaining, PIECE))
+            count = self._reader.readinto(self._buffer[: min(remaining, PIECE)])
             if not count:
                 raise OSError(f"{store}: the connection ended {remaining} bytes before its end")
             piece = self._buffer[:count]
@@ -182,16 +227,3 @@ class Receiver:
             self._count += count
             if self._limit:
                 time.sleep(max(0.0, self._count / self._limit - (time.monotonic() - self._began)))
-
-
-def main() -> None:
-    """Serve a peer over SSH; its words are arguments of C(serve)."""
-
-    def say(line: str) -> None:
-        sys.stdout.write(line)
-        sys.stdout.flush()
-
-    try:
-        serve(Path(sys.argv[1]), sys.argv[2], say)
-    except OSError as error:
-        raise SystemExit(str(error)) from error

@@ -1,25 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An archive of docker save without the layers that its receiver has; docker load takes those from its own store.
-
-As a program, C(NAME LAYER...), it leaves them out of an archive on its way through. Standard library alone: sources run a byte copy.
-"""
+"""Layers of an image that its receiver already has: which they are, how archives of docker save name them, and leaving them out."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
-import os
-import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from .._common.foreign_text import parse_json
-from .image_stream import CHUNK, ArchiveGuard, UnexpectedContent
-
-LAYER = re.compile(r"sha256:[0-9a-f]{64}")
 NO_CONFIG = {
     **dict.fromkeys(("Hostname", "Domainname", "User"), ""),
     **dict.fromkeys(("AttachStdin", "AttachStdout", "AttachStderr", "Tty", "OpenStdin", "StdinOnce"), False),
@@ -29,45 +19,15 @@ NO_CONFIG = {
 """Input of layer names in Docker before 25, with the layers below: an empty C(container.Config), in the order of its fields (moby v20.10)."""
 
 
-def read(text: str) -> list[str]:
-    """Return the layers that C(docker image inspect) prints of an image as JSON, the lowest first.
-
-    :raises ValueError: for any other content
-    """
-    layers = parse_json(text, "docker image inspect")
-    if layers is None:  # an image without layers
-        return []
-    if not isinstance(layers, list) or not all(isinstance(layer, str) and LAYER.fullmatch(layer) for layer in layers):
-        raise ValueError("no list of layers")
-    return layers
-
-
-def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
-    """Return the layers of each image that the engine of this host has.
-
-    Empty with the containerd image store, which keeps layers under other names, and may have removed what an image
-    was made of.
-
-    :param printed: runs a command and returns its output; raises C(LookupError) if it fails
-    :raises ValueError: where docker says something else
-    """
-    if "io.containerd.snapshotter" in printed(["docker", "info", "--format", "{{json .DriverStatus}}"]):
-        return []
-    ids = sorted(set(printed(["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]).split()))
-    if not ids:
-        return []
-    output = printed(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *ids])
-    return [read(line) for line in output.splitlines()]
-
-
 def shared(layers: Sequence[str], present_images: Iterable[Sequence[str]]) -> list[str]:
     """Return the layers of an image that need not be sent to a host.
 
-    Docker identifies a layer with all below it. A repeated one higher up has to be sent: it is in the archive once.
+    Docker identifies a layer together with all layers below it. A layer that is repeated higher up has to be sent: the archive
+    holds it once.
 
     :param layers: layers of the image, the lowest first
     :param present_images: layers of each image on the host
-    :returns: what can be left out, the lowest first
+    :returns: the layers to leave out, the lowest first
     """
     count = max((_alike(layers, other) for other in present_images), default=0)
     sent = set(layers[count:])
@@ -79,11 +39,11 @@ def _alike(layers: Sequence[str], present_layers: Sequence[str]) -> int:
 
 
 def stored_as(layers: Sequence[str], left_out: Iterable[str]) -> list[str]:
-    """Return the names of layers in archives: their digests from Docker 25 on, the names of its first image format before.
+    """Return the names that archives give to layers: digests since Docker 25, names of its first image format before.
 
     :param layers: all layers of the image, the lowest first
-    :param left_out: those to name
-    :returns: 64 hexadecimal digits each
+    :param left_out: the layers to name
+    :returns: names of 64 hexadecimal digits
     """
     unsent = set(left_out)
     names = [layer.partition(":")[2] for layer in layers if layer in unsent]
@@ -104,18 +64,6 @@ def _digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def main() -> None:
-    """Pass an archive from standard input to standard output, without layers."""
-    name, *layers = sys.argv[1:]
-    if not all(re.fullmatch("[0-9a-f]{64}", layer) for layer in layers):
-        raise SystemExit("a layer is 64 hexadecimal digits")
-    guard = ArchiveGuard(
-        [name], {f"blobs/sha256/{layer}" for layer in layers} | {f"{layer}/layer.tar" for layer in layers}
-    )
-    try:
-        while piece := os.read(0, CHUNK):
-            sys.stdout.buffer.write(guard.feed(piece))
-        guard.end()
-        sys.stdout.buffer.flush()
-    except UnexpectedContent as error:
-        raise SystemExit(f"docker save: {error}") from None
+def members(names: Iterable[str]) -> set[str]:
+    """Return the members of an archive that hold layers. names: of C(stored_as)."""
+    return {member for name in names for member in (f"blobs/sha256/{name}", f"{name}/layer.tar")}

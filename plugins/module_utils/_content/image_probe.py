@@ -32,22 +32,14 @@ def program() -> str:
 
 
 def command(image_id: str, container: str, timeout: int) -> list[str]:
-    """Return the command that asks an image: no GPU, no network, nothing written.
-
-    C(void) keeps a default runtime of NVIDIA from putting the GPU into the container.
+    """Return the command that asks an image.
 
     :param image_id: of the image
-    :param container: name for it
+    :param container: its name
     :param timeout: seconds, after which it ends
     :returns: the C(docker run)
     """
-    return [
-        *("timeout", "--kill-after=5", str(timeout)),
-        *("docker", "run", "--rm", "--pull", "never", "--name", container),
-        *containers.restricted(containers.HELPER_PIDS),
-        *("--network", "none", "--read-only", "--log-driver", "none", "--env", "NVIDIA_VISIBLE_DEVICES=void"),
-        *("--entrypoint", "python3", image_id, "-c", program()),
-    ]
+    return containers.image_question(image_id, container, program(), timeout)
 
 
 def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bool]:

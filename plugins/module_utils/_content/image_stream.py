@@ -17,11 +17,12 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from .._common.foreign_text import decode_text
+from .._host import docker_commands
 
 BLOCK = 512
 CHUNK = 2**20
@@ -312,95 +313,124 @@ def _annotations(body: Any) -> Iterable[tuple[str, Any]]:
             yield from _annotations(value)
 
 
-class _Program(subprocess.Popen[bytes]):
-    """One of the two ends of a pipe that bytes go through here; Ansible's own run_command would keep them all."""
+class Program(subprocess.Popen[bytes]):
+    """A program at one end of a stream; Ansible's run_command would keep the whole stream in memory."""
+
+
+@contextlib.contextmanager
+def deadline(seconds: float, ends: Iterable[Callable[[], None]]) -> Iterator[threading.Event]:
+    """Limit the time of the block. seconds: that it may take. ends: called when they are over. The event is set then."""
+    is_late = threading.Event()
+
+    def expire() -> None:
+        is_late.set()
+        for end in ends:
+            end()
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_late
+    finally:
+        timer.cancel()
+
+
+class ProgramFailed(UnexpectedContent):
+    """One of the programs failed; the message holds its last words."""
 
 
 def load(
-    files: Sequence[Path],
-    unpack: Sequence[str],
+    send: Sequence[str],
     names: Sequence[str],
-    docker: str = "docker",
+    files: Iterable[Path] = (),
+    received: Callable[[int], None] = lambda _count: None,
     seconds: float = 6 * 3600,
 ) -> str:
-    """Unpack an archive that lies in pieces, and load it if it holds the named images alone.
+    """Load the archive that a program writes, provided that it holds the named images alone.
 
-    :param files: the pieces, in order
-    :param unpack: command that reads them and writes the archive
-    :param names: references that it may hold
-    :param docker: command of docker
+    :param send: command of the program
+    :param names: references that the archive may hold
+    :param files: standard input of the program, one file after the other
+    :param received: called with the number of bytes of each piece
     :param seconds: time limit
-    :returns: what docker printed
-    :raises UnexpectedContent: with the reason, for other content or a failed program
+    :returns: output of docker
+    :raises UnexpectedContent: with the reason, for other content
+    :raises ProgramFailed: with the last words of the program that failed first
     """
     with (
         tempfile.TemporaryFile() as errors,
-        _Program(list(unpack), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as unpacking,
-        _Program(
-            [docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        Program(send, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as sending,
+        Program(
+            docker_commands.load(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as loading,
+        deadline(seconds, [sending.kill, loading.kill]) as is_late,
     ):
-        if not (unpacking.stdin and unpacking.stdout and loading.stdin and loading.stdout):
-            raise UnexpectedContent("the programs have no pipes")
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            unpacking.kill()
-            loading.kill()
-
-        deadline = threading.Timer(seconds, end)
-        deadline.daemon = True
-        deadline.start()
-        feeding = threading.Thread(target=_feed, args=(files, unpacking.stdin), daemon=True)
+        if not (sending.stdin and sending.stdout and loading.stdin and loading.stdout):
+            raise ProgramFailed("the programs have no pipes")
+        feeding = threading.Thread(target=_feed, args=(files, sending.stdin), daemon=True)
         feeding.start()
-        why = pump(unpacking.stdout.read, loading.stdin.write, names)
-        unpacking.stdout.close()  # ends the program if it still runs
+        reason, is_whole = _pump(sending.stdout, loading.stdin, names, received)
+        if not is_whole:
+            sending.terminate()
+        if reason:
+            loading.kill()  # before it has seen a name
+        sending.stdout.close()
         feeding.join()
-        if why:
-            loading.kill()
         with contextlib.suppress(BrokenPipeError):
             loading.stdin.close()
         output = decode_text(loading.stdout.read())
-        codes = unpacking.wait(), loading.wait()
-        deadline.cancel()
-        if late.is_set():
-            raise UnexpectedContent(f"docker load was not through within {seconds:.0f} s")
-        if codes[0] > 0:
+        codes = sending.wait(), loading.wait()
+        if is_late.is_set():
+            raise ProgramFailed(f"docker load was not through within {seconds:.0f} s")
+        # The first failure is the cause: docker refuses an archive that ends too early.
+        if codes[0] > 0 and is_whole:
             errors.seek(0)
-            raise UnexpectedContent(decode_text(errors.read()).strip() or f"{unpack[0]} ended with {codes[0]}")
-        if why:
-            raise UnexpectedContent(why)
+            raise ProgramFailed(last_words(decode_text(errors.read()), send[0], codes[0]))
+        if reason:
+            raise UnexpectedContent(reason)
         if codes[1]:
-            raise UnexpectedContent(output.strip() or f"docker load ended with {codes[1]}")
+            raise ProgramFailed(last_words(output, "docker load", codes[1]))
     return output
 
 
-def _feed(files: Iterable[Path], into: IO[bytes]) -> None:
+def last_words(output: str, program: str, code: int) -> str:
+    """Return the last lines that a failed program printed; the cause comes before its consequences."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return (" / ".join(lines[-3:]) or "it printed nothing") + f" ({program} ended with {code})"
+
+
+def _feed(files: Iterable[Path], target: IO[bytes]) -> None:
     """Write files one after the other into a program."""
     with contextlib.suppress(OSError):
         for file in files:
             with file.open("rb") as stream:
-                shutil.copyfileobj(stream, into, CHUNK)
+                shutil.copyfileobj(stream, target, CHUNK)
     with contextlib.suppress(OSError):
-        into.close()
+        target.close()
 
 
-def pump(read: Callable[[int], bytes], write: Callable[[bytes], Any], names: Iterable[str]) -> str:
-    """Pass an archive on as long as it has the expected content.
+def _pump(
+    source: IO[bytes], target: IO[bytes], names: Iterable[str], received: Callable[[int], None]
+) -> tuple[str, bool]:
+    """Pass an archive on while it has the expected content.
 
-    :param read: returns at most so many bytes of it
-    :param write: takes them
+    :param source: the archive
+    :param target: input of docker load
     :param names: references that it may hold
-    :returns: why it is not, or an empty text
+    :param received: called with the number of bytes of each piece
+    :returns: the reason why it was refused, or an empty text; and whether the source was read to its end
     """
-    guard = ArchiveGuard(names)
+    guard, is_whole = ArchiveGuard(names), False
     try:
-        while piece := read(CHUNK):
-            write(guard.feed(piece))
+        # Popen promises IO[bytes]; a pipe is a BufferedReader, which has read1.
+        while piece := source.read1(CHUNK):  # type: ignore[attr-defined]
+            received(len(piece))
+            target.write(guard.feed(piece))
+        is_whole = True
         guard.end()
     except UnexpectedContent as error:
-        return str(error)
+        return str(error), is_whole
     except BrokenPipeError:
-        return ""  # docker refused what came; its own words follow
-    return ""
+        pass  # docker refused the archive and says why
+    return "", is_whole

@@ -187,15 +187,10 @@ def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: i
     :param memory_gib: GiB that it may take
     :returns: the command
     """
-    return [
-        *("timeout", "--kill-after=5", str(timeout)),
-        *("docker", "run", "--rm", "--interactive", "--pull", "never", "--name", container),
-        *containers.restricted(containers.HELPER_PIDS),
-        *("--network", "none", "--read-only", "--tmpfs", "/tmp:rw,nosuid,nodev,size=512m,mode=1777"),
-        *("--memory", f"{memory_gib}g", "--memory-swap", f"{memory_gib}g", "--cpus", str(CPUS), "--cpu-shares", "128"),
-        *("--log-driver", "none", "--env", "NVIDIA_VISIBLE_DEVICES=void"),
-        *("--entrypoint", "python3", image_id, "-c", program()),
-    ]
+    memory = f"{memory_gib}g"
+    options = ["--interactive", "--tmpfs", "/tmp:rw,nosuid,nodev,size=512m,mode=1777", "--memory", memory]
+    options += ["--memory-swap", memory, "--cpus", str(CPUS), "--cpu-shares", "128"]
+    return containers.image_question(image_id, container, program(), timeout, options)
 
 
 def parse(

@@ -584,38 +584,22 @@ def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any]
     :param token_path: file of the host with the token, None without one
     :returns: the command
     """
-    argv = [
-        "docker",
-        "run",
-        "--detach",
-        "--name",
-        container,
-        "--network",
-        "host",
-        "--label",
-        "dgxspark.fetch=true",
-        # The folder may be a person's.
-        *containers.restricted(containers.HELPER_PIDS, containers.OWNERS_FILES),
-        "--volume",
-        f"{hf_home}:/root/.cache/huggingface",
-        "--env",
-        "HF_HOME=/root/.cache/huggingface",
-        "--env",
-        "HF_HUB_DISABLE_PROGRESS_BARS=1",
-        "--env",
-        "HF_HUB_DISABLE_TELEMETRY=1",
-        "--env",
-        "HF_HUB_OFFLINE=0",
-    ]
-    request = {**request, "copies": COPY.pattern}
+    options = ["--detach", "--network", "host", "--label", "dgxspark.fetch=true"]
+    options += ["--volume", f"{hf_home}:/root/.cache/huggingface"]
+    variables = {
+        "HF_HOME": "/root/.cache/huggingface",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_OFFLINE": "0",
+    }
     if token_path:
-        argv += [
-            "--mount",
-            f"type=bind,src={token_path},dst=/run/dgxspark/token,readonly",
-            "--env",
-            "HF_TOKEN_PATH=/run/dgxspark/token",
-        ]
-    return [*argv, "--entrypoint", "python3", image, "-c", FETCH_PROGRAM, json.dumps(request, sort_keys=True)]
+        options += ["--mount", f"type=bind,src={token_path},dst=/run/dgxspark/token,readonly"]
+        variables["HF_TOKEN_PATH"] = "/run/dgxspark/token"
+    for name, value in variables.items():
+        options += ["--env", f"{name}={value}"]
+    program = [FETCH_PROGRAM, json.dumps({**request, "copies": COPY.pattern}, sort_keys=True)]
+    # The folder may be a person's.
+    return containers.python_helper(image, container, program, options, containers.OWNERS_FILES)
 
 
 def announced(log: str) -> dict[str, Any]:

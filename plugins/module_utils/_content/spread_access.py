@@ -1,86 +1,72 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The access that nodes have to each other while something is spread: the files of an SSH server made for that time."""
+"""The access that nodes have to each other during a distribution: an SSH server of its own, its keys and its programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-RUN_DIR = "/run/dgxspark/spread"
-"""In memory: after an interruption the next boot removes it, at the latest."""
+from .._common import foreign_text, program_text, redaction, secret_rules
+from .._host import beneath, docker, docker_commands, docker_facts, file_times
+from .._runtime import command
+from . import file_stream, image_layers, image_stream, spread_files, spread_names, spread_server, spread_worker
+
 SERVER_UNIT = "dgxspark-spread"
 WORKER_UNIT = "dgxspark-spread-worker"
-CIPHERS = "aes128-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
+PACKAGE = "dgxspark_vllm"
+"""Name of the engine on hosts."""
+MODULES: tuple[ModuleType, ...] = (
+    foreign_text,
+    redaction,
+    secret_rules,
+    command,
+    beneath,
+    docker,
+    docker_commands,
+    docker_facts,
+    file_times,
+    file_stream,
+    image_layers,
+    image_stream,
+    spread_files,
+    spread_names,
+    spread_server,
+    spread_worker,
+)
+"""Files of the engine that the server and the worker import."""
 
 
-def serve_script(folder: str = RUN_DIR, python: str = "python3") -> str:
-    """Return the command of a peer's key, for any request: rsync that reads the hub folder, the same over a fabric, or an image of the list.
-
-    :param folder: where keys, programs, the settings of rsync, and the lists lie
-    :param python: the interpreter of C(image_layers.py) and C(file_stream.py)
-    :returns: the text of the script
-    """
-    return f"""\
-# All that the nodes of a spreading may ask of each other.
-case "$SSH_ORIGINAL_COMMAND" in
-  "rsync --server --daemon "*)
-    exec rsync --server --daemon --config={folder}/rsyncd.conf .
-    ;;
-  "files "*)
-    while read -r allowed hub; do
-      if [ "$SSH_ORIGINAL_COMMAND" = "files $allowed" ]; then
-        exec {python} {folder}/file_stream.py "$hub" "$allowed"
-      fi
-    done < {folder}/clear
-    ;;
-  "image "* | "layers "*)
-    set -f
-    set -- $SSH_ORIGINAL_COMMAND
-    what=$1 ref=${{2-}}
-    [ $# -lt 2 ] || shift 2
-    for layer in "$@"; do
-      case "$layer" in *[!0-9a-f]*) ref= ;; esac
-    done
-    while read -r allowed; do
-      if [ "$ref" = "$allowed" ]; then
-        case "$what $#" in
-          "layers 0") exec docker image inspect --format '{{{{json .RootFS.Layers}}}}' -- "$ref" ;;
-          "image 0") exec docker save -- "$ref" ;;
-          # What the receiver has already.
-          "image "*) docker save -- "$ref" | {python} {folder}/image_layers.py "$ref" "$@"; exit ;;
-        esac
-      fi
-    done < {folder}/images
-    ;;
-esac
-echo "this key takes models and the images of this run, nothing else" >&2
-exit 1
-"""
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files of the access, for root alone. folder: of the run."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in files.items():
+        beneath.write(folder, name, text.encode(), 0o600)
 
 
-def rsyncd_conf(hub: str) -> str:
-    """Return the settings of rsync: one folder, read only, no other file of the host in sight."""
-    return f"""\
-use chroot = yes
-read only = yes
-list = no
-uid = root
-gid = root
-log file = /dev/null
-reverse lookup = no
-[hub]
-path = {hub}
-"""
+def programs() -> dict[str, str]:
+    """Return the texts of the programs that run on hosts, by path below the folder of the run."""
+    return {
+        f"{PACKAGE}/{'/'.join(module.__name__.split('.')[-2:])}.py": program_text.source(module) for module in MODULES
+    }
 
 
-def sshd_config(addresses: Sequence[str], port: int, folder: str = RUN_DIR) -> str:
-    """Return the settings of the server: those addresses, those keys, that one command.
+def serve_command(folder: Path, python: str) -> str:
+    """Return the command that every key is restricted to. folder: of the run. python: path of the interpreter."""
+    name = spread_server.__name__.rpartition(".")[2]
+    return f"PYTHONPATH={folder} {python} -m {PACKAGE}._content.{name} {folder}"
+
+
+def sshd_config(addresses: Sequence[str], port: int, folder: Path, python: str) -> str:
+    """Return the settings of the server: these addresses, the keys of the run and one command.
 
     :param addresses: that it listens on
     :param port: TCP port
-    :param folder: where keys and command lie
+    :param folder: of the run
+    :param python: path of the interpreter
     :returns: the text of the file
     """
     listen = "\n".join(f"ListenAddress {address}:{port}" for address in addresses)
@@ -94,7 +80,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin forced-commands-only
 AllowUsers root
-ForceCommand /bin/sh {folder}/serve
+ForceCommand {serve_command(folder, python)}
 UsePAM yes
 StrictModes yes
 DisableForwarding yes
@@ -102,7 +88,7 @@ PermitTTY no
 PermitUserRC no
 PermitUserEnvironment no
 PrintMotd no
-Ciphers {CIPHERS}
+Ciphers {spread_worker.CIPHERS}
 LoginGraceTime 20
 MaxStartups 100
 ClientAliveInterval 30
@@ -110,10 +96,11 @@ ClientAliveCountMax 4
 """
 
 
-def authorized_keys(peers: Sequence[Mapping[str, Any]], folder: str = RUN_DIR) -> str:
-    """Return a line for each peer: its key, from its addresses, for that one command."""
+def authorized_keys(peers: Sequence[Mapping[str, Any]], folder: Path, python: str) -> str:
+    """Return a line for each peer: its key, valid from its addresses, for one command."""
+    command_text = serve_command(folder, python)
     return "".join(
-        f'restrict,command="/bin/sh {folder}/serve",from="{",".join(peer["addresses"])}" {peer["client_key"]}\n'
+        f'restrict,command="{command_text}",from="{",".join(peer["addresses"])}" {peer["client_key"]}\n'
         for peer in peers
     )
 
@@ -123,17 +110,17 @@ def known_hosts(peers: Sequence[Mapping[str, Any]]) -> str:
     return "".join(f"{peer['name']} {peer['host_key']}\n" for peer in peers)
 
 
-def server_argv(lifetime: int, sshd: str, folder: str = RUN_DIR) -> list[str]:
-    """Return the command that runs the server; its keys go with it, however it ends.
+def server_argv(lifetime: int, sshd: str, folder: Path) -> list[str]:
+    """Return the command that runs the server; systemd removes its keys however it ends.
 
-    :param lifetime: seconds, after which it ends
+    :param lifetime: seconds after which it ends
     :param sshd: path of the program
-    :param folder: where keys and settings lie
+    :param folder: of the run
     :returns: the command
     """
     return [
         *("systemd-run", "--quiet", "--collect", f"--unit={SERVER_UNIT}"),
-        "--description=Nodes take images and models from here",
+        "--description=Other nodes take images and models from here",
         f"--property=RuntimeMaxSec={lifetime}",
         "--property=LimitCORE=0",  # a core dump holds keys
         f"--property=ExecStopPost=/bin/rm -rf {folder}",
@@ -141,21 +128,20 @@ def server_argv(lifetime: int, sshd: str, folder: str = RUN_DIR) -> list[str]:
     ]
 
 
-def worker_argv(python: str, folder: str, job: str, state: str, lifetime: int) -> list[str]:
-    """Return the command that runs a job in the background, behind what the host serves.
+def worker_argv(python: str, folder: Path, lifetime: int) -> list[str]:
+    """Return the command that runs a job in the background, at a lower priority than what the host serves.
 
     :param python: path of the interpreter
-    :param folder: where the program lies
-    :param job: file of the job
-    :param state: file that it reports to
-    :param lifetime: seconds, after which it ends
+    :param folder: of the run
+    :param lifetime: seconds after which it ends
     :returns: the command
     """
+    name = spread_worker.__name__.rpartition(".")[2]
     return [
         *("systemd-run", "--quiet", "--collect", f"--unit={WORKER_UNIT}"),
-        "--description=Images and models come from another node",
+        "--description=Images and models are taken from other nodes",
         f"--property=RuntimeMaxSec={lifetime}",
         "--property=LimitCORE=0",  # a core dump holds keys
-        *("--property=Nice=5", f"--setenv=SPREAD_RUN_DIR={RUN_DIR}"),
-        *(python, f"{folder}/spread_worker.py", job, state),
+        *("--property=Nice=5", f"--setenv=PYTHONPATH={folder}"),
+        *(python, "-m", f"{PACKAGE}._content.{name}", str(folder)),
     ]

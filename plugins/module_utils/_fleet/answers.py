@@ -460,7 +460,8 @@ GOT = record(
         "encrypted": flag,
         "damaged": listing(relative),
         "files": size,
-        "wrong": flag,
+        "source": maybe(text, ""),
+        "failed": listing(record({"source": text, "why": words, "wrong": flag}), 1000),
     },
 )
 TRANSFER = record(

@@ -62,6 +62,43 @@ def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str
     return argv + restricted(pids, capabilities)
 
 
+def python_helper(
+    image: str,
+    name: str,
+    program: Sequence[str],
+    options: Sequence[str] = (),
+    capabilities: Iterable[str] = (),
+) -> list[str]:
+    """Return the docker run of a container that runs a Python program of the collection and ends.
+
+    :param image: that has Python
+    :param name: of the container
+    :param program: its text, and its arguments
+    :param options: further options of docker run
+    :param capabilities: see C(restricted)
+    :returns: the command
+    """
+    limits = restricted(HELPER_PIDS, capabilities)
+    return ["docker", "run", "--name", name, *limits, *options, "--entrypoint", "python3", image, "-c", *program]
+
+
+def image_question(image: str, name: str, program: str, seconds: int, options: Sequence[str] = ()) -> list[str]:
+    """Return the command that asks an image by a Python program, without GPU and network; nothing is written.
+
+    C(void) keeps a default runtime of NVIDIA from putting the GPU into the container.
+
+    :param image: id of the image
+    :param name: of the container
+    :param program: its text
+    :param seconds: after which it ends
+    :param options: further options of docker run
+    :returns: the command
+    """
+    isolated = ["--rm", "--pull", "never", "--network", "none", "--read-only", "--log-driver", "none"]
+    isolated += ["--env", "NVIDIA_VISIBLE_DEVICES=void", *options]
+    return ["timeout", "--kill-after=5", str(seconds), *python_helper(image, name, [program], isolated)]
+
+
 def for_port(port: int) -> tuple[str, ...]:
     """Return the capabilities that a server on the host's network needs for its port."""
     return ("NET_BIND_SERVICE",) if port < LOW_PORTS else ()

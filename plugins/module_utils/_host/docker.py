@@ -15,7 +15,7 @@ from typing import Any
 from .._common.foreign_text import parse_json
 from .._runtime import command
 from .._runtime.command import Answer, Run, Unknown, answered, says_missing, unreadable
-from . import docker_facts
+from . import docker_commands, docker_facts
 
 NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
 IMAGES_COMMAND = ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]
@@ -147,11 +147,30 @@ def image_sizes(run: Run, ids: Iterable[str]) -> dict[str, int]:
     return {image_id: int(size) for image_id, _space, size in rows if size.isdigit()}
 
 
-def image_layers(run: Run, image_id: str) -> str:
-    """Return C(RootFS.Layers) of an image as JSON. Raises C(NoAnswer), for a missing image too."""
-    rc, out, err = run(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", image_id])
+def image_layers(run: Run, image_id: str) -> list[str]:
+    """Return the digests of an image's layers, the lowest first. Raises C(NoAnswer), for a missing image too."""
+    rc, out, err = run(docker_commands.layers(image_id))
     answered("docker", rc if rc != 127 else 1, err)
-    return out
+    return docker_facts.read_layers(out)
+
+
+def present_layers(run: Run) -> list[list[str]]:
+    """Return the layers of each image on the host. Raises C(NoAnswer).
+
+    Empty with the containerd image store: it keeps layers under other names, and may have removed the content of an image.
+    """
+    rc, out, err = run(["docker", "info", "--format", "{{json .DriverStatus}}"])
+    answered("docker", rc if rc != 127 else 1, err)
+    if "io.containerd.snapshotter" in out:
+        return []
+    rc, out, err = run(IMAGES_COMMAND)
+    answered("docker", rc if rc != 127 else 1, err)
+    ids = sorted(set(docker_facts.read_ids(out)))
+    if not ids:
+        return []
+    rc, out, err = run(docker_commands.layers(*ids))
+    answered("docker", rc, err)
+    return [docker_facts.read_layers(line) for line in out.splitlines()]
 
 
 def has_image(run: Run, image_id: str) -> bool:

@@ -26,6 +26,7 @@ NAME_PREFIX = "spark-"
 
 _ENV_NAMES = re.compile(r"(VLLM|CUDA|NV|NVIDIA|NCCL|TORCH_CUDA|TRITON)[A-Z0-9_]*\Z")
 _ID = re.compile(r"(sha256:)?[0-9a-f]{12,64}")
+_LAYER = re.compile(r"sha256:[0-9a-f]{64}")
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:[-.+a-z0-9]*)?)\Z")
 
 
@@ -48,6 +49,19 @@ def read_ids(text: str) -> list[str]:
     if not all(map(_ID.fullmatch, ids)):
         raise command.unreadable("docker", text)
     return ids
+
+
+def read_layers(text: str) -> list[str]:
+    """Read C(RootFS.Layers) of an image, digests from the lowest layer up. Raises C(NoAnswer) for anything else."""
+    try:
+        layers = parse_json(text, "docker image inspect")
+    except ValueError:
+        raise command.unreadable("docker", text) from None
+    if layers is None:  # an image without layers
+        return []
+    if not isinstance(layers, list) or not all(isinstance(layer, str) and _LAYER.fullmatch(layer) for layer in layers):
+        raise command.unreadable("docker", text)
+    return layers
 
 
 def read_inspected(text: str, errors: str = "") -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ class Connection:
 def action(folder: Path, connection: Connection) -> Any:
     """The action plugin, as far as transfers need it."""
     made = object.__new__(bundle.ActionModule)
-    made.dir, made.host, made._connection = folder, "spark-1", connection
+    made.dir, made._connection = folder, connection
+    made.variables = {"inventory_hostname": "spark-1"}
     return made
 
 

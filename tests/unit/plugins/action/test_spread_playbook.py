@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role spread in check mode on hosts that are folders here, and its rounds with what the hosts would have said."""
+"""The role spread in check mode on hosts that are folders here, and the steps of its plan with answers of hosts."""
 
 from __future__ import annotations
 
@@ -133,8 +133,7 @@ def test_hosts_of_other_batches_are_no_sources(tmp_path: Path) -> None:
     assert "spark-2 brings it into the site; 1 more take it from there" in text
 
 
-def test_rounds_go_from_what_the_hosts_say(tmp_path: Path) -> None:
-    """The second host fails the first time, and gets it from the third."""
+def test_a_pull_and_its_review_go_by_the_answers_of_the_hosts(tmp_path: Path) -> None:
     tasks: list[dict[str, Any]] = [
         {
             "name": "Survey",
@@ -143,59 +142,63 @@ def test_rounds_go_from_what_the_hosts_say(tmp_path: Path) -> None:
             "register": "s",
         },
         {
-            "name": "First",
+            "name": "Pull",
             "dgxspark.vllm.spread": {
-                "step": "round",
+                "step": "pull",
                 "looks_from": "looked",
                 "keys_from": "keys",
-                "state": "{{ s.state }}",
+                "things": "{{ s.things }}",
             },
             "run_once": True,
-            "register": "r1",
+            "register": "p",
         },
         {
-            "name": "Got",
-            "ansible.builtin.set_fact": {
-                "got": {"got": {"Org/Model@main": {"ok": "{{ inventory_hostname != 'spark-2' }}", "why": "broken"}}}
-            },
-            "when": "r1.hosts[inventory_hostname].take | length > 0",
+            "name": "Review",
+            "dgxspark.vllm.spread": {"step": "review", "looks_from": "looked", "got_from": "got"},
+            "run_once": True,
+            "register": "r",
         },
         {
-            "name": "Second",
+            "name": "Survey again",
             "dgxspark.vllm.spread": {
-                "step": "round",
+                "step": "survey",
                 "looks_from": "looked",
-                "got_from": "got",
-                "state": "{{ r1.state }}",
+                "doubted": "{{ r.doubted }}",
+                "again": True,
             },
             "run_once": True,
-            "register": "r2",
+            "register": "again",
         },
         {
             "name": "Keep",
             "ansible.builtin.copy": {
-                "content": "{{ [s, r1, r2] | to_json }}",
+                "content": "{{ [s, p, r, again] | to_json }}",
                 "dest": str(tmp_path / "out.json"),
                 "mode": "0600",
             },
             "run_once": True,
         },
     ]
+    failures = [{"source": "spark-1", "why": "another SHA-256", "wrong": True}]
+    result = {"got": {"Org/Model@main": {"ok": True, "why": "", "source": "spark-3", "failed": failures}}}
     given = {
         f"spark-{index}": {
             "looked": {"distribution": look(index, index in (1, 3))},
             "keys": {"client_key": f"ssh-ed25519 c{index}", "host_key": f"ssh-ed25519 h{index}"},
+            "got": result if index == 2 else {},
         }
         for index in range(1, 4)
     }
     code, text = run(tmp_path, tasks, given)
     assert code == 0, text
-    survey, first, second = json.loads((tmp_path / "out.json").read_text())
-    assert survey["ready"] and survey["moves"] and "round 1: spark-1 to spark-2 (lan): Org/Model@main, 5.00 GB" in text
+    survey, pull, review, again = json.loads((tmp_path / "out.json").read_text())
+    assert survey["ready"] and survey["moves"] and "spark-1 to spark-2 (lan): Org/Model@main, 5.00 GB" in text
     assert survey["things"]["Org/Model@main"]["bytes"] == 5_000_000_000
-    (take,) = first["hosts"]["spark-2"]["take"]
-    assert take["links"] == [{"kind": "lan", "own": "192.0.2.2", "source": "192.0.2.1"}]
-    assert [peer["name"] for peer in first["access"]["spark-1"]["peers"]] == ["spark-2", "spark-3"]
-    assert "not: spark-1 to spark-2: broken" in text
-    assert [entry["source"] for entry in second["hosts"]["spark-2"]["take"]] == ["spark-3"]
-    assert not second["last"]
+    (take,) = pull["hosts"]["spark-2"]["take"]
+    assert [source["name"] for source in take["sources"]] == ["spark-1", "spark-3"]
+    assert take["sources"][0]["links"] == [{"kind": "lan", "own": "192.0.2.2", "source": "192.0.2.1"}]
+    own = pull["hosts"]["spark-1"]
+    assert [peer["name"] for peer in own["peers"]] == ["spark-2", "spark-3"]
+    assert (own["take"], own["ready"], pull["hosts"]["spark-2"]["ready"]) == ([], ["Org/Model@main"], [])
+    assert review["doubted"] == {"spark-1": ["Org/Model@main"]}
+    assert [task["key"] for task in again["hosts"]["spark-1"]["verify"]] == ["Org/Model@main"] and not again["ready"]

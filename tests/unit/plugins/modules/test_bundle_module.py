@@ -54,7 +54,7 @@ def test_an_image_of_which_docker_does_not_say_is_not_of_another_store(
 ) -> None:
     (tmp_path / "000").write_text("abc")
     monkeypatch.setattr(bundle.snapshots, "sha256_of", lambda path: "0" * 64)
-    monkeypatch.setattr(bundle.image_stream, "load", lambda files, program, names: "Loaded image: an/image:1")
+    monkeypatch.setattr(bundle.image_stream, "load", lambda unpack, names, files: "Loaded image: an/image:1")
     fake_run.on("docker image inspect", "", 1, said)
     with pytest.raises(Failed, match=why):
         bundle.load(Module(), fake_run, ITEM, tmp_path)
@@ -75,14 +75,14 @@ LAYERED = {
 def engine(fake_run: Any, driver: str = "[]", layers: str = json.dumps([f"sha256:{A}"]), rc: int = 0) -> Any:
     fake_run.on("docker info --format {{json .DriverStatus}}", driver)
     fake_run.on("docker info", "/")
-    fake_run.on("docker image ls", "sha256:1")
+    fake_run.on("docker image ls", f"sha256:{A}")
     return fake_run.on("docker image inspect", layers, rc, DOWN if rc else "")
 
 
 def test_layers_that_are_there_need_no_room_and_do_not_come(
     fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "free_bytes", lambda path: 500_010)
+    monkeypatch.setattr(bundle.incoming, "free_bytes", lambda path: 500_010)
     assert bundle.stage(Module(), engine(fake_run), LAYERED, tmp_path / "x") == {"staged": {}, "known": [A]}
     with pytest.raises(Failed, match="Make room there"):
         bundle.stage(Module(), fake_run, {**LAYERED, "whole": True}, tmp_path / "x")
@@ -110,7 +110,7 @@ def test_a_part_that_docker_refuses_is_no_failure_and_the_pieces_stay(
 ) -> None:
     given: list[list[str]] = []
 
-    def refuses(files: list[Path], program: list[str], names: list[str]) -> str:
+    def refuses(unpack: list[str], names: list[str], files: list[Path]) -> str:
         given.append([file.name for file in files])
         raise bundle.image_stream.UnexpectedContent("no such file")
 

@@ -11,6 +11,7 @@ import json
 import socket
 import stat
 import subprocess
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -22,17 +23,15 @@ from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 from spread_fixture import HASH, saved
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     file_stream,
-    image_layers,
-    image_stream,
     spread_files,
     spread_names,
+    spread_server,
     spreading,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, machine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info, spread_access, transfer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -60,7 +59,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
     monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
     for module in (spread_access, transfer):
         monkeypatch.setattr(module, "RUN_DIR", tmp_path / "run")
-    monkeypatch.setattr(access, "RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(spread_names, "RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(spread_access, "PRIVILEGE_SEPARATION", tmp_path / "sshd")
     monkeypatch.setattr(spread_access, "START_SECONDS", 0.3)
     return fake_run
@@ -169,16 +168,11 @@ def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_p
     assert survey(call, **asked)["distribution"]["images"][DIGEST]["name"] == "sha256:9"
 
 
-def test_images_do_without_rsync(run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "has_program", lambda name: False)
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", root_dir("/")).on(
-        "ip -json", "[]"
-    )
-    asked: dict[str, Any] = {"hf_home": str(tmp_path), "address": "192.0.2.11"}
-    lacks = survey(call, images=["a:1"], **asked)["distribution"]["tools_missing"]
-    assert lacks == ["ssh", "ssh-keygen", "sshd", "systemd-run"]
-    model = {"repo": "Org/Model", "revision": "main", "only": []}
-    assert survey(call, models=[model], **asked)["distribution"]["tools_missing"] == ["rsync", *lacks]
+def test_missing_programs_are_named(run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "has_program", lambda name: name == "sshd")
+    run.on("ip -json", "[]")
+    section = survey(call, hf_home=str(tmp_path), address="192.0.2.11")["distribution"]
+    assert section["tools_missing"] == ["ssh", "ssh-keygen", "systemd-run"]
 
 
 def test_what_is_wrong_with_the_engine_is_told(run: Any, call: Any) -> None:
@@ -241,31 +235,35 @@ def opened(call: Any, tmp_path: Path, **more: Any) -> dict[str, Any]:
 
 def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_path: Path) -> None:
     run.on("/usr/bin/sshd -t").on("systemd-run")
+    folder = tmp_path / "run"
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=speak, args=(server,), daemon=True).start()
-        result = opened(call, tmp_path, port=server.getsockname()[1])
+        result = opened(
+            call, tmp_path, port=server.getsockname()[1], clear=["127.0.0.1", "10.0.0.9"], ready=["an/image:1"]
+        )
     assert result.get("failed") is None, result
-    written = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in (tmp_path / "run").iterdir())
-    (line,) = written["authorized_keys"].splitlines()
-    assert line.startswith('restrict,command="/bin/sh /run/dgxspark/spread/serve",from="192.0.2.12,10.0.0.12" ')
-    assert line.endswith(KEY) and written["known_hosts"] == f"spark-2 {KEY}\n" and written["images"] == "an/image:1\n"
-    assert written["clear"] == ""  # what is not said to be a fabric is encrypted
-    assert f"path = {tmp_path}/hub" in written["rsyncd.conf"] and "read only = yes" in written["rsyncd.conf"]
-    # A node that asks nobody for names need not wait for an answer.
-    assert "reverse lookup = no" in written["rsyncd.conf"]
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files.values())
+    command = f"PYTHONPATH={folder} {sys.executable} -m dgxspark_vllm._content.spread_server {folder}"
+    (line,) = files["authorized_keys"].read_text().splitlines()
+    assert line.startswith(f'restrict,command="{command}",from="192.0.2.12,10.0.0.12" ') and line.endswith(KEY)
+    assert f"ForceCommand {command}\n" in files["sshd_config"].read_text()
+    assert files["known_hosts"].read_text() == f"spark-2 {KEY}\n"
+    # Unencrypted files leave the host over addresses of a fabric alone.
+    settings = {"hub": f"{tmp_path}/hub", "clear": ["127.0.0.1"], "images": ["an/image:1"]}
+    assert json.loads(files["served.json"].read_text()) == settings
+    assert f"items/{spread_names.item_id('an/image:1')}.ready" in files
     (started,) = [argv for argv in run.calls if argv[0] == "systemd-run"]
     assert {"--property=RuntimeMaxSec=14400", "--property=LimitCORE=0"} <= set(started)
-    assert "--property=ExecStopPost=/bin/rm -rf /run/dgxspark/spread" in started
+    assert f"--property=ExecStopPost=/bin/rm -rf {folder}" in started
 
 
-def test_only_an_address_of_a_fabric_gives_files_in_clear(run: Any, call: Any, tmp_path: Path) -> None:
-    run.on("/usr/bin/sshd -t").on("systemd-run")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=speak, args=(server,), daemon=True).start()
-        opened(call, tmp_path, port=server.getsockname()[1], clear=["127.0.0.1", "10.0.0.9"])
-    assert (tmp_path / "run/clear").read_text() == f"127.0.0.1 {tmp_path}/hub\n"
-    compile((tmp_path / "run/file_stream.py").read_text(), "file_stream.py", "exec")
+def test_the_programs_of_a_host_have_all_that_they_import(tmp_path: Path) -> None:
+    access.write(tmp_path, access.programs())
+    for name in ("spread_server", "spread_worker"):
+        argv = [sys.executable, "-B", "-c", f"from dgxspark_vllm._content import {name}"]
+        done = subprocess.run(argv, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_port_that_is_taken_is_told_and_the_keys_go(run: Any, call: Any, tmp_path: Path, closed_port: int) -> None:
@@ -308,60 +306,67 @@ def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp
     assert call(spread_access, state="closed")["changed"] is True
 
 
-def bound(tmp_path: Path, wanted: str, docker: str = 'echo docker "$@"') -> dict[str, Any]:
-    """The command that every key is bound to, for subprocess, with programs that say what they were called with."""
-    for name, does in (("rsync", 'echo rsync "$@"'), ("docker", docker)):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "serve").write_text(access.serve_script(str(tmp_path)))
-    (tmp_path / "images").write_text("an/image:1\n")
-    (tmp_path / "clear").write_text(f"127.0.0.1 {tmp_path}/h u b\n")
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SSH_ORIGINAL_COMMAND": wanted}
-    return {"args": ["/bin/sh", str(tmp_path / "serve")], "env": environment, "text": True}
+def bound(tmp_path: Path, request: str, docker: str = 'echo docker "$@"') -> dict[str, Any]:
+    """Return the arguments of subprocess that run the command of a key for a request; docker: a shell script in its place."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin/docker").write_text(f"#!/bin/sh\n{docker}\n")
+    (tmp_path / "bin/docker").chmod(0o755)
+    settings = {"hub": f"{tmp_path}/h u b", "clear": ["127.0.0.1"], "images": ["an/image:1"]}
+    access.write(tmp_path / "run", {**access.programs(), spread_server.SETTINGS: json.dumps(settings)})
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SSH_ORIGINAL_COMMAND": request}
+    command = access.serve_command(tmp_path / "run", sys.executable)
+    return {"args": ["/bin/sh", "-c", command], "env": environment, "text": True}
 
 
-def serve(tmp_path: Path, wanted: str, **more: str) -> subprocess.CompletedProcess[str]:
+def serve(tmp_path: Path, request: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run it."""
-    return subprocess.run(**bound(tmp_path, wanted, **more), capture_output=True, check=False)
+    return subprocess.run(**bound(tmp_path, request, **more), capture_output=True, check=False, input="")
 
 
-def test_a_key_gives_rsync_with_our_settings_and_the_images_of_the_run(tmp_path: Path) -> None:
-    daemon = serve(tmp_path, "rsync --server --daemon --config=/home/evil .")
-    assert daemon.stdout == f"rsync --server --daemon --config={tmp_path}/rsyncd.conf .\n"
+def test_a_key_gives_the_images_of_the_run(tmp_path: Path) -> None:
     assert serve(tmp_path, "image an/image:1").stdout == "docker save -- an/image:1\n"
     layers = "docker image inspect --format {{json .RootFS.Layers}} -- an/image:1\n"
     assert serve(tmp_path, "layers an/image:1").stdout == layers
 
 
-def test_an_image_is_sent_without_the_layers_that_the_receiver_names(tmp_path: Path) -> None:
-    (tmp_path / "image_layers.py").write_text(program_text.program(image_layers, foreign_text, image_stream))
-    wanted = f"image an/image:1 {HASH}"
-    assert "what came is no archive of docker save" in serve(tmp_path, wanted).stderr  # the docker of these tests
+def test_an_image_is_sent_without_the_layers_that_the_receiver_has(tmp_path: Path) -> None:
+    request = f"image an/image:1 {HASH}"
+    assert "what came is no archive of docker save" in serve(tmp_path, request).stderr  # the docker of these tests
     (tmp_path / "archive").write_bytes(saved("an/image:1"))
-    done = serve(tmp_path, wanted, docker=f"cat {tmp_path}/archive")
+    done = serve(tmp_path, request, docker=f"cat {tmp_path}/archive")
     assert (done.returncode, done.stderr) == (0, "")
     with tarfile.open(fileobj=io.BytesIO(done.stdout.encode())) as sent, tarfile.open(tmp_path / "archive") as whole:
         assert set(whole.getnames()) - set(sent.getnames()) == {f"blobs/sha256/{HASH}"}
+    assert serve(tmp_path, request, docker=f"cat {tmp_path}/archive; exit 3").returncode == 3
 
 
-def test_on_an_address_of_the_fabric_a_key_gives_files_of_the_hub(tmp_path: Path) -> None:
-    (tmp_path / "file_stream.py").write_text(program_text.program(file_stream, foreign_text, beneath))
+def test_a_key_gives_files_of_the_hub_over_tcp_on_an_address_of_the_fabric(tmp_path: Path) -> None:
     (tmp_path / "h u b").mkdir()
     (tmp_path / "h u b/file").write_bytes(b"weights")
     target = io.BytesIO()
     with subprocess.Popen(**bound(tmp_path, "files 127.0.0.1"), stdout=subprocess.PIPE) as asking:
         assert asking.stdout is not None
-        with file_stream.Receiver("127.0.0.1", "127.0.0.1", asking.stdout.readline()) as receiver:
-            receiver.take("file", 0, 7, target, hashlib.sha256())
+        with file_stream.connect("127.0.0.1", "127.0.0.1", asking.stdout.readline()) as connection:
+            stream = connection.makefile("rwb", buffering=0)
+            file_stream.Receiver(stream, stream).take("file", 0, 7, target, hashlib.sha256())
+            stream.close()
     assert (target.getvalue(), asking.returncode) == (b"weights", 0)
 
 
+def test_an_item_is_reserved_only_if_the_host_has_it(tmp_path: Path) -> None:
+    item = spread_names.item_id("an/image:1")
+    assert serve(tmp_path, f"hold {item} lan").stdout == "coming\n"
+    access.write(tmp_path / "run", {f"items/{item}.failed": ""})
+    assert serve(tmp_path, f"hold {item} lan").stdout == "gone\n"
+    access.write(tmp_path / "run", {f"items/{item}.ready": ""})
+    assert serve(tmp_path, f"hold {item} lan").stdout == "free\n"
+
+
 @pytest.mark.parametrize(
-    "wanted",
+    "request_text",
     [
         "",
         "id",
-        "files",
         "files ",
         "files 127.0.0.2",
         "files 127.0.0.1 /",
@@ -378,11 +383,14 @@ def test_on_an_address_of_the_fabric_a_key_gives_files_of_the_hub(tmp_path: Path
         "layers other:1",
         "layers an/image:1 abc",
         "layers",
-        "rsync --server --sender . /",
+        "hold ../../../etc/passwd lan",
+        "hold 0123456789abcdef",
+        "hold 0123456789abcdef ../x",
+        "rsync --server --daemon .",
     ],
 )
-def test_a_key_gives_nothing_else(tmp_path: Path, wanted: str) -> None:
-    done = serve(tmp_path, wanted)
+def test_a_key_gives_nothing_else(tmp_path: Path, request_text: str) -> None:
+    done = serve(tmp_path, request_text)
     assert (done.returncode, done.stdout) == (1, "") and "nothing else" in done.stderr
 
 
@@ -391,7 +399,7 @@ def test_a_key_gives_nothing_else(tmp_path: Path, wanted: str) -> None:
 
 def test_a_job_is_started_and_followed_to_its_end(run: Any, call: Any, tmp_path: Path) -> None:
     run.on("systemd-run").on("systemctl is-active")
-    result = call(transfer, tasks=[{"kind": "verify", "key": "a"}], program="print()\n")
+    result = call(transfer, tasks=[{"kind": "verify", "key": "a"}])
     assert result["running"] is True
     assert json.loads((tmp_path / "run/job.json").read_text()) == {"tasks": [{"kind": "verify", "key": "a"}]}
     assert "def snapshot_files" in (tmp_path / "run/dgxspark_vllm/_content/spread_files.py").read_text()
@@ -419,4 +427,4 @@ def test_a_job_of_which_systemd_does_not_say_is_under_way(run: Any, call: Any, t
 
 def test_a_job_that_cannot_be_started_says_why(run: Any, call: Any) -> None:
     run.on("systemd-run", "", 1, "Failed to connect to bus")
-    assert "Failed to connect to bus" in call(transfer, tasks=[{}], program="x")["msg"]
+    assert "Failed to connect to bus" in call(transfer, tasks=[{}])["msg"]

@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import queue
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,21 +37,21 @@ def hub(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def source(hub: Path) -> Iterator[Callable[[], str]]:
-    """Start a source; returns what it tells the peer that asked."""
+    """Start a source; returns its greeting."""
     threads = []
 
     def start() -> str:
-        told: queue.Queue[str] = queue.Queue()
+        greetings: queue.Queue[str] = queue.Queue()
 
         def run() -> None:
             try:
-                file_stream.serve(hub, "127.0.0.1", told.put)
+                file_stream.serve_connection(hub, "127.0.0.1", greetings.put)
             except OSError as error:
-                told.put(str(error))
+                greetings.put(str(error))
 
         threads.append(threading.Thread(target=run))
         threads[-1].start()
-        return told.get(timeout=30)
+        return greetings.get(timeout=30)
 
     yield start
     for thread in threads:
@@ -56,10 +59,17 @@ def source(hub: Path) -> Iterator[Callable[[], str]]:
         assert not thread.is_alive()
 
 
-def take(told: str, store: str = STORE, begin: int = 0, size: int = len(CONTENT), limit: float = 0.0) -> bytes:
-    """What comes of a file; its digest has to be that of what was written."""
+@contextlib.contextmanager
+def receiver_of(greeting: str, limit: float = 0.0) -> Iterator[file_stream.Receiver]:
+    with file_stream.connect("127.0.0.1", "127.0.0.1", greeting) as connection:
+        stream = connection.makefile("rwb", buffering=0)
+        yield file_stream.Receiver(stream, stream, limit)
+
+
+def take(greeting: str, store: str = STORE, begin: int = 0, size: int = len(CONTENT), limit: float = 0.0) -> bytes:
+    """Return the received bytes of a file; their digest has to match."""
     target, digest = io.BytesIO(), hashlib.sha256()
-    with file_stream.Receiver("127.0.0.1", "127.0.0.1", told, limit) as receiver:
+    with receiver_of(greeting, limit) as receiver:
         receiver.take(store, begin, size, target, digest)
     assert digest.digest() == hashlib.sha256(target.getvalue()).digest()
     return target.getvalue()
@@ -72,13 +82,13 @@ def test_a_file_comes_and_is_hashed_as_it_comes(source: Callable[[], str]) -> No
 def test_one_connection_takes_several_files_and_empty_ones(source: Callable[[], str], hub: Path) -> None:
     (hub / "empty").touch()
     (hub / "small").write_bytes(b"small")
-    found = []
-    with file_stream.Receiver("127.0.0.1", "127.0.0.1", source()) as receiver:
+    received = []
+    with receiver_of(source()) as receiver:
         for store, size in (("small", 5), ("empty", 0), (STORE, len(CONTENT))):
             target = io.BytesIO()
             receiver.take(store, 0, size, target, hashlib.sha256())
-            found.append(target.getvalue())
-    assert found == [b"small", b"", CONTENT]
+            received.append(target.getvalue())
+    assert received == [b"small", b"", CONTENT]
 
 
 def test_it_goes_on_where_it_was(source: Callable[[], str]) -> None:
@@ -95,7 +105,7 @@ def test_a_file_that_is_longer_or_shorter_than_it_was_gives_no_byte_too_many(sou
 def test_nothing_else_of_the_host_is_sent(source: Callable[[], str], hub: Path, store: str) -> None:
     (hub / "led").symlink_to("/etc")
     (hub / "file").symlink_to(hub.parent / "secret")
-    with file_stream.Receiver("127.0.0.1", "127.0.0.1", source()) as receiver:
+    with receiver_of(source()) as receiver:
         target = io.BytesIO()
         with pytest.raises(OSError, match=store.replace("/", ".")):
             receiver.take(store, 0, 100, target, hashlib.sha256())
@@ -108,34 +118,34 @@ def test_nothing_else_of_the_host_is_sent(source: Callable[[], str], hub: Path, 
 def test_who_does_not_know_the_word_gets_nothing_and_who_does_comes_after(
     source: Callable[[], str], said: bytes
 ) -> None:
-    told = source()
-    with socket.create_connection(("127.0.0.1", int(told.split()[0])), 10) as stranger:
+    greeting = source()
+    with socket.create_connection(("127.0.0.1", int(greeting.split()[0])), 10) as stranger:
         stranger.sendall(said)
-        assert take(told) == CONTENT
+        assert take(greeting) == CONTENT
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
 
 
 def test_strangers_do_not_keep_the_peer_out_however_many_they_are(source: Callable[[], str]) -> None:
-    told = source()
-    port, word = told.split()
+    greeting = source()
+    port, word = greeting.split()
     with contextlib.ExitStack() as strangers:
         for number in range(3 * file_stream.MOST_STRANGERS):
             stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", int(port)), 10))
             with contextlib.suppress(OSError):
                 stranger.sendall(word[: number % 60].encode())
-        assert take(told) == CONTENT
+        assert take(greeting) == CONTENT
 
 
 def test_a_stranger_that_drips_does_not_hold_the_source_beyond_its_time(
     hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_stream, "WAIT_SECONDS", 1.0)
-    told: queue.Queue[str] = queue.Queue()
+    greetings: queue.Queue[str] = queue.Queue()
     over = threading.Event()
 
     def drip() -> None:
-        port = int(told.get(timeout=30).split()[0])
+        port = int(greetings.get(timeout=30).split()[0])
         with socket.create_connection(("127.0.0.1", port), 10) as stranger, contextlib.suppress(OSError):
             for _second in range(50):
                 stranger.sendall(b"x")
@@ -146,8 +156,8 @@ def test_a_stranger_that_drips_does_not_hold_the_source_beyond_its_time(
     thread.start()
     began = time.monotonic()
     try:
-        with pytest.raises(TimeoutError, match="nobody came"):
-            file_stream.serve(hub, "127.0.0.1", told.put)
+        with pytest.raises(TimeoutError, match="no peer connected"):
+            file_stream.serve_connection(hub, "127.0.0.1", greetings.put)
         assert time.monotonic() - began < 5
     finally:
         over.set()
@@ -157,27 +167,32 @@ def test_a_stranger_that_drips_does_not_hold_the_source_beyond_its_time(
 def test_a_source_that_nobody_comes_to_ends(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_stream, "WAIT_SECONDS", 0.1)
     with pytest.raises(OSError):
-        file_stream.serve(hub, "127.0.0.1", lambda _line: None)
+        file_stream.serve_connection(hub, "127.0.0.1", lambda _line: None)
 
 
-@pytest.mark.parametrize("told", ["", "this key takes models and the images of this run, nothing else", "x y", "1 2 3"])
-def test_without_an_offer_there_is_no_way(told: str) -> None:
-    with pytest.raises(file_stream.NoWay, match="offers no such connection"):
-        take(told)
+@pytest.mark.parametrize(
+    "greeting", ["", "this key takes models and the images of this run, nothing else", "x y", "1 2 3"]
+)
+def test_without_an_offer_there_is_no_way(greeting: str) -> None:
+    with pytest.raises(file_stream.NoConnection, match="offers no such connection"):
+        take(greeting)
 
 
 def test_a_port_that_is_closed_or_silent_or_somebody_elses_is_no_way(
     closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_stream, "CONNECT_SECONDS", 0.2)
-    with pytest.raises(file_stream.NoWay, match="is not reached"):
+    with pytest.raises(file_stream.NoConnection, match="is not reached"):
         take(f"{closed_port} word")
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(file_stream.NoWay, match="does not answer"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(file_stream.NoConnection, match="does not answer"),
+    ):
         take(f"{silent.getsockname()[1]} word")
     with socket.create_server(("127.0.0.1", 0)) as other:
         thread = threading.Thread(target=lambda: other.accept()[0].sendall(b"SSH-2.0\n"))
         thread.start()
-        with pytest.raises(file_stream.NoWay, match=r"is not the source|does not answer"):
+        with pytest.raises(file_stream.NoConnection, match=r"is not the source|does not answer"):
             take(f"{other.getsockname()[1]} word")
         thread.join()
 
@@ -222,3 +237,18 @@ def test_a_limit_is_kept(source: Callable[[], str]) -> None:
     began = time.monotonic()
     assert take(source(), limit=len(CONTENT) * 4) == CONTENT
     assert time.monotonic() - began > 0.2
+
+
+def test_files_are_sent_to_standard_output_too(hub: Path) -> None:
+    (hub / "small").write_bytes(b"small")
+    program = "import sys, pathlib; from dgxspark_vllm._content import file_stream; file_stream.serve_output(pathlib.Path(sys.argv[1]))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[5] / "collections")}
+    argv = [sys.executable, "-c", program, str(hub)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment) as process:
+        receiver = file_stream.Receiver(process.stdout, process.stdin)
+        target = io.BytesIO()
+        with pytest.raises(OSError, match="nothing: No such file"):
+            receiver.take("nothing", 0, 5, target, hashlib.sha256())
+        receiver.take("small", 0, 5, target, hashlib.sha256())
+        receiver.take(STORE, 1, len(CONTENT), target, hashlib.sha256())
+    assert (target.getvalue(), process.returncode) == (b"small" + CONTENT[1:], 0)

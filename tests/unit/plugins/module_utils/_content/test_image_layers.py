@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_layers
@@ -54,46 +51,5 @@ def test_names_in_archives_are_those_of_docker() -> None:
     assert image_layers.stored_as(layers, []) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '["sha256:abc"]', json.dumps([f"{A}\n"])])
-def test_what_is_no_list_of_layers_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        image_layers.read(text)
-
-
-class Engine:
-    """Docker in the words that it prints, by command; one that is not here fails."""
-
-    def __init__(self, **said: str) -> None:
-        self.said = said
-        self.asked: list[list[str]] = []
-
-    def __call__(self, argv: Sequence[str]) -> str:
-        self.asked.append(list(argv))
-        word = argv[1] if argv[1] == "info" else argv[2]
-        if word not in self.said:
-            raise LookupError(argv[0])
-        return self.said[word]
-
-
-def test_layers_of_an_engine_are_those_of_all_its_images() -> None:
-    engine = Engine(info="[]", ls="sha256:2\nsha256:1\nsha256:2\n", inspect=f"{json.dumps([A, B])}\nnull\n")
-    assert image_layers.of_engine(engine) == [[A, B], []]
-    assert engine.asked[-1][-2:] == ["sha256:1", "sha256:2"]
-    assert image_layers.of_engine(Engine(info="[]", ls="\n")) == []
-
-
-def test_the_containerd_store_is_not_asked() -> None:
-    engine = Engine(info='[["driver-type","io.containerd.snapshotter.v1"]]')
-    assert image_layers.of_engine(engine) == []
-    assert len(engine.asked) == 1
-
-
-@pytest.mark.parametrize("said", [{}, {"info": "[]"}, {"info": "[]", "ls": "sha256:1"}])
-def test_an_engine_that_does_not_answer_has_not_said_none(said: dict[str, str]) -> None:
-    with pytest.raises(LookupError):
-        image_layers.of_engine(Engine(**said))
-
-
-def test_an_image_may_have_no_layers() -> None:
-    assert image_layers.read("null") == []
-    assert image_layers.read(json.dumps([A, B])) == [A, B]
+def test_members_of_both_layouts_hold_layers() -> None:
+    assert image_layers.members(["a" * 64]) == {f"blobs/sha256/{'a' * 64}", f"{'a' * 64}/layer.tar"}

@@ -44,8 +44,9 @@ def before(*layers: tuple[str, bytes]) -> bytes:
 
 
 @pytest.fixture
-def split(tmp_path: Path) -> Callable[..., dict[str, int]]:
-    """Take an archive apart, which a program in Docker's place prints."""
+def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, int]]:
+    """Split an archive that a program in the place of docker prints."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
     def call(
         archive: bytes,
@@ -65,7 +66,7 @@ def split(tmp_path: Path) -> Callable[..., dict[str, int]]:
         out = tmp_path / "out"
         out.mkdir()
         splitter = partial(image_parts.Splitter, [NAME], diff_ids, known)
-        return image_parts.save(ID, out, compress, splitter, 50_000, str(docker), seconds)
+        return image_parts.save(ID, out, compress, splitter, 50_000, seconds)
 
     return call
 
@@ -105,7 +106,7 @@ def test_layers_and_the_rest_are_the_archive_again(tmp_path: Path, split: Callab
     # And what is put together gets past the guard, and into docker.
     taking = tmp_path / "docker"
     taking.write_text(f"#!/bin/sh\ncat > {tmp_path}/loaded; echo Loaded\n")
-    assert "Loaded" in image_stream.load([*parts[digest(OTHER)], *rest], ["cat"], [NAME], str(taking))
+    assert "Loaded" in image_stream.load(["cat"], [NAME], [*parts[digest(OTHER)], *rest])
     assert members((tmp_path / "loaded").read_bytes()) == without
 
 
@@ -143,7 +144,7 @@ def test_what_is_compressed_can_be_joined(
     docker = tmp_path / "docker"
     docker.write_text(f"#!/bin/sh\ncat > {tmp_path}/loaded\n")
     parts = [*files(tmp_path, digest(LARGE)), *files(tmp_path, digest(OTHER)), *files(tmp_path)]
-    image_stream.load(parts, [compress[0], "-dc"], [NAME], str(docker))
+    image_stream.load([compress[0], "-dc"], [NAME], parts)
     assert members((tmp_path / "loaded").read_bytes()) == members(now(LARGE, OTHER))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -142,12 +142,18 @@ def test_the_message_names_what_came() -> None:
         passed(saved(EVIL))
 
 
-def program(folder: Path, body: str) -> str:
-    """A program in Docker's place."""
-    path = folder / "docker"
-    path.write_text(f"#!{sys.executable}\nimport pathlib, sys\nhere = pathlib.Path({str(folder)!r})\n{body}")
-    path.chmod(0o755)
-    return str(path)
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a program in the place of docker."""
+
+    def write(body: str) -> None:
+        path = tmp_path / "bin" / "docker"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!{sys.executable}\nimport pathlib, sys\nhere = pathlib.Path({str(tmp_path)!r})\n{body}")
+        path.chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    return write
 
 
 TAKES = "data = sys.stdin.buffer.read()\n(here / 'loaded').write_bytes(data)\nprint('Loaded image: an/image:1')\n"
@@ -161,29 +167,36 @@ def pieces(folder: Path, archive: bytes) -> list[Path]:
     return files
 
 
-def test_pieces_are_joined_and_loaded(tmp_path: Path) -> None:
-    files = pieces(tmp_path, saved(NAME))
-    assert "Loaded image" in image_stream.load(files, ["cat"], [NAME], program(tmp_path, TAKES))
+Docker = Callable[[str], None]
+
+
+def test_pieces_are_joined_and_loaded(tmp_path: Path, docker: Docker) -> None:
+    docker(TAKES)
+    counts: list[int] = []
+    output = image_stream.load(["cat"], [NAME], pieces(tmp_path, saved(NAME)), counts.append)
+    assert "Loaded image" in output and sum(counts) == len(saved(NAME))
     assert (tmp_path / "loaded").read_bytes() == saved(NAME)
 
 
-def test_pieces_that_plant_a_name_are_not_loaded(tmp_path: Path) -> None:
+def test_pieces_that_plant_a_name_are_not_loaded(tmp_path: Path, docker: Docker) -> None:
+    docker(TAKES)
     archive = saved(EVIL, layer=b"x" * 3_000_000)
     with pytest.raises(UnexpectedContent, match="nothing was loaded"):
-        image_stream.load(pieces(tmp_path, archive), ["cat"], [NAME], program(tmp_path, TAKES))
+        image_stream.load(["cat"], [NAME], pieces(tmp_path, archive))
     assert not (tmp_path / "loaded").exists()
 
 
-def test_the_words_of_the_programs_are_told(tmp_path: Path) -> None:
+def test_the_last_words_of_the_programs_are_reported(tmp_path: Path, docker: Docker) -> None:
     files = pieces(tmp_path, saved(NAME, layer=b"x" * 3_000_000))
-    refuses = program(tmp_path, "print('no space left on device', file=sys.stderr)\nsys.exit(1)\n")
-    with pytest.raises(UnexpectedContent, match="no space left on device"):
-        image_stream.load(files, ["cat"], [NAME], refuses)
-    with pytest.raises(UnexpectedContent, match="No such file"):
-        image_stream.load(files, ["cat", "/nowhere"], [NAME], program(tmp_path, TAKES))
+    docker("print('no space left on device', file=sys.stderr)\nsys.exit(1)\n")
+    with pytest.raises(image_stream.ProgramFailed, match=r"no space left on device \(docker load ended with 1\)"):
+        image_stream.load(["cat"], [NAME], files)
+    docker(TAKES)
+    with pytest.raises(image_stream.ProgramFailed, match=r"No such file .*\(cat ended with 1\)"):
+        image_stream.load(["cat", "/nowhere"], [NAME], files)
 
 
-def test_a_docker_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    sleeps = program(tmp_path, "import time\ntime.sleep(60)\n")
-    with pytest.raises(UnexpectedContent, match="docker load was not through within"):
-        image_stream.load(pieces(tmp_path, saved(NAME, layer=b"x" * 3_000_000)), ["cat"], [NAME], sleeps, 0.5)
+def test_a_docker_that_does_not_end_is_killed(tmp_path: Path, docker: Docker) -> None:
+    docker("import time\ntime.sleep(60)\n")
+    with pytest.raises(image_stream.ProgramFailed, match="docker load was not through within"):
+        image_stream.load(["cat"], [NAME], pieces(tmp_path, saved(NAME, layer=b"x" * 3_000_000)), seconds=0.5)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who sends what to whom: on any site everyone gets everything, no source is asked twice at once, the LAN is crossed seldom."""
+"""Which host takes what from which: on any site all hosts get everything, and each fabric takes one copy over the LAN."""
 
 from __future__ import annotations
 
@@ -73,62 +73,83 @@ def site(fabrics: list[str], holders: int = 1) -> dict[str, dict[str, Any]]:
     }
 
 
-def play(looks: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-    """Run all rounds as they go when nothing fails."""
-    state, rounds = spreading.begin(spreading.survey(looks)["things"]), []
-    while True:
-        state = spreading.next_round(state, looks, looks)
-        if not state["planned"]:
-            return state, rounds
-        rounds.append(state["planned"])
-        results = {send["host"]: {} for send in state["planned"]}
-        for send in state["planned"]:
-            results[send["host"]][send["key"]] = {
-                "ok": True,
-                "why": "",
-                "bytes": 1,
-                "seconds": 1.0,
-                "link": send["kind"],
-            }
-        state = spreading.fold(state, results)
+def plan(looks: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the sources of the model for each host that lacks it."""
+    tasks = spreading.pull_tasks(spreading.survey(looks)["things"], looks)
+    return {host: task["sources"] for host, own in tasks.items() for task in own if task["key"] == KEY}
 
 
-# --- rounds
+def play(looks: dict[str, dict[str, Any]]) -> list[list[tuple[str, str, str]]]:
+    """Have all hosts take the model as the worker does, when each copy takes one step; returns source, host and kind of each copy."""
+    waiting = plan(looks)
+    have = set(looks) - set(waiting)
+    steps = []
+    while waiting:
+        copies: list[tuple[str, str, str]] = []
+        for host, sources in waiting.items():
+            near = [source for source in sources if source["links"][0]["kind"] == "fabric"] or sources
+            busy = {(name, kind) for name, _host, kind in copies}
+            for source in near:
+                kind = source["links"][0]["kind"]
+                if source["name"] in have and (source["name"], kind) not in busy:
+                    copies.append((source["name"], host, kind))
+                    break
+        assert copies, f"{list(waiting)} wait for each other"
+        have |= {host for _source, host, _kind in copies}
+        for _source, host, _kind in copies:
+            del waiting[host]
+        steps.append(copies)
+    return steps
+
+
+# --- pulling
 
 
 @given(
     fabrics=st.lists(st.sampled_from(["", "a", "b", "c", "d"]), min_size=1, max_size=24),
     holders=st.integers(min_value=1, max_value=4),
 )
-def test_everyone_gets_everything_and_no_source_is_asked_twice_at_once(fabrics: list[str], holders: int) -> None:
+def test_everyone_gets_everything_and_crosses_the_lan_once_per_island(fabrics: list[str], holders: int) -> None:
     looks = site(fabrics, holders)
-    state, rounds = play(looks)
-    assert state["lacking"][KEY] == [] and sorted(state["holders"][KEY]) == sorted(looks)
-    have = {f"spark-{index}" for index in range(1, min(holders, len(fabrics)) + 1)}
-    for sends in rounds:
-        assert max(Counter(send["source"] for send in sends).values()) == 1
-        assert {send["source"] for send in sends} <= have, "a source has what it sends before the round"
-        assert not {send["host"] for send in sends} & have
-        have |= {send["host"] for send in sends}
+    steps = play(looks)
     # An island is reached over the LAN once; a host without a fabric is an island of its own.
     names = [name or f"alone-{index}" for index, name in enumerate(fabrics)]
     bare = set(names[holders:]) - set(names[:holders])
-    assert sum(send["kind"] == "lan" for sends in rounds for send in sends) == len(bare)
+    assert sum(kind == "lan" for copies in steps for _source, _host, kind in copies) == len(bare)
 
 
+@given(fabrics=st.lists(st.sampled_from(["", "a", "b"]), min_size=2, max_size=16))
+def test_no_hosts_wait_for_each_other(fabrics: list[str]) -> None:
+    sources = {host: {source["name"] for source in found} for host, found in plan(site(fabrics)).items()}
+    done = {"spark-1"}
+    while sources:
+        ready = [host for host, names in sources.items() if names <= done]
+        assert ready
+        done |= set(ready)
+        for host in ready:
+            del sources[host]
+
+
+@pytest.mark.parametrize("fabric", ["", "switch"])
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8, 50, 100])
-def test_sources_double_from_round_to_round(count: int) -> None:
-    _state, rounds = play(site([""] * count))
-    assert len(rounds) == math.ceil(math.log2(count))
-    assert [len(sends) for sends in rounds[:-1]] == [2**number for number in range(len(rounds) - 1)]
+def test_sources_double_with_each_copy(count: int, fabric: str) -> None:
+    steps = play(site([fabric] * count))
+    assert len(steps) == math.ceil(math.log2(count))
+    assert [len(copies) for copies in steps[:-1]] == [2**number for number in range(len(steps) - 1)]
 
 
 @pytest.mark.parametrize(
     "fabrics", [["", "", "", ""], ["a", "a", "b", "b"], ["a", "a", "a", "a"], ["a", "a", "a", "b"]]
 )
-def test_with_four_nodes_the_first_source_sends_at_most_twice(fabrics: list[str]) -> None:
-    state, _rounds = play(site(fabrics))
-    assert Counter(send["source"] for send in state["sent"])["spark-1"] <= 2
+def test_with_four_nodes_the_first_source_sends_at_most_twice_over_each_network(fabrics: list[str]) -> None:
+    copies = [copy for step in play(site(fabrics)) for copy in step]
+    assert max(Counter((source, kind) for source, _host, kind in copies).values()) <= 2
+
+
+def test_a_host_asks_a_limited_number_of_sources_and_one_that_has_it() -> None:
+    sources = plan(site([""] * 100))
+    assert max(len(found) for found in sources.values()) == spreading.MOST_SOURCES
+    assert all("spark-1" in {source["name"] for source in found} for found in sources.values())
 
 
 def ring(count: int) -> dict[str, dict[str, Any]]:
@@ -149,33 +170,28 @@ def ring(count: int) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("count", range(3, 9))
-def test_a_ring_hands_on_from_neighbour_to_neighbour_by_both_rails_and_never_over_the_lan(count: int) -> None:
+def test_a_ring_uses_both_rails_of_its_cables_and_never_the_lan(count: int) -> None:
     looks = ring(count)
-    state, rounds = play(looks)
-    sends = [send for planned in rounds for send in planned]
-    assert state["lacking"][KEY] == [] and len(sends) == count - 1
-    assert {send["kind"] for send in sends} == {"fabric"}
-    for send in sends:
-        kinds = [link["kind"] for link in spreading.links(looks[send["host"]], looks[send["source"]])]
+    steps = play(looks)
+    copies = [copy for step in steps for copy in step]
+    assert len(copies) == count - 1 and {kind for _source, _host, kind in copies} == {"fabric"}
+    for source, host, _kind in copies:
+        kinds = [link["kind"] for link in spreading.links(looks[host], looks[source])]
         assert kinds == ["fabric", "fabric", "lan"]
     # Both ways round from the first source.
-    assert len(rounds) <= count // 2 + 1
-
-
-def test_a_host_of_a_ring_whose_neighbours_do_not_answer_gets_it_over_the_lan() -> None:
-    looks = ring(4)
-    state = spreading.begin(spreading.survey(looks)["things"])
-    planned = spreading.next_round(state, looks, ["spark-1", "spark-3"])["planned"]
-    assert [(send["source"], send["host"], send["kind"]) for send in planned] == [("spark-1", "spark-3", "lan")]
+    assert len(steps) <= count // 2 + 1
 
 
 def test_two_pairs_cross_the_lan_once_and_go_on_over_their_fabrics() -> None:
-    _state, rounds = play(site(["a", "a", "b", "b"]))
-    told = [sorted((send["source"], send["host"], send["kind"]) for send in sends) for sends in rounds]
-    assert told == [
-        [("spark-1", "spark-3", "lan")],
-        [("spark-1", "spark-2", "fabric"), ("spark-3", "spark-4", "fabric")],
+    assert [sorted(copies) for copies in play(site(["a", "a", "b", "b"]))] == [
+        [("spark-1", "spark-2", "fabric"), ("spark-1", "spark-3", "lan")],
+        [("spark-3", "spark-4", "fabric")],
     ]
+
+
+def test_the_lan_comes_after_the_sources_on_the_fabric() -> None:
+    sources = plan(site(["a", "a", "b", "b"]))
+    assert [source["links"][0]["kind"] for source in sources["spark-4"]] == ["fabric", "lan", "lan"]
 
 
 def test_the_same_subnet_on_two_pairs_is_no_cable_between_them() -> None:
@@ -186,104 +202,32 @@ def test_the_same_subnet_on_two_pairs_is_no_cable_between_them() -> None:
     assert [link["kind"] for link in spreading.links(looks["spark-4"], looks["spark-1"])] == ["lan"]
 
 
-def test_several_things_come_from_several_sources() -> None:
+def test_all_hosts_have_their_tasks_in_the_same_order() -> None:
+    looks = site(["", "", ""], 1)
+    for name, report in looks.items():
+        report["models"]["Org/Other@main"] = model(WHOLE if name == "spark-1" else None)
+    tasks = spreading.pull_tasks(spreading.survey(looks)["things"], looks)
+    assert [task["key"] for task in tasks["spark-2"]] == [task["key"] for task in tasks["spark-3"]]
+    assert tasks["spark-1"] == []
+
+
+# --- sources with wrong digests
+
+
+def test_a_source_with_wrong_digests_verifies_its_files() -> None:
+    failure = {"source": "spark-1", "why": "another SHA-256", "wrong": True}
+    results = {
+        "spark-2": {KEY: {"ok": False, "why": "x", "failed": [failure, failure]}},
+        "spark-3": {KEY: {"ok": True, "failed": [{**failure, "source": "spark-2", "wrong": False}]}},
+    }
+    doubted = spreading.doubted_sources(results)
+    assert doubted == {"spark-1": [KEY]}
     looks = site(["", "", ""], 2)
-    other = "Org/Other@main"
-    for name, said in looks.items():
-        said["models"][other] = model(WHOLE if name != "spark-3" else None)
-    _state, rounds = play(looks)
-    assert len(rounds) == 1 and {send["source"] for send in rounds[0]} == {"spark-1", "spark-2"}
-
-
-def failing(state: dict[str, Any], why: str = "the connection broke") -> dict[str, Any]:
-    results: dict[str, dict[str, Any]] = {}
-    for send in state["planned"]:
-        results.setdefault(send["host"], {})[send["key"]] = {"ok": False, "why": why}
-    return spreading.fold(state, results)
-
-
-def test_what_failed_is_tried_from_another_source() -> None:
-    looks = site(["", "", ""], 2)
-    first = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
-    second = spreading.next_round(failing(first), looks, looks)
-    assert [send["source"] for send in first["planned"]] == ["spark-1"]
-    assert [send["source"] for send in second["planned"]] == ["spark-2"]
-
-
-def test_a_host_gives_up_after_some_tries_and_says_why() -> None:
-    looks = site(["", ""])
-    state = spreading.begin(spreading.survey(looks)["things"])
-    for _attempt in range(spreading.MOST_TRIES):
-        state = spreading.next_round(state, looks, looks)
-        assert [send["host"] for send in state["planned"]] == ["spark-2"]
-        state = failing(state)
-    state = spreading.next_round(state, looks, looks)
-    assert state["planned"] == []
-    assert state["given_up"]["spark-2"] == f"spark-2 did not get {KEY}: the connection broke"
-
-
-def test_hosts_that_are_gone_are_not_waited_for() -> None:
-    looks = site(["", "", ""])
-    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
-    assert [send["host"] for send in state["planned"]] == ["spark-2"]
-    # It never answers again; the round has no result of it.
-    alive = ["spark-1", "spark-3"]
-    state = spreading.next_round(spreading.fold(state, {}), looks, alive)
-    assert [(send["source"], send["host"]) for send in state["planned"]] == [("spark-1", "spark-3")]
-
-
-def test_without_a_source_left_the_host_says_so() -> None:
-    looks = site(["", ""])
-    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, ["spark-2"])
-    assert state["planned"] == [] and "no host that has it, whole, is left" in state["given_up"]["spark-2"]
-
-
-# --- sources that send something else than they said
-
-
-def wrong(state: dict[str, Any], looks: dict[str, Any], reads: dict[str, Any], bad: set[str]) -> dict[str, Any]:
-    """Go on by one round, in which what comes from some hosts is wrong."""
-    results: dict[str, Any] = {}
-    for send in state["planned"]:
-        said = {"ok": send["source"] not in bad, "wrong": send["source"] in bad, "why": "another SHA-256"}
-        results.setdefault(send["host"], {})[send["key"]] = said
-    return spreading.next_round(spreading.fold(state, results, reads), looks, looks)
-
-
-def test_a_source_that_is_damaged_sends_no_more_and_gets_it_from_another() -> None:
-    looks = site(["", "", ""], 2)
-    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
-    assert [send["source"] for send in state["planned"]] == ["spark-1"]
-    state = wrong(state, looks, {}, {"spark-1"})
-    # While it reads, the other one sends.
-    assert spreading.read_tasks(state, "spark-1") == [{"kind": "verify", "key": KEY}]
-    assert spreading.read_tasks(state, "spark-2") == []
-    assert [(send["source"], send["host"]) for send in state["planned"]] == [("spark-2", "spark-3")]
-    read = {"spark-1": {KEY: {"ok": True, "damaged": ["model-1.safetensors"]}}}
-    state = wrong(state, looks, read, {"spark-1"})
-    assert state["damaged"] == [{"host": "spark-1", "key": KEY, "files": ["model-1.safetensors"]}]
-    assert [send["host"] for send in state["planned"]] == ["spark-1"]
-    state = wrong(state, looks, {}, set())
-    assert (state["planned"], state["lacking"][KEY], state["given_up"]) == ([], [], {})
-
-
-def test_the_only_source_is_read_before_hosts_give_up() -> None:
-    looks = site(["", ""])
-    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
-    state = wrong(state, looks, {}, {"spark-1"})
-    assert state["planned"] == [] and state["given_up"] == {} and spreading.read_tasks(state, "spark-1")
-    state = wrong(state, looks, {"spark-1": {KEY: {"ok": True, "damaged": ["a"]}}}, set())
-    assert sorted(state["given_up"]) == ["spark-1", "spark-2"]
-    assert "another SHA-256" in state["given_up"]["spark-2"]
-
-
-def test_a_source_that_is_whole_goes_on_and_the_receiver_gives_up_after_some_tries() -> None:
-    looks = site(["", ""])
-    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
-    for _round in range(2 * spreading.MOST_TRIES):
-        state = wrong(state, looks, {"spark-1": {KEY: {"ok": True, "damaged": []}}}, {"spark-1"})
-    assert state["holders"][KEY] == ["spark-1"] and state["damaged"] == []
-    assert len(state["failed"]) == spreading.MOST_TRIES and list(state["given_up"]) == ["spark-2"]
+    surveyed = spreading.survey(looks, "moved", doubted)
+    assert surveyed["verify"] == {"spark-1": [KEY]} and surveyed["things"][KEY]["holders"] == ["spark-2"]
+    # If it is the only one, it is read before anything is downloaded.
+    alone = spreading.survey(site(["", ""]), "moved", doubted)
+    assert (alone["verify"], alone["fetch"]) == ({"spark-1": [KEY]}, {})
 
 
 # --- who has what
@@ -291,7 +235,7 @@ def test_a_source_that_is_whole_goes_on_and_the_receiver_gives_up_after_some_tri
 
 def test_nothing_moves_where_all_have_it() -> None:
     found = spreading.survey(site(["", ""], 2))
-    assert (found["fetch"], found["verify"], spreading.taking_part(found["things"])) == ({}, {}, [])
+    assert (found["fetch"], found["verify"], spreading.participants(found["things"])) == ({}, {}, [])
 
 
 def test_one_host_brings_what_nobody_has_and_several_things_come_by_several_hosts() -> None:
@@ -397,8 +341,8 @@ def test_an_image_is_asked_of_a_source_by_the_name_that_it_has_there() -> None:
     assert spreading.name_at(look(1, images={ref: None}), ref) == tag
     assert spreading.name_at(look(1, images={"a:1": None}), "a:1") == "a:1"
     looks = images(IMAGE, None)
-    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
-    assert spreading.get_tasks(state, looks, "spark-2")[0]["name"] == "an/image:1"
+    (task,) = spreading.pull_tasks(spreading.survey(looks)["things"], looks)["spark-2"]
+    assert [source["image"] for source in task["sources"]] == ["an/image:1"]
 
 
 # --- room and programs
@@ -408,37 +352,39 @@ def test_room_is_counted_with_what_came_already() -> None:
     looks = site(["", ""])
     own = looks["spark-2"]["models"][KEY]
     thing = spreading.survey(looks)["things"][KEY]
-    assert spreading.to_come(looks["spark-2"], thing, KEY) == 2 * SHARD
+    assert spreading.needed_bytes(looks["spark-2"], thing, KEY) == 2 * SHARD
     own["staged"] = {WHOLE[0]["store"]: SHARD // 4}
     own["files"] = [entry(2)]
-    assert spreading.to_come(looks["spark-2"], thing, KEY) == SHARD * 3 // 4
+    assert spreading.needed_bytes(looks["spark-2"], thing, KEY) == SHARD * 3 // 4
 
 
 def test_a_host_without_room_is_left_out_with_the_figures_and_the_others_get_it() -> None:
     looks = site(["", "", ""])
     looks["spark-2"]["disks"]["models"]["free"] = 3_500_000_000
     found = spreading.survey(looks)
-    assert spreading.room(found, looks, 1e9) == {}
-    refused = spreading.room(found, looks, 10e9)
+    assert spreading.without_room(found, looks, 1e9) == {}
+    refused = spreading.without_room(found, looks, 10e9)
     assert list(refused) == ["spark-2"]
     assert "/models has 3.50 GB free; 2.00 GB are to come (2.00 GB for Org/Model@main)" in refused["spark-2"]
     assert "Make 8.50 GB of room there" in refused["spark-2"]
-    spreading.leave_out(found, refused)
-    assert spreading.taking_part(found["things"]) == ["spark-1", "spark-3"]
+    spreading.remove_receivers(found, refused)
+    assert spreading.participants(found["things"]) == ["spark-1", "spark-3"]
 
 
 def test_an_image_takes_twice_its_size_while_it_is_loaded() -> None:
     looks = images(IMAGE, None)
     looks["spark-2"]["disks"]["images"]["free"] = 45_000_000_000
-    assert "40.00 GB are to come" in spreading.room(spreading.survey(looks), looks, 10e9)["spark-2"]
+    assert "40.00 GB are to come" in spreading.without_room(spreading.survey(looks), looks, 10e9)["spark-2"]
 
 
 def test_what_lacks_is_named_with_its_package_where_something_moves() -> None:
     looks = site(["", ""])
-    looks["spark-2"]["tools_missing"] = ["rsync"]
-    assert spreading.unable(spreading.survey(looks), looks) == {"spark-2": "spark-2 lacks rsync: apt-get install rsync"}
+    looks["spark-2"]["tools_missing"] = ["sshd"]
+    assert spreading.unable(spreading.survey(looks), looks) == {
+        "spark-2": "spark-2 lacks sshd: apt-get install openssh-server"
+    }
     whole = site(["", ""], 2)
-    whole["spark-2"]["tools_missing"] = ["rsync"]
+    whole["spark-2"]["tools_missing"] = ["sshd"]
     assert spreading.unable(spreading.survey(whole), whole) == {}
     looks["spark-2"].update(tools_missing=[], address=None)
     assert "set spread_address" in spreading.unable(spreading.survey(looks), looks)["spark-2"]
@@ -449,12 +395,12 @@ def test_a_source_that_cannot_send_is_no_source_and_no_failure() -> None:
     looks["spark-1"]["tools_missing"] = ["sshd"]
     found = spreading.survey(looks)
     why = spreading.unable(found, looks)
-    assert spreading.silence(found, why) == {}
+    assert spreading.remove_sources(found, why) == {}
     assert found["things"][KEY]["holders"] == ["spark-2"]
     alone = site(["", ""])
     alone["spark-1"]["tools_missing"] = ["sshd"]
     found = spreading.survey(alone)
-    assert spreading.silence(found, spreading.unable(found, alone)) == {
+    assert spreading.remove_sources(found, spreading.unable(found, alone)) == {
         "spark-2": f"spark-2: {KEY} is on spark-1 alone, and spark-1 lacks sshd: apt-get install openssh-server"
     }
 
@@ -468,35 +414,29 @@ def test_whoever_has_a_part_brings_it_into_the_site() -> None:
 # --- for a person
 
 
-def test_what_would_be_done_is_told_by_rounds() -> None:
+def test_the_planned_copies_are_listed() -> None:
     looks = site(["a", "a", "b", "b"])
-    lines = spreading.plan_lines(spreading.survey(looks), looks)
-    assert lines[0] == f"round 1: spark-1 to spark-3 (lan): {KEY}, 2.00 GB"
-    assert len(lines) == 3
+    assert spreading.plan_lines(spreading.survey(looks), looks) == [
+        f"spark-1 to spark-2 (fabric): {KEY}, 2.00 GB",
+        f"spark-1 to spark-3 (lan): {KEY}, 2.00 GB",
+        f"spark-3 to spark-4 (fabric): {KEY}, 2.00 GB",
+    ]
     none = site(["", ""], 0)
     assert spreading.plan_lines(spreading.survey(none), none) == [
         f"{KEY}: spark-1 brings it into the site; 1 more take it from there"
     ]
 
 
-def test_what_was_done_is_told_with_its_rate() -> None:
-    sent = {
-        "round": 1,
-        "source": "a",
-        "host": "b",
-        "kind": "lan",
-        "link": "fabric",
-        "key": KEY,
-        "bytes": 5e9,
-        "seconds": 2.5,
-    }
-    failed = {"source": "a", "host": "c", "why": "broken"}
-    damaged = {"host": "a", "key": KEY, "files": ["model-1.safetensors"]}
-    assert spreading.report_lines({"sent": [sent], "failed": [failed], "damaged": [damaged]}) == [
-        f"round 1: a to b (fabric): {KEY}, 5.00 GB in 2.5 s, 2000 MB/s",
-        "not: a to c: broken",
-        f"a: {KEY} is damaged there without a trace (model-1.safetensors); that was taken out of use",
+def test_results_are_listed_with_their_rates() -> None:
+    taken = {"ok": True, "why": "", "source": "a", "link": "fabric", "bytes": 5e9, "seconds": 2.5}
+    failed = {"ok": False, "why": "broken", "failed": [{"source": "a", "why": "broken", "wrong": False}]}
+    damaged = {"ok": True, "why": "", "damaged": ["model-1.safetensors"]}
+    assert spreading.result_lines("b", {KEY: taken, "image": failed, "other": damaged}) == [
+        "not: a to b: broken",
+        f"a to b (fabric): {KEY}, 5.00 GB in 2.5 s, 2000 MB/s",
+        "b: other is damaged there (model-1.safetensors); these files were taken out of use",
     ]
+    assert spreading.result_lines("b", {KEY: {"ok": True, "why": "", "bytes": 5, "source": ""}}) == []
 
 
 def test_no_repository_has_every_kind_of_file_of_a_tokenizer() -> None:

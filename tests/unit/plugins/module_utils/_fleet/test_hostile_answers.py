@@ -86,7 +86,7 @@ GOOD: dict[str, tuple[Any, Any]] = {
                                        "complete": True, "staged": {f"{FOLDER}/blobs/x": 5},
                                        "files": [{"path": "a/b", "store": f"{FOLDER}/blobs/{SHA}", "link": f"../../../blobs/{SHA}",
                                                   "size": 5, "sha256": f"sha256:{SHA}", "known": "yes"}]}},
-         "hf_home": "/srv/x", "address": "192.0.2.1", "fabric": "pair", "tools_missing": ["rsync"], "left_open": False,
+         "hf_home": "/srv/x", "address": "192.0.2.1", "fabric": "pair", "tools_missing": ["sshd"], "left_open": False,
          "interfaces": [{"interface": "enp1s0f0np0", "address": "10.0.0.1", "network": "10.0.0.0/24"}],
          "disks": {"images": {"path": "/x", "device": "1", "free": 5}, "models": {"path": "/x", "device": "1", "free": 5}}},
     ),

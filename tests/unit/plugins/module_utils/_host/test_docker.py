@@ -25,6 +25,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "image_names": docker.image_names,
     "image_sizes": lambda run: docker.image_sizes(run, ["sha256:1"]),
     "image_layers": lambda run: docker.image_layers(run, "sha256:1"),
+    "present_layers": docker.present_layers,
     "has_image": lambda run: docker.has_image(run, "sha256:1"),
     "data_folder": docker.data_folder,
 }
@@ -134,3 +135,30 @@ def test_the_last_words_of_a_unit_are_one_line() -> None:
         units.last_words(lambda _argv: (0, "bind: \nAddress already in use\n", ""), "x")
         == "bind: Address already in use"
     )
+
+
+A, B = (f"sha256:{sign * 64}" for sign in "ab")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '["sha256:abc"]', json.dumps([f"{A}\n"])])
+def test_any_other_content_is_no_list_of_layers(text: str) -> None:
+    with pytest.raises(NoAnswer):
+        docker.image_layers(lambda _argv, **_options: (0, text, ""), "sha256:1")
+
+
+def test_present_layers_are_those_of_all_images(fake_run: Any) -> None:
+    ids = ["2" * 64, "1" * 64]
+    fake_run.on("docker info", "[]").on("docker image ls", "\n".join([*ids, ids[0]]))
+    fake_run.on("docker image inspect", f"{json.dumps([A, B])}\nnull\n")
+    assert docker.present_layers(fake_run) == [[A, B], []]
+    assert fake_run.calls[-1][-2:] == sorted(ids)
+
+
+def test_the_containerd_store_is_not_asked_for_layers(fake_run: Any) -> None:
+    fake_run.on("docker info", '[["driver-type","io.containerd.snapshotter.v1"]]')
+    assert docker.present_layers(fake_run) == [] and len(fake_run.calls) == 1
+
+
+def test_a_host_without_images_has_no_layers(fake_run: Any) -> None:
+    fake_run.on("docker info", "[]").on("docker image ls", "\n")
+    assert docker.present_layers(fake_run) == []

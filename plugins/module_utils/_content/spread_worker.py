@@ -1,0 +1,685 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The job of a host in a distribution: it pulls images and models from other nodes, or verifies files of models.
+
+Runs as C(python3 -m dgxspark_vllm._content.spread_worker FOLDER). Files arrive in a staging folder below HF_HOME and are compared with
+their digests before they are renamed into the layout of the hub. An image or snapshot that has arrived is offered to other nodes at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._common.foreign_text import decode_text, parse_json
+from .._host import beneath, docker, docker_facts
+from .._runtime.command import NoAnswer, Unknown, reader
+from . import file_stream, image_layers, image_stream, spread_files
+from .image_stream import last_words
+from .spread_files import (
+    CHUNK,
+    STAGING,
+    Failed,
+    Wrong,
+    digests,
+    put_aside,
+    safe,
+    safe_link,
+    stat_key,
+)
+from .spread_names import item_id
+from .spread_server import BUSY, COMING, FREE, GONE, ITEMS, STATE
+
+JOB = "job.json"
+RECEIVE_TRIES = 2
+"""How often a file is received; the second time because its digest was wrong."""
+MOST_TRIES = 3
+"""How often an item is taken, each time from another source if possible."""
+CONNECT_SECONDS = 5
+PAUSES = (1.0, 2.0, 4.0, 8.0)
+"""Seconds between two rounds of questions to sources that are busy or do not have the item yet; the last one repeats."""
+DOCKER_SECONDS = 120.0
+CIPHERS = "aes128-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """The state file of the job, rewritten once per second while it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.state: dict[str, Any] = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
+        self.counted = 0
+        self.count: Callable[[], int] | None = None
+        """Returns further bytes that have arrived, for files that are still growing."""
+        self.ended = threading.Event()
+
+    def add(self, count: int) -> None:
+        """Count bytes that have arrived."""
+        with self.lock:
+            self.counted += count
+
+    def write(self) -> None:
+        """Write the file."""
+        with self.lock:
+            self.state["done"] = self.counted + (self.count() if self.count else 0)
+            beneath.write(self.path.parent, self.path.name, json.dumps(self.state).encode())
+
+    def follow(self) -> None:
+        """Write the file once per second until the job has ended."""
+        while not self.ended.wait(1):
+            self.write()
+
+
+# --- sources ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Link:
+    """A pair of addresses by which a source is reached. kind: C(fabric) or C(lan)."""
+
+    kind: str
+    own: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A host that has an item or is about to have it. image: name of the image there; links: the fastest first."""
+
+    name: str
+    image: str
+    links: tuple[Link, ...]
+
+    @classmethod
+    def from_dict(cls, source: Mapping[str, Any]) -> Source:
+        """Read a source of a task."""
+        return cls(source["name"], source["image"], tuple(Link(**link) for link in source["links"]))
+
+
+@dataclass(frozen=True)
+class Route:
+    """The links of one kind over which a source answers. folder: of the run, with its keys."""
+
+    source: Source
+    links: Sequence[Link]
+    port: int
+    folder: Path
+
+    @property
+    def kind(self) -> str:
+        """Kind of the links."""
+        return self.links[0].kind
+
+    def ssh_argv(self, link: Link, request: str) -> list[str]:
+        """Return the command that sends a request to the source; it ignores the host's own ssh settings."""
+        options = {
+            "IdentityFile": self.folder / "client_key",
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": self.folder / "known_hosts",
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "HostKeyAlias": self.source.name,
+            "BatchMode": "yes",
+            "BindAddress": link.own,
+            "ConnectTimeout": CONNECT_SECONDS * 3,
+            "ServerAliveInterval": 15,
+            "ServerAliveCountMax": 4,
+            "Compression": "no",
+            "Ciphers": CIPHERS,
+            "LogLevel": "ERROR",
+        }
+        argv = ["ssh", "-F", "none", "-T", "-l", "root", "-p", str(self.port)]
+        for name, value in options.items():
+            argv += ["-o", f"{name}={value}"]
+        return [*argv, link.source, request]
+
+
+def is_reachable(link: Link, port: int) -> bool:
+    """Whether the source accepts connections on an address, from the address that it expects."""
+    try:
+        socket.create_connection((link.source, port), CONNECT_SECONDS, (link.own, 0)).close()
+    except OSError:
+        return False
+    return True
+
+
+def find_route(source: Source, port: int, folder: Path) -> Route:
+    """Return the route over all links of the fastest kind that answers. Raises C(Failed) if none does."""
+    for kind in ("fabric", "lan"):
+        links = [link for link in source.links if link.kind == kind and is_reachable(link, port)]
+        if links:
+            return Route(source, links, port, folder)
+    tried = ", ".join(f"{link.source} from {link.own}" for link in source.links)
+    raise Failed(
+        f"{source.name} does not answer on port {port} ({tried}); a firewall between the nodes? "
+        "Open that port between them, or set spread_port to one that is open"
+    )
+
+
+@contextlib.contextmanager
+def request(route: Route, link: Link, text: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a request at a source until the end of the block; an OSError in the block gets the last words of ssh."""
+    with (
+        tempfile.TemporaryFile() as errors,
+        image_stream.Program(
+            route.ssh_argv(link, text), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
+        ) as process,
+    ):
+        try:
+            yield process
+        except file_stream.NoConnection:
+            raise
+        except OSError as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+            errors.seek(0)
+            output = decode_text(errors.read())
+            if process.returncode and output.strip():
+                raise OSError(f"{error}; {last_words(output, 'ssh', process.returncode)}") from error
+            raise
+        finally:
+            process.terminate()
+
+
+def read_line(process: subprocess.Popen[bytes]) -> str:
+    """Return the first line that a request prints."""
+    return process.stdout.readline().decode("ascii", "replace").strip() if process.stdout else ""
+
+
+@dataclass
+class Pull:
+    """Takes an item from the first of its sources that has it and is free."""
+
+    item: str
+    sources: Sequence[Source]
+    port: int
+    folder: Path
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    """Failed attempts: C(source), C(why), and whether its data were C(wrong)."""
+    gone: set[str] = field(default_factory=set)
+    """Sources that will not get the item."""
+
+    @classmethod
+    def from_task(cls, task: Mapping[str, Any], folder: Path) -> Pull:
+        """Read the sources of a task. folder: of the run."""
+        sources = [Source.from_dict(source) for source in task.get("sources") or []]
+        return cls(item_id(task["key"]), sources, int(task.get("port") or 0), folder)
+
+    def run(self, take: Callable[[Route], None]) -> Route:
+        """Ask the sources in turn until one is free, and take the item from it.
+
+        :param take: takes the item; raises C(Failed), C(Wrong) or OSError
+        :returns: the route that it was taken over
+        :raises Failed: when no source is left, or after C(MOST_TRIES) failures
+        """
+        for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
+            for source in self.candidates():
+                route = self.try_source(source, take)
+                if route:
+                    return route
+                if len(self.failures) >= MOST_TRIES:
+                    break
+            if len(self.failures) >= MOST_TRIES or not self.candidates():
+                break
+            time.sleep(pause)
+        raise Failed(self.failures[-1]["why"] if self.failures else "no host that has it, whole, is left")
+
+    def candidates(self) -> list[Source]:
+        """Return the sources to ask next: those that have not failed before the others, a fabric before the LAN."""
+        failed = {failure["source"] for failure in self.failures}
+        remaining = [source for source in self.sources if source.name not in self.gone]
+        untried = [source for source in remaining if source.name not in failed] or remaining
+        return [source for source in untried if source.links[0].kind == "fabric"] or untried
+
+    def try_source(self, source: Source, take: Callable[[Route], None]) -> Route | None:
+        """Take the item from a source if the source reserves it for this host. Returns the route if it was taken."""
+        try:
+            route = find_route(source, self.port, self.folder)
+            with request(route, route.links[0], f"hold {self.item} {route.kind}") as holding:
+                answer = read_line(holding)
+                if answer == FREE:
+                    take(route)
+                    return route
+                if answer == GONE:
+                    self.gone.add(source.name)
+                elif answer not in (BUSY, COMING):
+                    raise OSError(f"{source.name} gives no access to its images and models")
+        except (Failed, OSError) as error:
+            self.failures.append({"source": source.name, "why": str(error), "wrong": isinstance(error, Wrong)})
+        return None
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def share_out(files: Iterable[Mapping[str, Any]], streams: int) -> list[list[Mapping[str, Any]]]:
+    """Distribute files over streams, the largest first, each to the stream with the fewest bytes."""
+    shares: list[list[Mapping[str, Any]]] = [[] for _stream in range(max(streams, 1))]
+    totals = [0] * len(shares)
+    for entry in sorted(files, key=lambda entry: -int(entry["size"])):
+        index = totals.index(min(totals))
+        shares[index].append(entry)
+        totals[index] += int(entry["size"])
+    return [share for share in shares if share]
+
+
+class Model:
+    """One snapshot that this host pulls."""
+
+    def __init__(self, task: Mapping[str, Any], progress: Progress, pull: Pull) -> None:
+        self.task = task
+        self.progress = progress
+        self.pull = pull
+        self.home = Path(task["hf_home"])
+        self.repo = safe(task["folder"])
+        self.streams = int(task["streams"])
+        self.record = spread_files.read_record(self.repo)
+        self.lock = threading.Lock()
+        self.files = {safe(entry["store"]): entry for entry in task["files"]}
+        self.missing: list[Mapping[str, Any]] = []
+        self.verified: set[str] = set()
+        """Missing files that have arrived and have the expected digest."""
+        self.uses_tcp = bool(task.get("clear"))
+        """Whether files cross a fabric without encryption."""
+        self.encrypted = True
+        """Whether all that has arrived was encrypted."""
+        self.staging = -1
+        """Descriptor of the folder for incoming files; only root can enter it, whatever happens to the folders around it."""
+        self.repeated = 0
+        """Bytes that were received once more."""
+
+    def bring(self) -> dict[str, Any]:
+        """Pull the missing files, verify them and put them where the hub library looks; returns the result of the task."""
+        self.home.mkdir(mode=0o755, parents=True, exist_ok=True)
+        try:
+            with beneath.own_folder(self.home, STAGING) as self.staging:
+                try:
+                    return self.receive()
+                finally:
+                    for _path, folders, _files, at in os.fwalk(".", topdown=False, dir_fd=self.staging):
+                        for name in folders:
+                            with contextlib.suppress(OSError):  # not an empty folder
+                                os.rmdir(name, dir_fd=at)
+        finally:
+            with contextlib.suppress(OSError), beneath.folder(self.home) as home:
+                os.rmdir(STAGING, dir_fd=home)  # unless it holds parts of files
+
+    def staged(self, entry: Mapping[str, Any]) -> int:
+        """Return how many bytes of a file have arrived."""
+        return beneath.size(self.staging, entry["store"]) or 0
+
+    def receive(self) -> dict[str, Any]:
+        """Pull and publish the missing files; returns the result of the task."""
+        began = time.monotonic()
+        self.missing = [entry for entry in self.files.values() if not self.is_whole(entry)]
+        missing_bytes = sum(int(entry["size"]) for entry in self.missing)
+        staged_before = sum(min(self.staged(entry), int(entry["size"])) for entry in self.missing)
+        self.progress.state["total"] += missing_bytes - int(self.task["bytes"])
+        self.progress.state["before"] += staged_before  # counted, but not part of the rate
+        self.progress.count = lambda: sum(self.staged(entry) for entry in self.missing)
+        route = self.pull.run(self.take_from) if self.missing else None
+        self.publish()
+        self.progress.count = None
+        self.progress.add(missing_bytes)
+        return {
+            "bytes": missing_bytes - staged_before + self.repeated,
+            "files": len(self.missing),
+            "source": route.source.name if route else "",
+            "link": route.kind if route else "",
+            "encrypted": self.encrypted,
+            "seconds": round(time.monotonic() - began, 3),
+        }
+
+    def is_whole(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a file is in its place already; a damaged one is taken out of use."""
+        try:
+            with beneath.open_file(self.home, f"hub/{entry['store']}") as handle:
+                verified = self.record.get(entry["store"]) or {}
+                key = stat_key(handle)
+                is_same = key[0] == int(entry["size"]) and bool(
+                    (verified.get("mark") == key and verified.get("sha256") == entry["sha256"])
+                    or digests(handle)[0] == entry["sha256"]
+                )
+        except FileNotFoundError:
+            return False
+        if is_same:
+            self.note(entry, key)
+        else:
+            put_aside(self.home, entry["store"], int(entry["size"]), self.repo)
+        return is_same
+
+    def note(self, entry: Mapping[str, Any], key: list[int]) -> None:
+        """Record a verified file. key: changes when the file does."""
+        with self.lock:
+            self.record[entry["store"]] = {"mark": key, "sha256": entry["sha256"]}
+
+    def take_from(self, route: Route) -> None:
+        """Take the missing files from a source, in several streams. Raises C(Failed), or C(Wrong) for wrong digests."""
+        shares = share_out((entry for entry in self.missing if entry["store"] not in self.verified), self.streams)
+        with ThreadPoolExecutor(max_workers=max(len(shares), 1)) as pool:
+            links = [route.links[number % len(route.links)] for number in range(len(shares))]
+            errors = [error for error in pool.map(self.take_share, [route] * len(shares), links, shares) if error]
+        if errors:
+            text = "; ".join(dict.fromkeys(map(str, errors)))
+            raise (Wrong if any(isinstance(error, Wrong) for error in errors) else Failed)(text)
+
+    def take_share(self, route: Route, link: Link, share: Sequence[Mapping[str, Any]]) -> Failed | None:
+        """Take the files of one stream; returns the reason of a failure."""
+        pending, source = list(share), route.source.name
+        for _attempt in range(RECEIVE_TRIES):
+            try:
+                with self.open_stream(route, link) as receiver:
+                    pending = [entry for entry in pending if not self.receive_file(receiver, entry)]
+            except OSError as error:
+                return Failed(f"taking files from {source} failed: {error}")
+            if not pending:
+                return None
+            with self.lock:
+                self.repeated += sum(int(entry["size"]) for entry in pending)
+            for entry in pending:
+                beneath.remove(self.staging, entry["store"])
+        return Wrong(
+            f"{pending[0]['path']} came from {source} {RECEIVE_TRIES} times with another SHA-256 than that of "
+            "the source's list; it was not put to use"
+        )
+
+    @contextlib.contextmanager
+    def open_stream(self, route: Route, link: Link) -> Iterator[file_stream.Receiver]:
+        """Yield a receiver: over TCP on a fabric, if allowed and possible, otherwise inside SSH."""
+        limit = float(self.task.get("limit_mbs") or 0) * 1e6 / self.streams
+        with contextlib.ExitStack() as stack:
+            if self.uses_tcp and link.kind == "fabric":
+                try:
+                    stream = stack.enter_context(open_tcp(route, link))
+                except file_stream.NoConnection:
+                    self.uses_tcp = False  # a firewall, for example, which leaves the port of SSH open
+                else:
+                    self.encrypted = False
+                    yield file_stream.Receiver(stream, stream, limit)
+                    return
+            process = stack.enter_context(request(route, link, "files"))
+            if process.stdout and process.stdin:
+                yield file_stream.Receiver(process.stdout, process.stdin, limit)
+
+    def receive_file(self, receiver: file_stream.Receiver, entry: Mapping[str, Any]) -> bool:
+        """Receive the missing part of a file; returns whether the whole file has the expected digest."""
+        store, size, digest = entry["store"], int(entry["size"]), hashlib.sha256()
+        with beneath.folder(self.staging, str(Path(store).parent), make=True):
+            pass
+        if self.staged(entry) > size:  # not a part of this file
+            beneath.remove(self.staging, store)
+        with beneath.open_end(self.staging, store) as target:
+            begin = os.fstat(target.fileno()).st_size
+            if begin:
+                with beneath.open_file(self.staging, store) as part:
+                    while piece := part.read(CHUNK):
+                        digest.update(piece)
+            if begin < size:
+                receiver.take(store, begin, size, target, digest)
+                target.flush()
+            beneath.drop_pages(target.fileno())
+        is_right = f"sha256:{digest.hexdigest()}" == str(entry["sha256"])
+        if is_right:
+            self.verified.add(store)
+        return is_right
+
+    def publish(self) -> None:
+        """Move the received files into the hub's layout: blobs first, then the snapshot, then the reference of the revision."""
+        for entry in self.missing:
+            if "/snapshots/" not in entry["store"]:
+                beneath.move(self.staging, entry["store"], self.home, f"hub/{entry['store']}")
+                self.note_published(entry)
+        commit = safe(self.task["commit"])
+        with beneath.folder(self.home, f"hub/{self.repo}", make=True) as root:
+            if beneath.info(root, f"snapshots/{commit}") is not None:
+                self.fill_snapshot(root, f"snapshots/{commit}", commit)
+            else:
+                draft = f"{self.repo}/drafts/{commit}"
+                beneath.remove_tree(self.staging, draft)
+                self.fill_snapshot(self.staging, draft, commit)
+                with beneath.folder(root, "snapshots", make=True):
+                    beneath.move(self.staging, draft, root, f"snapshots/{commit}")
+            if self.task["revision"] != commit:
+                beneath.write(root, f"refs/{safe(self.task['revision'])}", commit.encode())
+        for entry in self.task["files"]:
+            if not entry["link"]:
+                self.note_published(entry)
+        spread_files.write_record(self.repo, self.record)
+        beneath.remove_tree(self.staging, self.repo)
+
+    def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
+        """Put the links and plain files of the snapshot into a folder. folder: below root."""
+        for entry in self.task["files"]:
+            path = f"{folder}/{safe(entry['path'])}"
+            if entry["link"]:
+                # Checked for the place where the link will be.
+                beneath.link(root, path, safe_link(f"snapshots/{commit}/{entry['path']}", entry["link"]))
+            elif beneath.info(root, path) is None:
+                beneath.move(self.staging, entry["store"], root, path)
+
+    def note_published(self, entry: Mapping[str, Any]) -> None:
+        """Record a file that is in its place now."""
+        info = beneath.info(self.home, f"hub/{entry['store']}")
+        if info is not None:
+            self.note(entry, beneath.stat_key(info))
+
+
+@contextlib.contextmanager
+def open_tcp(route: Route, link: Link) -> Iterator[socket.SocketIO]:
+    """Yield an unencrypted stream to a source. Raises C(file_stream.NoConnection) before anything is received."""
+    with (
+        request(route, link, f"files {link.source}") as process,
+        file_stream.connect(link.own, link.source, read_line(process)) as connection,
+        connection.makefile("rwb", buffering=0) as stream,
+    ):
+        yield stream
+
+
+def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Read every file of a snapshot, and take damaged files out of use.
+
+    A file is damaged if its digest is neither the one in its name at the hub nor the one recorded when it was verified.
+    """
+    began = time.monotonic()
+    home, repo = Path(task["hf_home"]), safe(task["folder"])
+    record = spread_files.read_record(repo)
+    entries = list({entry["store"]: entry for entry in task["files"]}.values())
+
+    def verify(entry: Mapping[str, Any]) -> str | None:
+        try:
+            with beneath.open_file(home, f"hub/{safe(entry['store'])}") as handle:
+                key, (sha256, git) = stat_key(handle), digests(handle)
+        except (FileNotFoundError, beneath.Refused):
+            return str(entry["path"])
+        verified = record.get(entry["store"]) or {}
+        progress.add(key[0])
+        expected = spread_files.named_digest(entry["store"]) or entry.get("sha256") or verified.get("sha256") or sha256
+        if expected not in (sha256, git):
+            record.pop(entry["store"], None)
+            put_aside(home, entry["store"], entry.get("whole_size"), repo)
+            return str(entry["path"])
+        record[entry["store"]] = {"mark": key, "sha256": sha256}
+        return None
+
+    with ThreadPoolExecutor(max_workers=int(task["streams"])) as pool:
+        damaged = sorted(filter(None, pool.map(verify, entries)))
+    spread_files.write_record(repo, record)
+    read = sum(int(entry["size"] or 0) for entry in entries)
+    return {"bytes": read, "damaged": damaged, "seconds": round(time.monotonic() - began, 3)}
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+class Image:
+    """One image that this host pulls."""
+
+    def __init__(self, task: Mapping[str, Any], progress: Progress, pull: Pull) -> None:
+        self.task = task
+        self.progress = progress
+        self.pull = pull
+        self.ref = str(task["ref"])
+        self.expected: Mapping[str, Any] = task["image"]
+        self.limit = float(task.get("limit_mbs") or 0) * 1e6
+        self.received = 0
+        """Bytes that have arrived."""
+        self.image_id = ""
+        self.run = reader(DOCKER_SECONDS)
+
+    def bring(self) -> dict[str, Any]:
+        """Pull and load the image, and give it its name; returns the result of the task."""
+        began = time.monotonic()
+        route = self.pull.run(self.take_from)
+        name = self.task.get("alias") or self.ref
+        if not self.inspect([name]):
+            reason = docker.act(self.run, "image", "tag", self.image_id, name)
+            if reason:
+                raise Failed(f"docker image tag {self.image_id} {name} failed on {socket.gethostname()}: {reason}")
+        self.progress.add(max(int(self.expected["size"]) - self.received, 0))
+        seconds = round(time.monotonic() - began, 3)
+        return {"bytes": self.received, "source": route.source.name, "link": route.kind, "seconds": seconds}
+
+    def inspect(self, names: Sequence[str]) -> dict[str, Any] | None:
+        """Return the first image that Docker has under one of some names. Raises C(Failed) if Docker does not answer."""
+        try:
+            images = docker.images(self.run, names)
+        except (Unknown, NoAnswer) as error:
+            # An image is not another one because Docker did not answer; it is not removed.
+            raise Failed(f"{error} (on {socket.gethostname()})") from error
+        return next((spread_files.describe(image) for image in images.values() if image), None)
+
+    def take_from(self, route: Route) -> None:
+        """Load the image from a source; Docker compares each layer with its digest. Raises C(Failed)."""
+        left_out = self.known_layers(route)
+        try:
+            loaded = self.load(route, left_out)
+        except Failed:
+            if not left_out:
+                raise
+            loaded = self.load(route, [])  # the whole image needs none of the present layers
+        # Saved by digest or id it arrives without a name, and another image store gives it another id.
+        names = loaded or [self.ref]
+        image = self.inspect([self.expected["id"], *names])
+        if not image or not spread_files.same_image(self.expected, image):
+            for name in names:
+                docker.act(self.run, "image", "rm", "--", name)
+            raise Failed(
+                f"{route.source.name} sent {self.ref} as {(image or {}).get('id')}, not as {self.expected['id']}; "
+                "it was removed again"
+            )
+        self.image_id = str(image["id"])
+
+    def known_layers(self, route: Route) -> list[str]:
+        """Return the names that archives give to the layers this host has; none if they are not known."""
+        try:
+            present = docker.present_layers(self.run)
+            if not present:
+                return []
+            _code, output, _errors = self.run(route.ssh_argv(route.links[0], f"layers {route.source.image}"))
+            layers = docker_facts.read_layers(output)
+        except NoAnswer:
+            return []
+        return image_layers.stored_as(layers, image_layers.shared(layers, present))
+
+    def load(self, route: Route, left_out: Sequence[str]) -> list[str]:
+        """Stream the image from the source's C(docker save) into C(docker load).
+
+        :param route: to the source
+        :param left_out: names of layers that the source need not send
+        :returns: names of what was loaded
+        """
+        self.progress.add(-self.received)
+        began, self.received = time.monotonic(), 0
+
+        def count(number: int) -> None:
+            self.received += number
+            self.progress.add(number)
+            if self.limit:
+                time.sleep(max(0.0, self.received / self.limit - (time.monotonic() - began)))
+
+        source = route.source
+        allowed = [name for name in (self.ref, self.task.get("alias"), source.image) if name]
+        command = " ".join(["image", source.image, *left_out])
+        try:
+            output = image_stream.load(route.ssh_argv(route.links[0], command), allowed, received=count)
+        except image_stream.ProgramFailed as error:
+            raise Failed(f"taking {self.ref} from {source.name} failed: {error}") from error
+        except image_stream.UnexpectedContent as error:
+            raise Failed(f"{source.name} sent something else than {self.ref}: {error}") from error
+        # "Loaded image: NAME", or "Loaded image ID: sha256:..." of one without a name.
+        lines = [line for line in output.splitlines() if line.startswith("Loaded image")]
+        names = [line.partition(": ")[2].strip() for line in lines]
+        allowed_names = set(map(image_stream.full_name, allowed))
+        return [name for name in names if name.startswith("sha256:") or image_stream.full_name(name) in allowed_names]
+
+
+# --- the job ----------------------------------------------------------------------------------------------------------
+
+
+def run_task(task: Mapping[str, Any], progress: Progress, folder: Path) -> dict[str, Any]:
+    """Carry out one task; returns its result.
+
+    :param task: its C(kind) is C(verify), C(model) or C(image)
+    :param progress: counts its bytes
+    :param folder: of the run
+    """
+    pull = Pull.from_task(task, folder)
+    result: dict[str, Any] = {"key": task["key"], "kind": task["kind"], "ok": True, "why": ""}
+    try:
+        if task["kind"] == "verify":
+            return {**result, **verify_model(task, progress)}
+        result.update((Model if task["kind"] == "model" else Image)(task, progress, pull).bring())
+    except (Failed, NoAnswer, OSError, ValueError, KeyError) as error:
+        progress.count = None
+        result.update(ok=False, why=str(error) or repr(error))
+    if task["kind"] != "verify":
+        result["failed"] = pull.failures
+        beneath.write(folder, f"{ITEMS}/{pull.item}.{'ready' if result['ok'] else 'failed'}", b"", 0o600)
+    return result
+
+
+def run_job(tasks: Sequence[Mapping[str, Any]], progress: Progress, folder: Path) -> None:
+    """Carry out tasks one after the other; a failed one does not stop the others.
+
+    All hosts have their tasks in the same order, so that none waits for a host that waits for it.
+    """
+    progress.state["total"] = sum(int(task["bytes"]) for task in tasks)
+    progress.write()
+    following = threading.Thread(target=progress.follow, daemon=True)
+    following.start()
+    for task in tasks:
+        progress.state["results"].append(run_task(task, progress, folder))
+    progress.ended.set()
+    following.join()
+    progress.state["finished"] = True
+    progress.write()
+
+
+def main() -> None:
+    """Run the job in the folder of the run."""
+    folder = Path(sys.argv[1])
+    job = parse_json((folder / JOB).read_text(encoding="utf-8"), JOB)
+    run_job(job["tasks"], Progress(folder / STATE), folder)
+
+
+if __name__ == "__main__":
+    main()

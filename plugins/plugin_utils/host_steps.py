@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Base of actions whose module carries out one step per call on the host, and that exchange files with the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
+
+
+class OutgoingFile(NamedTuple):
+    """A file of the controller on its way to a host. size: bytes."""
+
+    local: Path
+    remote: str
+    size: int
+
+
+class HostSteps(ActionBase):
+    """Runs steps of a module on the host."""
+
+    TRANSFERS_FILES = True
+    MODULE = ""
+    ANSWERS: Mapping[str, untrusted.Parser] = {}
+    """Parsers of the answers, by step."""
+    OPTIONS: tuple[str, ...] = ()
+    """Options of the task that each step gets."""
+    variables: dict[str, Any]
+    args: dict[str, Any]
+
+    @property
+    def host(self) -> str:
+        """Name of the host in the inventory."""
+        return str(self.variables.get("inventory_hostname", ""))
+
+    def run_step(self, step: str, **arguments: Any) -> dict[str, Any]:
+        """Run a step on the host; fail with its message if it fails."""
+        options = {name: self.args[name] for name in self.OPTIONS if name in self.args}
+        answer: dict[str, Any] = self._execute_module(
+            module_name=self.MODULE, module_args={**options, "step": step, **arguments}, task_vars=self.variables
+        )
+        if answer.get("failed"):
+            reason = str(answer.get("msg") or answer.get("module_stderr") or f"step {step} failed")
+            raise AnsibleActionFail(untrusted.printable(reason))
+        return dict(checked_answer(answer, self.ANSWERS[step], self.host, f"step {step} of {self.MODULE}"))
+
+    def check_names(self, names: Iterable[str], expected: Collection[str], step: str) -> None:
+        """Fail if the host names files that it was not asked about."""
+        checked_answer(
+            None,
+            lambda _value, where: answers.among(names, expected, where),
+            self.host,
+            f"step {step} of {self.MODULE}",
+        )
+
+    def send(
+        self, title: str, files: Sequence[OutgoingFile], sent: Callable[[OutgoingFile], object] | None = None
+    ) -> int:
+        """Send files to the host, with progress; returns their bytes.
+
+        :param title: name of the transfer
+        :param files: to send
+        :param sent: called after each file
+        """
+        progress = Progress(self.host, title, sum(file.size for file in files))
+        for file in files:
+            self._connection.put_file(str(file.local), file.remote)
+            progress.add(file.size)
+            if sent:
+                sent(file)
+        return progress.done
+
+
+def read_secret(loader: Any, path: str, setting: str, noun: str) -> str:
+    """Return the content of a file of the controller that holds one secret; ansible-vault may have encrypted it.
+
+    :param loader: of Ansible
+    :param path: of the file
+    :param setting: that names the file, for messages
+    :param noun: what the file holds
+    """
+    try:
+        real = loader.get_real_file(path)
+        secret = Path(real).read_text(encoding="utf-8").strip()
+    except (AnsibleError, OSError) as error:
+        raise AnsibleActionFail(
+            f"{setting} {path} cannot be read on the controller: {error}. Name a file with the {noun} alone in it."
+        ) from error
+    loader.cleanup_tmp_file(real)
+    if not secret:
+        raise AnsibleActionFail(f"{setting} {path} is empty. Put the {noun} in it, and nothing else.")
+    return secret

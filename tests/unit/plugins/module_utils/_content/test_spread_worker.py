@@ -1,0 +1,647 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The worker of a distribution: it pulls, verifies and publishes. Sources run the real server; a local process stands in for ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spread_fixture import COMMIT, EVIL, REPO, lay, saved
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    file_stream,
+    image_layers,
+    spread_files,
+    spread_names,
+    spread_server,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_worker as worker
+
+REPOSITORY = Path(__file__).resolve().parents[5]
+KEY = "Org/Model@main"
+LAN = [{"kind": "lan", "own": "127.0.0.1", "source": "127.0.0.1"}]
+FABRIC = [
+    {"kind": "fabric", "own": "127.0.0.1", "source": "127.0.0.1"},
+    {"kind": "fabric", "own": "127.0.0.2", "source": "127.0.0.2"},
+]
+
+
+def source_of(name: str = "spark-1", links: list[dict[str, str]] | None = None, image: str = KEY) -> dict[str, Any]:
+    return {"name": name, "image": image, "links": links or LAN}
+
+
+@pytest.fixture(autouse=True)
+def records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
+    monkeypatch.setattr(worker, "PAUSES", (0.05,))
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as handle:
+        return spread_files.digests(handle)[0]
+
+
+class Site:
+    """Sources with a model, and a host that takes it from them. requests: those that reached a source."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.tmp_path = tmp_path
+        self.requests: list[tuple[str, str, str]] = []
+        self.refused: dict[str, str] = {}
+        """Requests that a source answers with a text of its own, by their first word."""
+        self.source, self.home = tmp_path / "spark-1" / "hub", tmp_path / "home"
+        self.blobs = [lay(self.source, f"model-{number}.safetensors", bytes([number]) * 100_000) for number in range(5)]
+        lay(self.source, "nested/config.json", b"{}", large=False)
+        plain = self.source / REPO / "snapshots" / COMMIT / "plain.txt"
+        plain.write_text("text")
+        self.files = spread_files.snapshot_files(self.source, REPO, COMMIT)
+        for entry in self.files:
+            entry["sha256"] = digest_of(self.source / entry["store"])
+        self.hub = self.home / "hub"
+        self.snapshot = self.hub / REPO / "snapshots" / COMMIT
+        self.staged_blobs = self.home / spread_files.STAGING / REPO / "blobs"
+        self.open("spark-1")
+
+    def open(self, name: str, ready: bool = True) -> Path:
+        """Open the access of a source; returns the folder of its run."""
+        run = self.tmp_path / name / "run"
+        (run / spread_server.ITEMS).mkdir(parents=True)
+        settings = {"hub": str(self.tmp_path / name / "hub"), "clear": ["127.0.0.1", "127.0.0.2"], "images": []}
+        (run / spread_server.SETTINGS).write_text(json.dumps(settings))
+        if ready:
+            self.make_ready(name)
+        return run
+
+    def make_ready(self, name: str) -> None:
+        (self.tmp_path / name / "run" / spread_server.ITEMS / f"{spread_names.item_id(KEY)}.ready").touch()
+
+    def copy_source(self, name: str) -> None:
+        shutil.copytree(self.source, self.tmp_path / name / "hub", symlinks=True)
+        self.open(name)
+
+    def ssh_argv(self, route: worker.Route, link: worker.Link, request: str) -> list[str]:
+        self.requests.append((route.source.name, link.source, request))
+        if request.split(" ")[0] in self.refused:
+            return ["sh", "-c", self.refused[request.split(" ")[0]]]
+        words = [f"SSH_ORIGINAL_COMMAND={request}", f"PYTHONPATH={REPOSITORY / 'collections'}"]
+        module = "dgxspark_vllm._content.spread_server"
+        return ["env", *words, sys.executable, "-m", module, str(self.tmp_path / route.source.name / "run")]
+
+    def task(self, **more: Any) -> dict[str, Any]:
+        return {
+            "kind": "model",
+            "key": KEY,
+            "sources": [source_of()],
+            "port": 8722,
+            "hf_home": str(self.home),
+            "folder": REPO,
+            "files": self.files,
+            "streams": 3,
+            "commit": COMMIT,
+            "revision": "main",
+            "bytes": 500_006,
+            **more,
+        }
+
+    def run(self, **more: Any) -> dict[str, Any]:
+        progress = worker.Progress(self.tmp_path / "state.json")
+        result = worker.run_task(self.task(**more), progress, self.tmp_path / "run")
+        self.done = progress.counted
+        return result
+
+    def bring(self, **more: Any) -> dict[str, Any]:
+        """Run the task, which has to succeed."""
+        result = self.run(**more)
+        assert result["ok"], result
+        return result
+
+    def streams(self) -> list[tuple[str, str, str]]:
+        return [request for request in self.requests if request[2].startswith("files")]
+
+    def is_complete(self) -> bool:
+        return all(
+            (self.snapshot / entry["path"]).read_bytes() == (self.source / entry["store"]).read_bytes()
+            for entry in self.files
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path)
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(worker, "is_reachable", lambda link, port: True)
+    monkeypatch.setattr(worker.Route, "ssh_argv", lambda route, link, request: made.ssh_argv(route, link, request))
+    return made
+
+
+@pytest.fixture(params=["ssh", "tcp"])
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Arguments of a task that takes files inside SSH, or over TCP on a fabric."""
+    return {} if request.param == "ssh" else {"sources": [source_of(links=FABRIC)], "clear": True}
+
+
+def test_a_model_arrives_in_the_layout_of_the_hub(site: Site, tmp_path: Path, way: dict[str, Any]) -> None:
+    result = site.bring(**way)
+    assert (result["bytes"], result["files"], result["source"], result["failed"]) == (500_006, 7, "spark-1", [])
+    assert (result["link"], result["encrypted"]) == (("fabric", False) if way else ("lan", True))
+    assert site.is_complete()
+    assert (site.snapshot / "model-0.safetensors").readlink() == Path(f"../../blobs/{site.blobs[0].name}")
+    assert (site.hub / REPO / "refs" / "main").read_text() == COMMIT
+    assert not (site.home / spread_files.STAGING).exists()
+    assert len(site.streams()) == 3
+    # From now on the host is a source itself.
+    assert [path.suffix for path in (tmp_path / "run" / spread_server.ITEMS).iterdir()] == [".ready"]
+
+
+def test_both_rails_of_a_fabric_are_used(site: Site) -> None:
+    site.bring(sources=[source_of(links=[*FABRIC, *LAN])], clear=True)
+    assert {address for _source, address, _request in site.streams()} == {"127.0.0.1", "127.0.0.2"}
+
+
+def test_present_files_are_not_sent_again(site: Site, way: dict[str, Any]) -> None:
+    site.bring(**way)
+    site.requests.clear()
+    assert site.bring(**way)["bytes"] == 0
+    assert site.requests == []
+
+
+def test_partly_received_files_are_resumed(site: Site, way: dict[str, Any]) -> None:
+    site.staged_blobs.mkdir(parents=True)
+    for number, content in ((1, bytes([1]) * 60_000), (2, bytes([2]) * 100_000), (3, bytes([3]) * 100_001)):
+        (site.staged_blobs / site.blobs[number].name).write_bytes(content)
+    assert site.bring(**way)["bytes"] == 240_006
+    assert site.is_complete()
+
+
+def test_a_wrong_part_costs_only_its_file(site: Site, way: dict[str, Any]) -> None:
+    site.staged_blobs.mkdir(parents=True)
+    (site.staged_blobs / site.blobs[1].name).write_bytes(bytes([9]) * 60_000)
+    assert site.bring(**way)["bytes"] == 540_006
+    assert site.is_complete()
+
+
+def test_a_file_that_is_damaged_on_its_way_is_received_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    take, damages = file_stream.Receiver.take, iter([True])
+
+    def damaged(self: Any, store: str, begin: int, size: int, target: Any, digest: Any) -> None:
+        take(self, store, begin, size, target, digest)
+        if store.endswith(site.blobs[2].name) and next(damages, False):
+            digest.update(b"!")
+
+    monkeypatch.setattr(file_stream.Receiver, "take", damaged)
+    assert site.bring()["bytes"] == 600_006
+    assert site.is_complete()
+
+
+@pytest.mark.parametrize("content", [b"?" * 100_000, b"?" * 99_999])
+def test_a_source_with_other_content_is_named_and_nothing_is_published(
+    site: Site, tmp_path: Path, way: dict[str, Any], content: bytes
+) -> None:
+    site.blobs[2].write_bytes(content)
+    result = site.run(**way)
+    assert not result["ok"] and "came from spark-1 2 times with another SHA-256" in result["why"]
+    assert [failure["wrong"] for failure in result["failed"]] == [True] * worker.MOST_TRIES
+    assert not site.snapshot.exists() and not (site.hub / REPO / "refs").exists()
+    assert [path.suffix for path in (tmp_path / "run" / spread_server.ITEMS).iterdir()] == [".failed"]
+
+
+def test_a_missing_file_of_the_source_is_named(site: Site, way: dict[str, Any]) -> None:
+    site.blobs[2].unlink()
+    result = site.run(**way)
+    assert not result["ok"] and result["why"].startswith("taking files from spark-1 failed: ")
+    assert site.blobs[2].name in result["why"] and "No such file" in result["why"]
+
+
+def test_a_damaged_file_in_its_place_is_replaced(site: Site) -> None:
+    site.bring()
+    blob = site.hub / REPO / "blobs" / site.blobs[3].name
+    blob.write_bytes(b"?" * 100_000)
+    truncated = site.hub / REPO / "blobs" / site.blobs[4].name
+    truncated.write_bytes(truncated.read_bytes()[:30_000])
+    assert site.bring()["bytes"] == 170_000
+    assert site.is_complete()
+
+
+def test_streams_share_the_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    init = file_stream.Receiver.__init__
+
+    def note(self: Any, reader: Any, writer: Any, limit: float = 0.0) -> None:
+        limits.append(limit)
+        init(self, reader, writer, limit)
+
+    monkeypatch.setattr(file_stream.Receiver, "__init__", note)
+    site.bring(limit_mbs=300)
+    assert limits == [1e8] * 3
+
+
+@pytest.mark.parametrize("change", [{"store": "../../etc/passwd"}, {"path": "../x"}, {"link": "/etc/passwd"}])
+def test_names_outside_of_the_folder_are_refused(site: Site, change: dict[str, str]) -> None:
+    site.files[0].update(change)
+    assert not site.run()["ok"]
+    assert not site.snapshot.exists()
+
+
+def test_without_a_tcp_connection_a_fabric_uses_ssh(
+    site: Site, monkeypatch: pytest.MonkeyPatch, closed_port: int
+) -> None:
+    def refuse(*_arguments: Any) -> Any:
+        raise file_stream.NoConnection(f"port {closed_port} is not reached")
+
+    monkeypatch.setattr(file_stream, "connect", refuse)
+    result = site.bring(sources=[source_of(links=FABRIC)], clear=True)
+    assert site.is_complete() and result["encrypted"]
+
+
+def test_a_partly_unencrypted_transfer_is_not_reported_as_encrypted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, allowed = file_stream.connect, iter([True])
+
+    def once(*arguments: Any) -> Any:
+        if next(allowed, False):
+            return connect(*arguments)
+        raise file_stream.NoConnection("a firewall")
+
+    monkeypatch.setattr(file_stream, "connect", once)
+    result = site.bring(sources=[source_of(links=FABRIC)], clear=True, streams=2)
+    assert site.is_complete() and not result["encrypted"]
+
+
+@pytest.mark.parametrize("more", [{"clear": False, "sources": [source_of(links=FABRIC)]}, {"clear": True}])
+def test_a_lan_and_an_encrypted_fabric_use_ssh(site: Site, more: dict[str, Any]) -> None:
+    assert site.bring(**more)["encrypted"]
+    assert {request for _source, _address, request in site.streams()} == {"files"}
+
+
+# --- sources
+
+
+def test_a_source_serves_one_host_at_a_time_over_each_network(site: Site, tmp_path: Path) -> None:
+    link = worker.Link(**LAN[0])
+    route = worker.Route(worker.Source.from_dict(source_of()), [link], 8722, tmp_path)
+    item = spread_names.item_id(KEY)
+    with worker.request(route, link, f"hold {item} lan") as first:
+        assert worker.read_line(first) == spread_server.FREE
+        for kind, answer in (("lan", spread_server.BUSY), ("fabric", spread_server.FREE)):
+            with worker.request(route, link, f"hold {item} {kind}") as second:
+                assert worker.read_line(second) == answer
+        results: list[dict[str, Any]] = []
+        waiting = threading.Thread(target=lambda: results.append(site.run()))
+        waiting.start()
+        time.sleep(0.5)
+        assert site.streams() == []
+    waiting.join(30)
+    assert results[0]["ok"] and results[0]["failed"] == [] and site.is_complete()
+
+
+def test_a_source_without_the_thing_is_waited_for(site: Site) -> None:
+    shutil.copytree(site.source, site.tmp_path / "spark-2" / "hub", symlinks=True)
+    site.open("spark-2", ready=False)
+    threading.Timer(0.5, site.make_ready, ["spark-2"]).start()
+    result = site.bring(sources=[source_of("spark-2")])
+    assert result["source"] == "spark-2" and result["failed"] == []
+
+
+def test_sources_that_will_not_have_it_are_left_alone(site: Site) -> None:
+    dead = site.open("spark-2", ready=False)
+    os.utime(dead / spread_server.SETTINGS, (0, 0))
+    failed = site.open("spark-3", ready=False)
+    (failed / spread_server.ITEMS / f"{spread_names.item_id(KEY)}.failed").touch()
+    result = site.run(sources=[source_of("spark-2"), source_of("spark-3")])
+    assert (result["ok"], result["why"], result["failed"]) == (False, "no host that has it, whole, is left", [])
+    assert site.bring(sources=[source_of("spark-2"), source_of("spark-3"), source_of()])["source"] == "spark-1"
+
+
+def test_another_source_is_tried_after_a_failure_and_goes_on_there(site: Site) -> None:
+    site.copy_source("spark-2")
+    site.blobs[2].write_bytes(b"?" * 100_000)
+    result = site.run(sources=[source_of(), source_of("spark-2")])
+    assert result["ok"] and result["source"] == "spark-2"
+    assert [(failure["source"], failure["wrong"]) for failure in result["failed"]] == [("spark-1", True)]
+    # Only the damaged file was received again, each time.
+    assert result["bytes"] == 500_006 + 2 * 100_000
+
+
+def test_the_lan_is_the_last_choice(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [source_of("spark-1"), source_of("spark-2", FABRIC)]
+    pull = worker.Pull.from_task({"key": KEY, "sources": sources, "port": 1}, site.tmp_path)
+    assert [source.name for source in pull.candidates()] == ["spark-2"]
+    pull.failures.append({"source": "spark-2"})
+    assert [source.name for source in pull.candidates()] == ["spark-1"]
+    pull.failures.append({"source": "spark-1"})
+    assert [source.name for source in pull.candidates()] == ["spark-2"]
+    pull.gone.add("spark-2")
+    assert [source.name for source in pull.candidates()] == ["spark-1"]
+
+
+def test_the_last_words_of_ssh_are_reported(site: Site) -> None:
+    site.refused = {"hold": "echo 'root@192.0.2.1: Permission denied (publickey).' >&2; exit 255"}
+    result = site.run()
+    assert result["why"] == (
+        "spark-1 gives no access to its images and models; root@192.0.2.1: Permission denied (publickey). "
+        "(ssh ended with 255)"
+    )
+    site.refused = {"files": "echo 'Connection reset' >&2; exit 255"}
+    result = site.run()
+    assert "taking files from spark-1 failed" in result["why"] and "Connection reset (ssh" in result["why"]
+
+
+def test_the_fabric_comes_first_and_the_lan_when_it_does_not_answer(closed_port: int, tmp_path: Path) -> None:
+    fabric = {"kind": "fabric", "own": "127.0.0.2", "source": "127.0.0.2"}
+    source = worker.Source.from_dict(source_of(links=[fabric, *LAN]))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert worker.find_route(source, port, tmp_path).links == [source.links[1]]
+        with socket.create_server(("127.0.0.2", port)):
+            assert worker.find_route(source, port, tmp_path).links == [source.links[0]]
+    with pytest.raises(spread_files.Failed, match=f"spark-1 does not answer on port {closed_port} .*set spread_port"):
+        worker.find_route(source, closed_port, tmp_path)
+
+
+def test_ssh_ignores_the_settings_of_the_host(tmp_path: Path) -> None:
+    source = worker.Source.from_dict(source_of())
+    argv = worker.Route(source, source.links, 8722, tmp_path).ssh_argv(source.links[0], "files")
+    assert argv[:3] == ["ssh", "-F", "none"] and argv[-2:] == ["127.0.0.1", "files"]
+    assert {"StrictHostKeyChecking=yes", "HostKeyAlias=spark-1", "BindAddress=127.0.0.1"} <= set(argv)
+
+
+def test_files_are_distributed_so_that_streams_end_together() -> None:
+    shares = worker.share_out([{"size": size} for size in (9, 1, 8, 2, 7, 3)], 3)
+    assert sorted(sum(entry["size"] for entry in share) for share in shares) == [10, 10, 10]
+    assert worker.share_out([], 3) == []
+
+
+# --- verifying
+
+
+def verify(site: Site, **more: Any) -> dict[str, Any]:
+    files = [{**entry, "whole_size": entry["size"], **more} for entry in site.files]
+    task = {"hf_home": str(site.source.parent), "folder": REPO, "files": files, "streams": 2}
+    return worker.verify_model(task, worker.Progress(site.tmp_path / "state.json"))
+
+
+def test_verified_files_are_recorded(site: Site) -> None:
+    assert verify(site)["damaged"] == []
+    listed = spread_files.snapshot_files(site.source, REPO, COMMIT)
+    assert {entry["known"] for entry in listed} == {"yes"}
+    assert [entry["sha256"] for entry in listed] == [entry["sha256"] for entry in site.files]
+
+
+def test_damage_is_found_by_the_name_that_the_hub_gave(site: Site) -> None:
+    site.blobs[0].write_bytes(b"?" * 100_000)
+    site.blobs[1].write_bytes(bytes([1]) * 40_000)
+    assert verify(site, sha256=None)["damaged"] == ["model-0.safetensors", "model-1.safetensors"]
+    assert not site.blobs[0].exists() and not site.blobs[1].exists()
+    # The start of the truncated one is kept, to be resumed.
+    staged = site.source.parent / spread_files.STAGING / REPO / "blobs"
+    assert [path.name for path in staged.iterdir()] == [site.blobs[1].name]
+
+
+def test_damage_of_a_plain_file_is_found_by_its_recorded_digest(site: Site) -> None:
+    verify(site)
+    (site.source / REPO / "snapshots" / COMMIT / "plain.txt").write_text("tent")
+    assert verify(site, sha256=None)["damaged"] == ["plain.txt"]
+
+
+# --- images and the job
+
+
+PROGRAM = """#!{python} -SE
+import pathlib, sys
+home = pathlib.Path({home!r})
+name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
+
+def text(file):
+    return (home / file).read_text() if (home / file).exists() else ""
+
+if name == "ssh":
+    if words[-1].startswith("hold "):
+        print("free", flush=True)
+        sys.stdin.read()
+        sys.exit(0)
+    if words[-1].startswith("layers "):
+        print(text("layers"))
+        sys.exit(0)
+    with (home / "asked").open("a") as stream:
+        stream.write(words[-1] + "\\n")
+    sys.stdout.buffer.write((home / "sent").read_bytes())
+    if text("ssh.err"):
+        print(text("ssh.err"), file=sys.stderr)
+    sys.exit(int(text("ssh.rc") or 0))
+with (home / "calls").open("a") as stream:
+    stream.write(" ".join(words) + "\\n")
+if words[0] == "load":
+    content = sys.stdin.buffer.read()
+    if not content.endswith(bytes(1024)):
+        print("invalid tar header", file=sys.stderr)
+        sys.exit(1)
+    (home / "loaded").write_bytes(content)
+    print(text("said"))
+    if (home / "once").exists():
+        (home / "once").unlink()
+        print("open blobs/sha256/0: no such file or directory", file=sys.stderr)
+        sys.exit(1)
+elif words[0] == "info":
+    print(text("store"))
+elif words[:2] == ["image", "ls"]:
+    print(text("ids"))
+elif words[:3] == ["image", "inspect", "--format"]:
+    print(text("present"))
+elif words[:2] == ["image", "inspect"]:
+    if (home / "down").exists():
+        print("Cannot connect to the Docker daemon", file=sys.stderr)
+        sys.exit(1)
+    known = text("known").split() or words[3:]
+    found = [word for word in words[3:] if (home / "loaded").exists() and word in known]
+    print("[" + ",".join(text("inspect.json") for _word in found) + "]")
+    for word in words[3:]:
+        if word not in found:
+            print(f"Error response from daemon: No such image: {{word}}", file=sys.stderr)
+    sys.exit(len(found) < len(words[3:]))
+elif words[:2] == ["image", "tag"] and (home / "full").exists():
+    print("no space left on device", file=sys.stderr)
+    sys.exit(1)
+"""
+ITEM = {"Id": "sha256:1", "Size": 5000, "RootFS": {"Layers": ["sha256:a"]}, "Config": {}}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (tmp_path / "run").mkdir()
+    for name in ("ssh", "docker"):
+        (folder / name).write_text(PROGRAM.format(python=sys.executable, home=str(tmp_path)))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setattr(worker, "is_reachable", lambda link, port: link.source != "10.0.0.9")
+    (tmp_path / "sent").write_bytes(saved("an/image:1"))
+    (tmp_path / "inspect.json").write_text(json.dumps(ITEM))
+    return tmp_path
+
+
+def image_task(**more: Any) -> dict[str, Any]:
+    return {
+        "kind": "image",
+        "key": "an/image:1",
+        "ref": "an/image:1",
+        "alias": "",
+        "sources": [source_of(image="an/image:1", links=[{"kind": "fabric", "own": "10.0.0.2", "source": "10.0.0.1"}])],
+        "port": 8722,
+        "image": spread_files.describe(ITEM),
+        "bytes": 5000,
+        **more,
+    }
+
+
+def run_job(tmp_path: Path, *tasks: dict[str, Any]) -> list[dict[str, Any]]:
+    folder = tmp_path / "run"
+    worker.run_job(tasks, worker.Progress(folder / worker.STATE), folder)
+    state = json.loads((folder / worker.STATE).read_text())
+    assert state["finished"]
+    results: list[dict[str, Any]] = state["results"]
+    return results
+
+
+def calls(programs: Path) -> str:
+    return (programs / "calls").read_text() if (programs / "calls").exists() else ""
+
+
+def test_an_image_is_loaded_while_it_arrives(programs: Path) -> None:
+    (result,) = run_job(programs, image_task())
+    size = len(saved("an/image:1"))
+    assert (result["ok"], result["bytes"], result["link"], result["source"]) == (True, size, "fabric", "spark-1"), (
+        result
+    )
+    assert "image tag" not in calls(programs)
+
+
+BELOW, ABOVE = ("sha256:" + sign * 64 for sign in "ab")
+
+
+def lay_layers(programs: Path) -> list[str]:
+    """Give the host the lower layer of the image; returns the names of that layer in archives."""
+    (programs / "layers").write_text(json.dumps([BELOW, ABOVE]))
+    (programs / "ids").write_text(f"{'7' * 64}\n{'8' * 64}\n")
+    (programs / "present").write_text(f"{json.dumps([BELOW])}\nnull")
+    return image_layers.stored_as([BELOW, ABOVE], [BELOW])
+
+
+def test_present_layers_are_not_sent(programs: Path) -> None:
+    names = lay_layers(programs)
+    (result,) = run_job(programs, image_task())
+    assert result["ok"] and names[0] == "a" * 64 and len(names) == 2, result
+    assert (programs / "asked").read_text().splitlines() == [f"image an/image:1 {' '.join(names)}"]
+
+
+def test_an_image_that_does_not_load_without_layers_is_sent_whole(programs: Path) -> None:
+    names = lay_layers(programs)
+    (programs / "once").touch()
+    (result,) = run_job(programs, image_task())
+    assert result["ok"] and result["bytes"] == len(saved("an/image:1")), result
+    assert (programs / "asked").read_text().splitlines() == [f"image an/image:1 {' '.join(names)}", "image an/image:1"]
+    state = json.loads((programs / "run" / worker.STATE).read_text())
+    assert state["done"] == len(saved("an/image:1"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("store", '[["driver-type","io.containerd.snapshotter.v1"]]'),
+        ("present", "[1]"),
+        ("present", "not JSON"),
+        ("layers", ""),
+        ("layers", '["sha256:../../etc"]'),
+        ("ids", ""),
+    ],
+)
+def test_without_known_layers_the_whole_image_is_sent(programs: Path, file: str, text: str) -> None:
+    lay_layers(programs)
+    (programs / file).write_text(text)
+    (result,) = run_job(programs, image_task())
+    assert result["ok"] and (programs / "asked").read_text() == "image an/image:1\n", result
+
+
+@pytest.mark.parametrize(
+    ("more", "tag"),
+    [
+        ({"ref": "an/image@sha256:1", "alias": "an/image:sha256-1"}, "an/image:sha256-1"),
+        ({"sources": [source_of(image="sha256:0")]}, "an/image:1"),
+    ],
+)
+def test_an_image_without_a_name_gets_one(programs: Path, more: dict[str, Any], tag: str) -> None:
+    """Docker has another id for it here than at the source."""
+    (programs / "known").write_text("sha256:1")
+    (programs / "said").write_text("Loaded image ID: sha256:1")
+    (result,) = run_job(programs, image_task(image={**spread_files.describe(ITEM), "id": "sha256:0"}, **more))
+    assert result["ok"], result
+    assert f"image tag sha256:1 {tag}" in calls(programs)
+
+
+def test_a_truncated_image_is_refused(programs: Path) -> None:
+    (programs / "sent").write_bytes(saved("an/image:1")[:5000])
+    (result,) = run_job(programs, image_task())
+    assert not result["ok"] and "the archive of docker save ends too early" in result["why"]
+
+
+@pytest.mark.parametrize("names", [(EVIL,), ("an/image:1", EVIL)])
+def test_an_archive_with_another_name_is_refused_before_docker_sees_it(programs: Path, names: tuple[str, ...]) -> None:
+    (programs / "sent").write_bytes(saved(*names))
+    (result,) = run_job(programs, image_task())
+    assert not result["ok"] and f"the archive names images 'docker.io/{EVIL}'" in result["why"]
+    assert not (programs / "loaded").exists()
+    assert EVIL not in calls(programs)  # nor is an image of that name removed
+
+
+def test_the_reason_of_the_source_is_reported(programs: Path) -> None:
+    """Docker's complaint about the archive that ended too early is a consequence."""
+    (programs / "sent").write_bytes(b"")
+    (programs / "ssh.err").write_text("reference does not exist")
+    (programs / "ssh.rc").write_text("1")
+    (result,) = run_job(programs, image_task())
+    assert not result["ok"] and result["why"].endswith("reference does not exist (ssh ended with 1)")
+
+
+def test_a_different_image_is_removed_again(programs: Path) -> None:
+    (result,) = run_job(
+        programs, image_task(image={**spread_files.describe(ITEM), "id": "sha256:2", "content": "other"})
+    )
+    assert not result["ok"] and "sent an/image:1 as sha256:1, not as sha256:2" in result["why"]
+    assert "image rm -- an/image:1" in calls(programs)
+
+
+@pytest.mark.parametrize("file", ["down", "inspect.json"])
+def test_an_image_stays_if_docker_does_not_describe_it(programs: Path, file: str) -> None:
+    (programs / file).write_text("")
+    (result,) = run_job(programs, image_task())
+    assert not result["ok"] and "docker image inspect failed for" in result["why"]
+    assert result["why"].endswith(f"(on {socket.gethostname()})")
+    assert "image rm" not in calls(programs)
+
+
+def test_a_failed_tag_is_reported_and_the_image_is_not_sent_again(programs: Path) -> None:
+    (programs / "known").write_text("sha256:1")
+    (programs / "full").touch()
+    (result,) = run_job(programs, image_task(alias="an/image:own"))
+    assert not result["ok"] and "image tag sha256:1 an/image:own failed on" in result["why"]
+    assert "no space left on device" in result["why"]
+    assert len((programs / "asked").read_text().splitlines()) == 1
+
+
+def test_a_failed_task_does_not_stop_the_others(programs: Path) -> None:
+    unreachable = [{"kind": "lan", "own": "10.0.0.2", "source": "10.0.0.9"}]
+    first, second = run_job(programs, image_task(key="lost", sources=[source_of(links=unreachable)]), image_task())
+    assert (first["ok"], second["ok"]) == (False, True)
