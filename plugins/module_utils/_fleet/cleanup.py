@@ -21,7 +21,8 @@ from .._common.validation import SERVICE_NAME, nearest
 from .._content import snapshots
 from .._host import beneath
 from .._plan.verbs import names_of
-from .._vllm.image_catalogue import lookup, names_of_image, split_image
+from .._vllm.image_catalogue import lookup
+from .._vllm.image_names import names_of_image, split_image
 
 KINDS = {
     "images": "images of engines and of add-on services that no container, unit or plan names",

@@ -24,7 +24,7 @@ from .._host import deployed, deployment, docker, staging, unit_steps
 from .._host.host_state import Created, HostFile
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run
-from .._vllm.image_catalogue import names_of_image
+from .._vllm.image_names import names_of_image
 from . import document_check
 from . import generations as engine
 

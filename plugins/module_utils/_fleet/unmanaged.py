@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._common.redaction import could_be_secret, is_secret_variable, secrets_of_environment, without_secrets
+from .._common.redaction import could_be_secret, secrets_of_environment, without_secrets
+from .._common.secret_names import is_secret_variable
 from .._host.docker_facts import MANAGED_LABEL
 
 ENGINE = re.compile(r"vllm\.entrypoints|(?:^|[/ ])vllm serve\b")

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from .._runtime import guard
-
 UNIT = "spark-guard.service"
 SETTINGS = "guard/settings.json"
 """Below C(/etc/dgxspark)."""
@@ -23,17 +21,20 @@ MOST = 300
 """Characters of one text."""
 LATEST = 4102444800.0
 """The year 2100; a moment beyond it is none."""
+LEVELS = ("calm", "short", "critical")
+"""Of C(_runtime/guard.py), whose 22 KiB hosts need not compile for a report."""
+SHORTAGES = LEVELS[1:]
 DONE = {
-    guard.DROP: "gave the page cache back",
-    guard.UNLOAD: "asked {} to unload its models",
-    guard.IDLE: "stopped {}, which is on demand and idle",
-    guard.REFUSE: "let the gateway give {} no new requests",
-    guard.RESTART: "restarted {}",
-    guard.STOP: "stopped {}",
-    guard.ADMIT: "let the gateway give {} requests again",
-    guard.NAME: "said who took the memory",
+    "drop": "gave the page cache back",
+    "unload": "asked {} to unload its models",
+    "idle": "stopped {}, which is on demand and idle",
+    "refuse": "let the gateway give {} no new requests",
+    "restart": "restarted {}",
+    "stop": "stopped {}",
+    "admit": "let the gateway give {} requests again",
+    "name": "said who took the memory",
 }
-"""Steps as what was done."""
+"""Each step of C(_runtime/guard.py), as what was done."""
 
 
 def account(settings: Mapping[str, Any] | None, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -51,10 +52,10 @@ def account(settings: Mapping[str, Any] | None, state: Mapping[str, Any] | None)
     return {
         "act": settings.get("act") is not False,
         **{key: _number(settings.get(key)) for key in FLOORS},
-        "level": given["level"] if given.get("level") in guard.LEVELS else None,
+        "level": given["level"] if given.get("level") in LEVELS else None,
         **{key: _number(given.get(key)) for key in ("available_gib", "lowest_gib", "at")},
         "last": {"at": _number(last.get("at")), **{key: _text(last.get(key)) for key in ("what", "whom", "why")}}
-        if isinstance(last, Mapping) and last.get("what") in guard.STEPS
+        if isinstance(last, Mapping) and last.get("what") in DONE
         else None,
         "stopped": {
             str(name): _text(note.get("why")) for name, note in sorted(stopped.items()) if isinstance(note, Mapping)
@@ -90,7 +91,7 @@ def notes(found: Mapping[str, Any], unit: str | None) -> list[str]:
     said = []
     if unit is not None and unit != "active":
         said.append(f"the guard of the memory does not run: {UNIT} is {unit}")
-    elif unit and found["level"] in (guard.SHORT, guard.CRITICAL):
+    elif unit and found["level"] in SHORTAGES:
         who = f"; {found['who']}" if found["who"] else ""
         said.append(f"guard: memory is {found['level']}, {_gib(found['available_gib'])} available{who}")
     said += [f"the guard stopped {name}: {why or 'it does not say why'}" for name, why in found["stopped"].items()]

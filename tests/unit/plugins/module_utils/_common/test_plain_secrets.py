@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_secrets, redaction
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_secrets, redaction, secret_names
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes, variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue_data
@@ -104,7 +104,7 @@ def test_no_option_and_no_variable_of_vllm_is_taken_for_a_secret_with_the_values
     text = "\n".join(str(value).replace("\\n", "\n") for name, value in vars(catalogue_data).items() if name.isupper())
     options = set(re.findall(r"\b[a-z][a-z0-9]+(?:-[a-z0-9]+)+\b", text))
     assert len(options) > 200
-    named = {option for option in options if redaction.is_secret_option(option)}
+    named = {option for option in options if secret_names.is_secret_option(option)}
     assert named <= {"api-key", "hf-token", "allow-credentials"}, named
 
 
