@@ -52,6 +52,7 @@ LOOKS_AT = {
     "host_health": "logs, folders, accounts and clock of a host, its programs through a view, and model servers, over HTTP",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "host_proof": "programs of a host and the files of receipts, through the module that it is given",
+    "image_asker": "the folder of what images said, which it writes, and docker through the program that it is given",
     "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",
     "image_layers": "an archive on its way from standard input to standard output, and docker through what it is given",
     "image_parts": "docker save, and files in a folder that it is given, through programs that compress and cut",

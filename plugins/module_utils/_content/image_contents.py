@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-
-from .._runtime import state_file
 
 Ask = Callable[[str], "dict[str, Any]"]
 """Asks an image for its contents, by its id."""
@@ -23,13 +20,6 @@ FEWEST_OPTIONS = 100
 def cache_name(image_id: str) -> str:
     """Return the file name of the cached answer of an image."""
     return re.sub(r"[^0-9A-Za-z]", "_", image_id.partition(":")[2] or image_id) + ".json"
-
-
-def read_cached(path: Path) -> dict[str, Any] | None:
-    """Return a cached answer, None for a missing or unreadable one."""
-    content = state_file.read(path)
-    answer = content.get("answer") if content and content.get("schema") == SCHEMA else None
-    return answer if isinstance(answer, dict) else None
 
 
 def describe(answer: Mapping[str, Any] | None, env: Mapping[str, str]) -> dict[str, Any] | None:

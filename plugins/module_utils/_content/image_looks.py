@@ -11,12 +11,13 @@ from typing import Any
 
 from .._host import docker, docker_facts
 from .._host.host_view import BadRequest, Explained, HostView, Request
+from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, Unknown
 from . import image_contents, spread_names
 from .image_contents import Ask
 
 Asker = Callable[[Run, str, int, "Callable[[str], None]"], Ask]
-"""C(image_probe.asker)."""
+"""C(image_asker.asker)."""
 
 
 def section(view: HostView, request: Request, asker: Asker | None = None) -> dict[str, Any]:
@@ -83,9 +84,16 @@ def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | N
     for image in images.values():
         key = str(image["id"])
         if image["present"] and key not in answers:
-            cached = image_contents.read_cached(Path(cache_dir, image_contents.cache_name(key)))
+            cached = _read(Path(cache_dir, image_contents.cache_name(key)))
             answers[key] = ("cache", cached) if cached is not None else ("image", ask(key)) if ask else ("none", None)
         image["probe_from"], answer = answers.get(key, ("none", None))
         image["probe"] = image_contents.describe(answer, image["env"])
         if image["probe"] and image["probe"]["vllm_version"]:
             image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return a cached answer, None for a missing or unreadable one."""
+    content = state_file.read(path)
+    answer = content.get("answer") if content and content.get("schema") == image_contents.SCHEMA else None
+    return answer if isinstance(answer, dict) else None

@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from .._common import program_text
 from .._common.foreign_text import parse_json
-from .._host import containers, docker
-from .._runtime import state_file
-from .._runtime.command import Run
-from . import image_contents, image_probe_program
+from .._host import containers
+from . import image_probe_program
 
 TIMED_OUT = (124, 137)  # what coreutils' timeout returns after TERM and after KILL
 
@@ -67,30 +62,3 @@ def parse(rc: int, out: str, err: str, timeout: int) -> tuple[dict[str, Any], bo
     if rc == 127 and "python3" in err:
         return {"error": "the image has no python3"}, True
     return {"error": detail}, False
-
-
-def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -> image_contents.Ask:
-    """Return a function that asks an image for its contents by a short container, and keeps what will be the same next time.
-
-    :param run: runs docker
-    :param cache_dir: where answers are kept
-    :param timeout: seconds that an image may take
-    :param warn: is told what could not be kept
-    :returns: takes the id of an image, gives its answer
-    """
-
-    def ask(image_id: str) -> dict[str, Any]:
-        container = f"dgxspark-probe-{os.getpid()}"
-        rc, out, err = run(command(image_id, container, timeout), timeout + 60)
-        answer, lasting = parse(rc, out, err, timeout)
-        if rc in TIMED_OUT:
-            docker.remove_container(run, container)
-        if lasting:
-            path = Path(cache_dir, image_contents.cache_name(image_id))
-            try:
-                state_file.write(path, {"schema": image_contents.SCHEMA, "id": image_id, "answer": answer})
-            except OSError as error:
-                warn(f"the answer of image {image_id} could not be kept in {path.parent}: {error}")
-        return answer
-
-    return ask

@@ -13,9 +13,9 @@ from . import host_report
 
 
 def _images(view: HostView, request: Request) -> dict[str, Any]:
-    from .._content import image_looks, image_probe
+    from .._content import image_asker, image_looks
 
-    return image_looks.section(view, request, image_probe.asker)
+    return image_looks.section(view, request, image_asker.asker)
 
 
 def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
