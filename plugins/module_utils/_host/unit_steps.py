@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .._runtime import command
+from .._runtime.command import Run
 from .host_state import Unit
 
 SHOWN = (
@@ -66,6 +68,21 @@ class Steps:
 def show_command(units: list[str]) -> list[str]:
     """Return the one call that shows what C(read_units) reads."""
     return ["systemctl", "show", "--no-pager", "--property=" + ",".join(SHOWN), "--", *units]
+
+
+def remembering(run: Run) -> Run:
+    """Return a runner that asks systemd for the state of the same units only once. run: runs a program."""
+    answers: dict[tuple[str, ...], tuple[int, str, str]] = {}
+
+    def ask(argv: list[str], *options: Any) -> tuple[int, str, str]:
+        if argv[:2] != ["systemctl", "show"]:
+            return run(argv, *options)
+        command = tuple(argv)
+        if command not in answers:
+            answers[command] = run(argv, *options)
+        return answers[command]
+
+    return ask
 
 
 def read_units(names: list[str], text: str, monotonic_now: float, now: float) -> dict[str, Seen]:
