@@ -45,11 +45,6 @@ LISTED = {
     "plugins/module_utils/_content/image_stream.py": (1, RESIDENT),
     "plugins/module_utils/_content/plan_probe.py": (1, CONTAINERS),
     "plugins/module_utils/_content/snapshots.py": (1, CONTAINERS),
-    "plugins/module_utils/_fleet/generation_host.py": (
-        2,
-        "the tags of the images that generations keep; a comparison with the words of a command line",
-    ),
-    "plugins/module_utils/_fleet/unmanaged.py": (1, CONTAINERS),
     "plugins/module_utils/_plan/container_argv.py": (2, CONTAINERS),
     "plugins/module_utils/_proof/offline.py": (1, CONTAINERS),
     "plugins/module_utils/_runtime/hostmem.py": (1, RESIDENT),

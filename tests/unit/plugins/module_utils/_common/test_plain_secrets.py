@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_secrets, redaction, secret_names
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import container_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes, variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue_data
 
@@ -137,7 +137,7 @@ LINES = (
 @pytest.mark.parametrize(("words", "secrets"), LINES)
 def test_command_lines_of_others_leave_the_host_without_their_secrets(words: list[str], secrets: list[str]) -> None:
     box = {"Name": "/x", "Config": {"Cmd": words, "Image": "img"}, "HostConfig": {}}
-    for shown in (redaction.without_secrets(words), unmanaged.launch_of(box, {})):
+    for shown in (redaction.without_secrets(words), container_launch.launch_of(box, {})):
         assert not any(secret in word for secret in secrets for word in shown), shown
         assert [word for word in words if word in ("--port", "8000", "serve", "m", "vllm")] == [
             word for word in shown if word in ("--port", "8000", "serve", "m", "vllm")
@@ -154,7 +154,7 @@ def test_what_the_environment_keeps_secret_is_taken_out_of_the_command_too() -> 
         },
         "HostConfig": {},
     }
-    shown = unmanaged.launch_of(box, {})
+    shown = container_launch.launch_of(box, {})
     assert VALUE not in json.dumps(shown) and "A=b" in shown and shown[-1].startswith("serve --with ")
 
 
