@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge hosts by everything that is known of them; documented in plugins/modules/doctor.py."""
+"""Check hosts by plan, proof and their present state; documented in plugins/modules/doctor.py."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ansible import constants
 from ansible.plugins.action import ActionBase
-from ansible.utils import color
-from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, doctor_host, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
 from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 
-display = Display()
-WHAT = {
+TITLES = {
     "host": "the facts of the host",
     "images": "the images",
     "services": "the services",
@@ -34,12 +30,12 @@ WHAT = {
     "looked": "services, engines, logs, receipts, disks and clock",
     "deployed": "what was deployed",
 }
-# What the doctor says of services in words of its own.
-SAID = ("drift.stopped", "drift.boot", "drift.not_deployed", "drift.unplanned", "drift.image_moved")
+COVERED = ("drift.stopped", "drift.boot", "drift.not_deployed", "drift.unplanned", "drift.image_moved")
+"""Rules of drift that repeat a finding of doctor about the same service."""
 
 
 class ActionModule(ActionBase):
-    """Gather the findings of plan, proof and doctor, show them, fail by the worst."""
+    """Report the findings of plan, proof and doctor; fail by the worst."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -49,119 +45,140 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
-        plan = args["plan"]
-        # Add-on services may be on hosts that are no Sparks; their plan is judged with the rest.
+        hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
+        plan, hostvars = args["plan"], variables["hostvars"]
+        # Hosts that are no Sparks may have add-on services; the plan has their findings too.
         findings = [
             dict(finding)
             for finding in plan["findings"]
-            if finding["host"] in play or finding["host"] not in plan["hosts"]
+            if finding["host"] in hosts or finding["host"] not in plan["hosts"]
         ]
-        silent = []
-        for host in play:
-            hostvars = variables["hostvars"][host]
-            first, second = (hostvars.get(args[key]) or {} for key in ("asked_from", "looked_from"))
-            if not first.get("reached"):
-                silent.append(host)
+        silent = 0
+        for host in hosts:
+            first, second = (hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from"))
+            silent += not first.get("reached")
             try:
-                findings += answers.judged(self._alone, host, plan["hosts"].get(host) or {}, first, second)
+                findings += answers.judged(_judge_alone, host, plan["hosts"].get(host) or {}, first, second)
             except untrusted.Untrusted as error:
-                findings.append({"host": host, **doctor.not_asked(WHAT["health"], str(error)).to_dict()})
+                findings.append({"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()})
         findings += placement.findings(plan)
-        ignored = {host: set(variables["hostvars"][host].get("spark_ignore_rules") or []) for host in play}
+        ignored = {host: set(hostvars[host].get("spark_ignore_rules") or []) for host in hosts}
         findings = [finding for finding in findings if finding["rule"] not in ignored.get(finding["host"], ())]
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
-        why = doctor.verdict(findings, args["fail_on"])
-        counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
-        found = {
-            "schema": 1,
-            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "well": not why,
-            "reason": why,
-            "counts": {"hosts": len(play), "silent": len(silent), **counts},
-            "findings": findings,
-        }
-        text = picture.findings_text(findings, color.ANSIBLE_COLOR)
-        display.display("\n".join([text, "", head(found)]) if findings else head(found), screen_only=True)
-        if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
-            display.display(picture.findings_text(findings), log_only=True)
-        return conclude(result, found, args, variables, "findings")
-
-    def _alone(
-        self, host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Return the findings of one host, after it was tried whether they can be shown."""
-        found = [{"host": host, **finding} for finding in self._judge(host, planned, first, second)]
-        for finding in found:
-            SEVERITIES.index(finding["severity"])
-        picture.findings_text(found)
-        return found
-
-    def _judge(
-        self, host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        """Return the findings of one host beside those of its plan."""
-        if not first.get("reached"):
-            return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
-        said = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
-        said = sections_apart(said, "looked", "services", "engines", "health")
-        found: list[dict[str, Any]] = []
-        if second and not second.get("reached"):
-            found.append(doctor.unreachable(second.get("why") or "it was lost").to_dict())
-        found += [
-            doctor.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict()
-            for name, answer in said.items()
-            if answer.get("failed")
-        ]
-        found += ((said.get("engines") or {}).get("engines") or {}).get("findings") or []
-        facts = (said.get("host") or {}).get("spark") or {}
-        looked = (said.get("health") or {}).get("health") or {}
-        unknown = {**(looked.get("unknown") or {}), **(facts.get("unknown") or {})}
-        found += [doctor.not_asked(program, why).to_dict() for program, why in sorted(unknown.items())]
-        if facts.get("unknown"):
-            facts = {}  # what such a host lacks is not known to be missing
-        report = doctor.HostReport.read(
-            planned=planned,
-            facts=facts,
-            looked=looked,
-            answers={entry["name"]: entry for entry in (said.get("services") or {}).get("services") or []},
-            images=(said.get("images") or {}).get("images") or {},
-            asked={key: second[key] for key in ("began", "ended") if second.get(key)},
-        )
-        found += [finding.to_dict() for finding in doctor.check(report)]
-        starts = start_times.of_host(planned.get("services") or [], looked.get("starts"))
-        found += [finding.to_dict() for finding in starts]
-        found += differences(planned, facts, said)
-        path = str((planned.get("settings") or {}).get("hf_token_file") or "")
-        there = set(facts.get("models") or [])
-        fetches = any(model.get("repo") and model["repo"] not in there for model in planned.get("models") or [])
-        found += [finding.to_dict() for finding in doctor.token(path, *read(path), fetches)]
-        return found
+        report = report_of(findings, len(hosts), silent, args["fail_on"])
+        show(lambda colored: _text(report, colored))
+        return conclude(result, report, args, variables, "findings")
 
 
-def differences(planned: dict[str, Any], facts: dict[str, Any], said: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return in what a host is not what was deployed on it, where nothing above says so."""
-    deployed = said.get("deployed") or {}
-    if not facts or not deployed or deployed.get("failed") or deployed.get("unanswered"):
+def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: str) -> dict[str, Any]:
+    """Return the report. hosts, silent: numbers of all hosts, and of those without an answer."""
+    why = doctor.verdict(findings, fail_on)
+    counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
+    return {
+        "schema": 1,
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "well": not why,
+        "reason": why,
+        "counts": {"hosts": hosts, "silent": silent, **counts},
+        "findings": findings,
+    }
+
+
+def _judge_alone(
+    host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the findings of one host, after a test that they can be printed."""
+    findings = [{"host": host, **finding} for finding in judge(planned, first, second)]
+    for finding in findings:
+        SEVERITIES.index(finding["severity"])
+    picture.findings_text(findings)
+    return findings
+
+
+def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings of one host, without those of its plan.
+
+    :param planned: its part of the plan
+    :param first: result of M(dgxspark.vllm.ask) with facts and images
+    :param second: result with services, engines and health; empty if it was not asked
+    """
+    if not first.get("reached"):
+        return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
+    sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
+    sections = sections_apart(sections, "looked", "services", "engines", "health")
+    spark = _section(sections, "host", "spark")
+    health = _section(sections, "health", "health")
+    findings: list[Finding] = []
+    if second and not second.get("reached"):
+        findings.append(doctor.unreachable(second.get("why") or "it was lost"))
+    findings += [
+        doctor.not_asked(TITLES.get(name, name), str(answer.get("msg")))
+        for name, answer in sections.items()
+        if answer.get("failed")
+    ]
+    unknown = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    of_programs = [doctor.not_asked(program, why) for program, why in sorted(unknown.items())]
+    if spark.get("unknown"):
+        spark = {}  # without all facts, nothing is known to be missing
+    report = doctor_host.HostReport.from_dicts(
+        planned=planned,
+        facts=spark,
+        looked=health,
+        answers={entry["name"]: entry for entry in _section(sections, "services", "services") or []},
+        images=_section(sections, "images", "images"),
+        asked={key: second[key] for key in ("began", "ended") if second.get(key)},
+    )
+    judged = [
+        *of_programs,
+        *doctor.check(report),
+        *start_times.of_host(planned.get("services") or [], health.get("starts")),
+        *drifted(planned, spark, sections),
+        *_token_findings(planned, spark),
+    ]
+    return [
+        *(finding.to_dict() for finding in findings),
+        *(_section(sections, "engines", "engines").get("findings") or []),
+        *(finding.to_dict() for finding in judged),
+    ]
+
+
+def _section(sections: dict[str, Any], name: str, key: str) -> Any:
+    """Return a section of an answer, empty without one."""
+    return (sections.get(name) or {}).get(key) or {}
+
+
+def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:
+    """Return the differences between a host and its deployed document that doctor does not report itself."""
+    deployed, images = sections.get("deployed") or {}, sections.get("images") or {}
+    if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
-    images = None if (said.get("images") or {}).get("failed") else (said.get("images") or {}).get("images") or {}
-    found = drift.check(drift.Host.read(planned).heard(facts, images, deployed))
-    return [finding.to_dict() for finding in found if finding.rule not in SAID or not finding.service]
+    known_images = None if images.get("failed") else images.get("images") or {}
+    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
+    return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 
-def read(path: str) -> tuple[bool, str]:
-    """Whether a file of the controller is there, and what is in it."""
+def _token_findings(planned: dict[str, Any], spark: dict[str, Any]) -> list[Finding]:
+    path, models = str((planned.get("settings") or {}).get("hf_token_file") or ""), set(spark.get("models") or [])
+    fetches = any(model.get("repo") and model["repo"] not in models for model in planned.get("models") or [])
+    return doctor.token(path, *_read(path), fetches)
+
+
+def _read(path: str) -> tuple[bool, str]:
+    """Return whether a file of the controller is readable, and its text."""
     try:
         return True, Path(path).read_text(encoding="utf-8") if path else ""
     except (OSError, UnicodeDecodeError):
         return False, ""
 
 
-def head(found: dict[str, Any]) -> str:
-    """Say in one line how the hosts are."""
-    counts = found["counts"]
+def _text(report: dict[str, Any], colored: bool) -> str:
+    """Return the report for people."""
+    head = _head(report["counts"])
+    return "\n".join([picture.findings_text(report["findings"], colored), "", head]) if report["findings"] else head
+
+
+def _head(counts: dict[str, int]) -> str:
     parts = [f"{counts[key]} {key}{'s'[: counts[key] != 1]}" for key in ("error", "warning") if counts[key]]
     silent = f" ({counts['silent']} silent)" if counts["silent"] else ""
-    return (
-        f"{counts['hosts']} host{'s'[: counts['hosts'] != 1]}{silent}: {', '.join(parts) or 'no errors, no warnings'}."
-    )
+    hosts = f"{counts['hosts']} host{'s'[: counts['hosts'] != 1]}"
+    return f"{hosts}{silent}: {', '.join(parts) or 'no errors, no warnings'}."

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Say how hosts differ from what was deployed; documented in plugins/modules/drift.py."""
+"""Report the differences between hosts and their deployed documents; documented in plugins/modules/drift.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible import constants
 from ansible.plugins.action import ActionBase
-from ansible.utils import color
-from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
@@ -21,12 +18,11 @@ from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATIO
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import sections_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_documents import host_document, with_digests
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude, show
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.role_variables import own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-display = Display()
-WHAT = {
+TITLES = {
     "host": "the facts of the host",
     "images": "the images",
     "deployed": "what was deployed",
@@ -34,48 +30,52 @@ WHAT = {
 
 
 class ActionModule(ActionBase):
-    """Join the plan with what the hosts of the play said."""
+    """Compare the plan with the answers of the hosts of the play."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Print what differs; fail in one line where that is asked for."""
+        """Print the differences; fails in one line, as C(fail_on) demands."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         plan = plain(args["plan"])
-        play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
-        own = {host: variables["hostvars"][host] for host in play}
-        asked = {host: plain(own[host].get(args["asked_from"])) or {} for host in play}
-        planned = {host: plan["hosts"].get(host) or {} for host in play}
-        # A plan that some host had no say in may differ by that alone.
-        whole = all(body["basis"] == "measured" for body in plan["hosts"].values())
         findings: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
-        for host in play:
-            cluster = planned[host].get("cluster") or {}
-            ranks = all(plan["hosts"][name]["basis"] == "measured" for name in cluster.get("hosts") or [])
-            # The networks of clusters are planned by what all of their hosts said.
-            is_known = whole and not cluster
-            checksums = (
-                planned_checksums(planned[host], plan["addons"].get(host), own_variables(own[host])) if is_known else {}
-            )
-            ignored = plain(own[host].get("spark_ignore_rules")) or []
+        services = 0
+        for name in map(str, variables.get("ansible_play_hosts_all") or []):
+            hostvars = variables["hostvars"][name]
+            asked = plain(hostvars.get(args["asked_from"])) or {}
+            planned = drift.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
+            services += len(planned.services)
+            lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
             try:
-                hosts[host], found_here = answers.judged(_alone, host, planned[host], asked[host], checksums, ranks)
+                hosts[name], of_host = answers.judged(_judge_alone, name, planned, lock_findings, asked)
             except untrusted.Untrusted as error:
-                hosts[host] = {**about({}), "reached": True, "why": str(error)}
-                found_here = [drift.not_asked(WHAT["deployed"], str(error)).to_dict()]
-            findings += [{"host": host, **finding} for finding in found_here if finding["rule"] not in ignored]
-        services = sum(len(body.get("services") or []) for body in planned.values())
+                hosts[name] = {**summary({}), "reached": True, "why": str(error)}
+                of_host = [drift.not_asked(TITLES["deployed"], str(error)).to_dict()]
+            ignored = plain(hostvars.get("spark_ignore_rules")) or []
+            findings += [{"host": name, **finding} for finding in of_host if finding["rule"] not in ignored]
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        found = drift.report(findings, hosts, services, at, args["fail_on"])
+        report = drift.report(findings, hosts, services, at, args["fail_on"])
         if args["show"] != "none":
-            display.display(drift.text(found, args["show"], color.ANSIBLE_COLOR), screen_only=True)
-            if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
-                display.display(drift.text(found, args["show"]), log_only=True)
-        return conclude(result, found, args, variables, "well", "reason", "hosts", "findings")
+            show(lambda colored: drift.text(report, args["show"], colored))
+        return conclude(result, report, args, variables, "well", "reason", "hosts", "findings")
+
+
+def _completeness(plan: Mapping[str, Any], host: str, hostvars: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+    """Return the checksums of a host's planned document, and whether all ranks of its clusters have answered.
+
+    A plan without the answers of all hosts may differ for that reason, and networks of clusters are planned by the answers of
+    their hosts; then there are no checksums.
+    """
+    planned = plan["hosts"].get(host) or {}
+    cluster = planned.get("cluster") or {}
+    has_ranks = all(plan["hosts"][name]["basis"] == "measured" for name in cluster.get("hosts") or [])
+    if cluster or any(body["basis"] != "measured" for body in plan["hosts"].values()):
+        return {}, has_ranks
+    return planned_checksums(planned, plan["addons"].get(host), own_variables(hostvars)), has_ranks
 
 
 def planned_checksums(
@@ -83,7 +83,7 @@ def planned_checksums(
 ) -> dict[str, str]:
     """Return the checksums of the parts of a host's planned document; none for a plan that no file can hold.
 
-    plan, addons: the host's. role_variables: variables of roles that are set for it.
+    plan, addons: of the host. role_variables: that are set for it.
     """
     try:
         document = with_digests(host_document(plan, addons, role_variables))
@@ -92,51 +92,53 @@ def planned_checksums(
     return deployed.checksums(document, {row.part for rows in vars(document).values() for row in rows})
 
 
-def _alone(
-    host: str, planned: dict[str, Any], asked: dict[str, Any], checksums: Mapping[str, str], ranks: bool
+def _judge_alone(
+    name: str, host: drift.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what there is to say of one host, after it was tried whether that can be shown."""
-    body, findings = about(asked), judge(planned, asked, checksums, ranks)
-    drift.text(drift.report([{"host": host, **finding} for finding in findings], {host: body}, 0, "", "never"), "lines")
+    """Return summary and findings of one host, after a test that they can be printed."""
+    body, findings = summary(asked), judge(host, lock_findings, asked)
+    report = drift.report([{"host": name, **finding} for finding in findings], {name: body}, 0, "", "never")
+    drift.text(report, "lines")
     return body, findings
 
 
-def about(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a report says of a host beside its differences."""
+def summary(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a host in the report."""
     recorded = ((asked.get("answers") or {}).get("deployed") or {}).get("recorded") or {}
-    reached = bool(asked.get("reached"))
+    is_reached = bool(asked.get("reached"))
     return {
-        "reached": reached,
-        "why": "" if reached else str(asked.get("why") or "it was not asked"),
+        "reached": is_reached,
+        "why": "" if is_reached else str(asked.get("why") or "it was not asked"),
         "generation": recorded.get("number"),
         "proven": recorded.get("proven"),
         "recorded_at": recorded.get("at"),
     }
 
 
-def judge(
-    planned: dict[str, Any], asked: dict[str, Any], checksums: Mapping[str, str], ranks: bool
-) -> list[dict[str, Any]]:
-    """Return how one host differs."""
-    host = drift.Host.read(planned, checksums, ranks)
-    found = drift.check_lock(planned.get("findings") or [], host.services)
+def judge(host: drift.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings of one host.
+
+    :param host: as planned
+    :param lock_findings: findings of its plan
+    :param asked: result of M(dgxspark.vllm.ask)
+    """
+    findings = drift.check_lock(lock_findings, host.services)
     if not asked.get("reached"):
-        return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
-    said = sections_apart(asked.get("answers") or {}, "host", "images")
-    lost = {name: answer for name, answer in said.items() if answer.get("failed")}
-    if "host" in lost:  # nothing else would mean anything, and it has mostly the same cause
-        return [*found, drift.not_asked(WHAT["host"], str(lost["host"].get("msg"))).to_dict()]
-    unknown = ((said.get("host") or {}).get("spark") or {}).get("unknown") or {}
-    if unknown:  # what such a host lacks is not known to be missing
-        return [*found, drift.not_asked(WHAT["host"], "; ".join(unknown.values())).to_dict()]
-    found += [drift.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict() for name, answer in lost.items()]
-    unanswered = (said.get("deployed") or {}).get("unanswered")
-    if unanswered:
-        found.append(drift.not_asked(WHAT["deployed"], "; ".join(unanswered)).to_dict())
-        lost["deployed"] = {}
-    host = host.heard(
-        facts=(said.get("host") or {}).get("spark") or {},
-        images=None if "images" in lost else (said.get("images") or {}).get("images") or {},
-        compared=None if "deployed" in lost else said.get("deployed"),
+        return [*findings, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
+    sections = sections_apart(asked.get("answers") or {}, "host", "images")
+    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
+    spark = (sections.get("host") or {}).get("spark") or {}
+    # Without facts no difference is certain, and the other answers mostly fail for the same reason.
+    why = failed["host"] if "host" in failed else "; ".join((spark.get("unknown") or {}).values())
+    if "host" in failed or spark.get("unknown"):
+        return [*findings, drift.not_asked(TITLES["host"], why).to_dict()]
+    compared = sections.get("deployed") or {}
+    if "deployed" not in failed and compared.get("unanswered"):
+        failed["deployed"] = "; ".join(compared["unanswered"])
+    findings += [drift.not_asked(TITLES.get(name, name), why).to_dict() for name, why in failed.items()]
+    answered = host.with_answers(
+        spark,
+        None if "images" in failed else (sections.get("images") or {}).get("images") or {},
+        None if "deployed" in failed else sections.get("deployed"),
     )
-    return [*found, *(finding.to_dict() for finding in drift.check(host))]
+    return [*findings, *(finding.to_dict() for finding in drift.check(answered))]

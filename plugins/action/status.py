@@ -31,13 +31,13 @@ display = Display()
 
 
 class ActionModule(ActionBase):
-    """Join the plan with what the hosts of the play said."""
+    """Report the planned services with the answers of the hosts of the play."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Print the fleet; fail, in one line, when a host is silent or a planned service is not ready."""
+        """Print the status; fails in one line for a silent host or a service that is not ready."""
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
@@ -47,32 +47,31 @@ class ActionModule(ActionBase):
             asked = joined(variables["hostvars"][host].get(args["asked_from"]) or {}, args["answer"])
             planned = args["planned"].get(host) or {}
             try:
-                # Alone first: what one host says must not keep the others from being shown.
-                answers.judged(_shown, str(host), asked, planned, args["answer"])
+                # Tested alone: a malformed answer of one host must not hide the others.
+                answers.judged(_text_of, str(host), asked, planned, args["answer"])
             except untrusted.Untrusted as error:
                 asked = {"reached": True, "answers": {args["answer"]: {"failed": True, "msg": str(error)}}}
-            found_rows, found_hosts = look(str(host), asked, planned, args["answer"])
-            rows += found_rows
-            hosts.update(found_hosts)
-        found = fleet_status.report(
-            rows, hosts, datetime.now(timezone.utc).isoformat(timespec="seconds"), args["fail_on"]
-        )
+            of_host, states = judge(str(host), asked, planned, args["answer"])
+            rows += of_host
+            hosts.update(states)
+        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        status = fleet_status.report(rows, hosts, at, args["fail_on"])
         if args["page"]:
-            keep(of_fleet(args["page"], variables), status_page.page(found, args["planned"]))
+            write_page(of_fleet(args["page"], variables), status_page.page(status, args["planned"]))
         if args["show"] != "none":
-            display.display(fleet_status.text(found, args["show"]))
+            display.display(fleet_status.text(status, args["show"]))
         again = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
         if again:
             args["fail_on"] = "never"
         result.update(again=again, look=args["look"])
-        concluded = conclude(result, found.plain(), args, variables, "well", "reason", "hosts", "services")
+        concluded = conclude(result, status.to_dict(), args, variables, "well", "reason", "hosts", "services")
         if again:
             time.sleep(args["watch"])
         return concluded
 
 
-def keep(path: str, text: str) -> None:
-    """Write the page to a file of the controller; in check mode too, as C(dest) is: no host is changed by it."""
+def write_page(path: str, text: str) -> None:
+    """Write the page on the controller, like C(dest) in check mode too: it changes no host."""
     try:
         write_report(Path(path), text)
     except OSError as error:
@@ -80,30 +79,30 @@ def keep(path: str, text: str) -> None:
 
 
 def joined(asked: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return what was asked of a host, with the facts of the answer (C(spark) and C(starts)) together as its C(host)."""
+    """Return the answers of a host, with C(spark) and C(starts) merged into C(host)."""
     answer = (asked.get("answers") or {}).get(name) or {}
     if answer.get("failed") or not isinstance(answer.get("spark"), dict):
         return asked
     unknown = answer.get("unknown") or {}
     if answer.get("services") is None:
-        said: dict[str, Any] = {"failed": True, "msg": unknown.get("services")}
+        merged: dict[str, Any] = {"failed": True, "msg": unknown.get("services")}
     else:
         facts, starts = answer["spark"], answer.get("starts") or {}
         host = {**facts, **starts, "unknown": {**(facts.get("unknown") or {}), **unknown}}
-        said = {"host": host, "services": answer["services"]}
-    return {**asked, "answers": {**asked["answers"], name: said}}
+        merged = {"host": host, "services": answer["services"]}
+    return {**asked, "answers": {**asked["answers"], name: merged}}
 
 
-def look(
+def judge(
     host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str
 ) -> tuple[list[status_rows.Row], dict[str, fleet_status.HostState]]:
-    """Return the rows of a host's services, and the host as it was judged."""
-    said = (asked.get("answers") or {}).get(answer) or {}
-    rows = status_rows.status_rows(host, planned, said.get("host"), said.get("services"))
+    """Return the rows of a host's services, and its state by name."""
+    sections = (asked.get("answers") or {}).get(answer) or {}
+    rows = status_rows.status_rows(host, planned, sections.get("host"), sections.get("services"))
     return rows, {host: fleet_status.judge_host(asked, answer)}
 
 
-def _shown(host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str) -> str:
-    """Return what is shown of a host alone."""
-    found = fleet_status.report(*look(host, asked, planned, answer), "")
-    return "\n".join(fleet_status.text(found, show) for show in ("table", "groups"))
+def _text_of(host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str) -> str:
+    """Return all forms of the status of one host."""
+    status = fleet_status.report(*judge(host, asked, planned, answer), "")
+    return "\n".join(fleet_status.text(status, show) for show in ("table", "groups"))

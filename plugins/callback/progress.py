@@ -241,7 +241,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
     def _note(self) -> None:
         with self.lock:
-            self.board.said(time.monotonic())
+            self.board.printed(time.monotonic())
 
     def _follow(self) -> None:
         """Take what workers send until the run has ended, and tell it."""

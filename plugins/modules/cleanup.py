@@ -156,13 +156,13 @@ class Host:
         """Return C(docker inspect) of all containers or images; fails the module without an answer. kind: C(container) or C(image)."""
         try:
             return docker.inspect_all(self.run, kind)
-        except NoAnswer as nothing:
-            self.module.fail_json(msg=f"what is in use cannot be told, so nothing is removed; {kind}s: {nothing}")
+        except NoAnswer as silence:
+            self.module.fail_json(msg=f"what is in use cannot be told, so nothing is removed; {kind}s: {silence}")
             raise
 
     @staticmethod
     def programs() -> str:
-        """Command lines of all programs: weights may be served by one that is in no container."""
+        """Return the command lines of all processes: one outside of containers may serve weights."""
         lines = []
         for file in PROC.glob("[0-9]*/cmdline"):
             try:
@@ -171,16 +171,16 @@ class Host:
                 continue
         return "\n".join(lines)
 
-    def fetching(self) -> bool:
-        """Whether a download is under way."""
+    def is_fetching(self) -> bool:
+        """Tell whether a download is under way."""
         return any(
             ((box.get("Config") or {}).get("Labels") or {}).get("dgxspark.fetch")
             and (box.get("State") or {}).get("Running")
             for box in self.containers
         )
 
-    def silent(self, models: list[dict[str, Any]]) -> str:
-        """Name a running container of somebody else's that has the weights before it and does not say which it uses."""
+    def unclear_container(self, models: list[dict[str, Any]]) -> str:
+        """Return a running container of somebody else that mounts the weights and names no model, empty without one."""
         home = str(self.hf_home)
         for box in self.containers:
             labels = (box.get("Config") or {}).get("Labels") or {}
@@ -188,97 +188,113 @@ class Host:
             if ours or not (box.get("State") or {}).get("Running"):
                 continue
             sources = [str(mount.get("Source") or "").rstrip("/") or "/" for mount in box.get("Mounts") or []]
-            sees = any(home == s or home.startswith(s.rstrip("/") + "/") or s.startswith(home + "/") for s in sources)
+            has_weights = any(_overlap(home, source) for source in sources)
             text = json.dumps(box)
-            if sees and not any(model["repo"] in text for model in models):
+            if has_weights and not any(model["repo"] in text for model in models):
                 return str(box.get("Name") or "").lstrip("/")
         return ""
 
     def find(self) -> list[dict[str, Any]]:
-        """Return all that nothing uses."""
-        wanted, keep = self.params["wanted"], self.params["keep"]
-        noted = {*(f"sha256:{file.stem}" for file in (STATE / "images").glob("*.json")), *made.images()}
-        images = self.inspect("image")
-        used = [str(box.get("Image") or "") for box in self.containers]
-        found = cleanup.unused_images(images, used, wanted.get("images") or [], keep, noted, self.notes)
-        caches = cleanup.read_caches(Path(self.params["cache_dir"]))
-        services = [f"{self.params['cache_dir']}/{name}" for name in wanted.get("services") or []]
-        deployed = [f"{self.params['cache_dir']}/{file.stem}" for file in (ETC / "services").glob("*.json")]
+        """Return all images, caches and weights that nothing uses."""
+        return self.unused_images() + self.unused_caches() + self.unused_weights()
+
+    def unused_images(self) -> list[dict[str, Any]]:
+        """Return the images that nothing uses."""
+        asked_ids = {*(f"sha256:{file.stem}" for file in (STATE / "images").glob("*.json")), *made.images()}
+        used_ids = [str(box.get("Image") or "") for box in self.containers]
+        planned, keep = self.params["wanted"].get("images") or [], self.params["keep"]
+        return cleanup.unused_images(self.inspect("image"), used_ids, planned, keep, asked_ids, self.notes)
+
+    def unused_caches(self) -> list[dict[str, Any]]:
+        """Return the caches of services that are neither planned nor deployed."""
+        cache_dir = self.params["cache_dir"]
+        deployed = [file.stem for file in (ETC / "services").glob("*.json")]
+        used = [f"{cache_dir}/{name}" for name in (*(self.params["wanted"].get("services") or []), *deployed)]
         why = "no service by this name is planned or on the host"
-        found += cleanup.unused_folders(caches, [*services, *deployed], "caches", self.notes, why)
-        if self.fetching():
+        return cleanup.unused_folders(cleanup.read_caches(Path(cache_dir)), used, "caches", self.notes, why)
+
+    def unused_weights(self) -> list[dict[str, Any]]:
+        """Return the weights that nothing uses; none if that cannot be judged, see C(unjudged)."""
+        wanted = self.params["wanted"]
+        if self.is_fetching():
             self.unjudged = "a download is under way, and what it will need cannot be told from what it will not"
-            return found
+            return []
         models = cleanup.read_models(self.hf_home)
         folders = [self.hf_home / "local" / name for name in snapshots.entries(self.hf_home, "local")]
         local = {str(path): cleanup.size_of(path) for path in folders if path.is_dir() and not path.is_symlink()}
-        silent = self.silent(models)
-        if silent:
+        container = self.unclear_container(models)
+        if container:
             self.unjudged = (
-                f"the container {silent} has {self.hf_home} before it and does not say which model it serves. Stop it, or name "
+                f"the container {container} has {self.hf_home} before it and does not say which model it serves. Stop it, or name "
                 "what it serves in its command"
             )
-            return found
-        found += cleanup.unused_weights(
+            return []
+        entries = cleanup.unused_weights(
             models,
             wanted.get("models") or [],
-            keep,
+            self.params["keep"],
             self.notes,
             lambda repo, revision: bool(snapshots.look(self.hf_home, repo, revision, ["*"])["complete"]),
         )
         paths = wanted.get("paths") or []
-        # In a container it goes by the path below HF_HOME.
-        inside = [path for path in local if f"/local/{Path(path).name}" in self.notes]
-        return found + cleanup.unused_folders(local, [*paths, *inside], "models", self.notes, "no service names it")
+        # Containers have another path above "local".
+        mounted = [path for path in local if f"/local/{Path(path).name}" in self.notes]
+        return entries + cleanup.unused_folders(local, [*paths, *mounted], "models", self.notes, "no service names it")
 
     def own_part(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Reduce an entry to what this collection has brought; C(ours) is false where that is nothing, and then it stays."""
+        """Reduce an entry to the files that the collection brought; C(ours) is false without any, and the entry stays."""
         if entry["kind"] == "images":
             return {**entry, "ours": entry["built"] or entry["id"] in made.images()}
         if entry["kind"] == "caches":
             return {**entry, "ours": made.folders().get(os.path.realpath(entry["remove"][0])) == "cache"}
-        own = [path for path in self.noted(entry) if self.meant(entry)(path)]
-        sizes = [os.lstat(path).st_size for path in own if Path(path).is_symlink() or Path(path).is_file()]
+        belongs = self.belongs_to(entry)
+        paths = [path for path in self.noted_paths(entry) if belongs(path)]
+        sizes = [os.lstat(path).st_size for path in paths if Path(path).is_symlink() or Path(path).is_file()]
         return {**entry, "ours": bool(sizes), "bytes": sum(sizes) if sizes else entry["bytes"]}
 
     def note_of(self, entry: dict[str, Any]) -> str:
-        """Return the name of the note of the model that an entry is about."""
+        """Return the name of the note about the model of an entry."""
         below = Path(entry["remove"][0]).relative_to(self.hf_home).parts
         return made.local_name(below[1]) if below[0] == "local" else below[1][len("models--") :]
 
-    def noted(self, entry: dict[str, Any]) -> list[str]:
-        """Return the paths that were made of the model that an entry is about."""
+    def noted_paths(self, entry: dict[str, Any]) -> list[str]:
+        """Return the paths that the collection made for the model of an entry."""
         return [f"{self.hf_home}/{name}" for name in made.made_of(self.note_of(entry)).get(str(self.hf_home)) or []]
 
-    def meant(self, entry: dict[str, Any]) -> Callable[[str], bool]:
-        """Return what tells whether a path belongs to an entry; with a model all that was made for it goes."""
+    def belongs_to(self, entry: dict[str, Any]) -> Callable[[str], bool]:
+        """Return a test whether a path belongs to an entry; an unused model goes with all its paths."""
         if entry["kind"] == "models":
             return lambda _path: True
-        return lambda path: any(path == each or path.startswith(f"{each}/") for each in entry["remove"])
+        return lambda path: any(path == root or path.startswith(f"{root}/") for root in entry["remove"])
 
     def remove(self, entry: dict[str, Any]) -> None:
-        """Remove one thing; what cannot be removed fails the module with the reason."""
+        """Remove one entry; fails the module with the reason if it cannot be removed."""
         try:
             if entry["kind"] == "images":
-                for what in entry["remove"]:
-                    # Without force: Docker itself refuses what is used after all.
-                    why = docker.act(self.run, "image", "rm", "--", what, missing=True)
+                for name in entry["remove"]:
+                    # Without force: Docker refuses to remove a used image.
+                    why = docker.act(self.run, "image", "rm", "--", name, missing=True)
                     if why:
-                        self.module.fail_json(msg=f"the image {what} cannot be removed: {why}")
+                        self.module.fail_json(msg=f"the image {name} cannot be removed: {why}")
                 made.forget_images([entry["id"]])
             elif entry["kind"] == "caches":
                 made.remove_folder(os.path.realpath(entry["remove"][0]))
             else:
-                made.remove_made(self.note_of(entry), only=self.meant(entry))
+                made.remove_made(self.note_of(entry), only=self.belongs_to(entry))
         except OSError as error:
             self.module.fail_json(msg=f"{entry['what']} cannot be removed: {error}")
 
     def drop_links(self) -> None:
-        """Remove links of ours to snapshots that are gone."""
+        """Remove the collection's links to removed snapshots."""
         links = {self.hf_home / "snapshots" / name for name in snapshots.entries(self.hf_home, "snapshots")}
-        gone = {str(link) for link in links if link.is_symlink() and not link.exists()}
-        for name in made.noted_models() if gone else []:
-            made.remove_made(name, only=lambda path: path in gone)
+        broken = {str(link) for link in links if link.is_symlink() and not link.exists()}
+        for name in made.noted_models() if broken else []:
+            made.remove_made(name, only=lambda path: path in broken)
+
+
+def _overlap(folder: str, other: str) -> bool:
+    """Tell whether one of two folders holds the other."""
+    return other == folder or folder.startswith(other.rstrip("/") + "/") or other.startswith(folder + "/")
 
 
 def main() -> None:
@@ -302,16 +318,16 @@ def main() -> None:
     host = Host(module)
     with host_lock.held(module):
         entries = [host.own_part(entry) for entry in host.find()]
-        going = [entry for entry in entries if entry["kind"] in kinds and entry["ours"]]
+        removed = [entry for entry in entries if entry["kind"] in kinds and entry["ours"]]
         if not module.check_mode:
-            for entry in going:
+            for entry in removed:
                 host.remove(entry)
-            if any(entry["kind"] in cleanup.WEIGHTS for entry in going):
+            if any(entry["kind"] in cleanup.WEIGHTS for entry in removed):
                 host.drop_links()
     module.exit_json(
-        changed=bool(going),
+        changed=bool(removed),
         entries=[{key: entry[key] for key in ("kind", "what", "bytes", "why", "ours")} for entry in entries],
-        freed_bytes=sum(entry["bytes"] for entry in going),
+        freed_bytes=sum(entry["bytes"] for entry in removed),
         unjudged=host.unjudged,
         lines=cleanup.lines_of(entries, kinds, not module.check_mode, host.unjudged),
     )

@@ -81,8 +81,8 @@ options:
     default: []
   network:
     description:
-      - The network of the cluster. C(file) and C(units) are files with C(path) and C(sha256); one without C(sha256) must not exist.
-      - C(routes), C(relay), C(ufw) with C(netdevs) and C(peers), and C(pings) are asked for by programs of the host.
+      - The network of the cluster. C(file) is the netplan file, with C(path) and C(sha256).
+      - C(routes), C(relay), C(ufw) with C(netdevs) and C(peers), and C(pings) are questions to programs of the host.
     type: dict
     default: {}
   servers:

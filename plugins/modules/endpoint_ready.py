@@ -280,7 +280,7 @@ import math
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import readiness
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, readiness
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint
 
 
@@ -321,7 +321,8 @@ def main() -> None:
     params = module.params
     if not params["url"] and not params["unit"]:  # given, and empty
         module.fail_json(msg="one of the following is required: url, unit")
-    answer, why = readiness.wait(command.reader(together=math.inf), readiness.Question.read(params), module.check_mode)
+    reader, question = command.reader(together=math.inf), readiness.Question.read(params)
+    answer, why = readiness.wait(reader, question, module.check_mode, explain.explain)
     if why:
         module.fail_json(msg=why, **answer.plain())
     module.exit_json(changed=False, **answer.plain())

@@ -251,9 +251,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_looks,
     generation_records,
     generation_restore,
+    generations,
     host_report,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generation_host import Host, Refused
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, staging
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_view import BadRequest
@@ -274,7 +274,7 @@ ARGUMENTS: dict[str, Any] = {
     "settings": {"type": "dict", "default": {}},
     "wanted": {"type": "str", "default": ""},
     "baseline": {"type": "bool", "default": False},
-    "keep": {"type": "int", "default": engine.KEEP},
+    "keep": {"type": "int", "default": generations.KEEP},
     "generation": {"type": "int", "default": 0},
     "hf_home": {"type": "path", "default": "/srv/huggingface"},
     "root": {"type": "path", "default": "/"},
@@ -294,16 +294,16 @@ def carry_out(module: AnsibleModule, host: Host) -> dict[str, Any]:
     """Return the result of the action."""
     action = module.params["action"]
     if action == "record":
-        return host.answer(**generation_records.record(host, host.params["proven"]))
+        return generation_looks.report(host, **generation_records.record(host, host.params["proven"]))
     if action == "confirm":
-        return host.answer(changed=generation_records.confirm(host))
+        return generation_looks.report(host, changed=generation_records.confirm(host))
     if action == "look":
         if host.params["baseline"]:
             generation_records.baseline(host)
-        return host.answer(changed=False, **generation_looks.look(host))
+        return generation_looks.report(host, changed=False, **generation_looks.look(host))
     if action == "restore":
-        found = generation_restore.restore(host, tools_of(module))
-        return read_host(module).answer(**found)
+        result = generation_restore.restore(host, tools_of(module))
+        return generation_looks.report(read_host(module), **result)
     return {"changed": generation_records.forget(host)}
 
 

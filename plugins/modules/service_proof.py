@@ -172,7 +172,7 @@ receipts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain, host_proof
 
 
 def main() -> None:
@@ -180,7 +180,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=host_proof.ARGUMENTS, supports_check_mode=True)
     task = host_proof.Task.read(module.params)
     try:
-        proof = host_proof.look(module, task)
+        proof = host_proof.look(module, task, explain.explain)
     except host_proof.Silent as silent:
         module.fail_json(msg=str(silent), answers=host_proof.plain(silent.answers))
         raise

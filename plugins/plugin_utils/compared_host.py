@@ -219,7 +219,7 @@ def servers_of(planned: PlannedParts, parts: Collection[str]) -> list[dict[str, 
 def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
     """Return what the host is asked of the network of its cluster, and why the role fabric would have something to do.
 
-    Returns C({file, units, routes, relay, ufw, pings}), nothing for a host without a cluster.
+    Returns C({file, routes, relay, ufw, pings}), nothing for a host without a cluster.
     """
     cluster, network = planned.plan.get("cluster"), planned.network
     if not cluster:
@@ -242,7 +242,6 @@ def network_of(planned: PlannedParts) -> tuple[dict[str, Any], list[str]]:
     }
     return {
         "file": {"path": NETWORK_FILE, "sha256": checksum_of(network_text(netplan))} if netplan else {},
-        "units": [],
         "routes": relay.routes_of(netplan),
         "relay": own.get("relay") or [],
         "ufw": ufw if cluster["fabric"]["firewall"] else {},

@@ -33,11 +33,6 @@ WORDS = (
 CONTAINERS = "the command line of a container, which a unit or a helper runs"
 RESIDENT = "shared with the programs that stay on hosts, which carry no file of _host"
 LISTED = {
-    "plugins/module_utils/_fleet/generation_host.py": (
-        2,
-        "the tags of the images that generations keep; a comparison with the words of a command line",
-    ),
-    "plugins/module_utils/_fleet/unmanaged.py": (1, CONTAINERS),
 }
 """Command lines elsewhere: how many, and why. The number of a file may only shrink."""
 

@@ -52,6 +52,7 @@ LOOKS_AT = {
     "host_health": "logs, folders, accounts and clock of a host, its programs through a view, and model servers, over HTTP",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "host_proof": "programs of a host and the files of receipts, through the module that it is given",
+    "image_asker": "the folder of what images said, which it writes, and docker through the program that it is given",
     "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",
     "spread_access": "files of a distribution, which it writes below a folder that it is given",
     "spread_server": "files and images of a host, which it sends to other hosts, and the request in the environment",

@@ -27,6 +27,7 @@ from .._common.foreign_text import parse_json
 from .._host import docker
 from .._host.host_view import BadRequest, HostView, Request
 from .._runtime import ray_nodes
+from . import ray_names
 
 ASK_SECONDS = 120.0  # a program with Ray starts in the container
 GCS_PORT = 6379
@@ -58,19 +59,12 @@ IPC = "shareable"
 """Of Ray's container; the engine's on the head joins it."""
 SESSIONS = "/run/dgxspark/ray"
 """On the host, with a folder for each service, which systemd makes and removes with the unit (RuntimeDirectory)."""
-SESSION = "session"
-"""Mounts are in that folder: Ray opens its folder to every user of the host, and the one above it belongs to root."""
 FOLDER = "/tmp/ray"
 """Where Ray has its sessions; sockets need a short path (107 characters)."""
 CARRY_OVER_FILE = "ray_non_carry_over_env_vars.json"
 """vLLM's list of variables that it does not copy from the head to the workers (vllm/ray/ray_env.py)."""
 CONFIG_ROOT = "/etc/dgxspark/vllm"
 """VLLM_CONFIG_ROOT of the engine on the head, the folder of that list."""
-
-
-def container_name(container: str) -> str:
-    """Return the name of Ray's container for an engine."""
-    return f"{container}-ray"
 
 
 def derived_tag(base_id: str, ray_version: str) -> str:
@@ -135,7 +129,7 @@ def environment(slot: int = 0) -> dict[str, str]:
 
 def mounts(service: str) -> list[str]:
     """Return the options of docker run that let the containers of one host share Ray's session."""
-    return ["--volume", f"{SESSIONS}/{service}/{SESSION}:{FOLDER}"]
+    return ["--volume", f"{SESSIONS}/{service}/{ray_names.SESSION}:{FOLDER}"]
 
 
 def engine_args(service: str, container: str, head_address: str, slot: int = 0) -> list[str]:
@@ -149,7 +143,7 @@ def engine_args(service: str, container: str, head_address: str, slot: int = 0) 
     :returns: words
     """
     variables = {"RAY_ADDRESS": f"{head_address}:{gcs_port(slot)}", "VLLM_CONFIG_ROOT": CONFIG_ROOT}
-    words = ["--pid", f"container:{container_name(container)}", *mounts(service)]
+    words = ["--pid", f"container:{ray_names.container_name(container)}", *mounts(service)]
     return [*words, *(word for name, value in variables.items() for word in ("--env", f"{name}={value}"))]
 
 

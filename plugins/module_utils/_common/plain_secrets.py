@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import redaction
+from . import redaction, secret_names
 
 WHERE_SEEN = "everybody who may list processes, run docker inspect or read the unit would see it"
 PAIRS = re.compile(r"(?:-[el]|--(?:env|label|annotation|log-opt|storage-opt|sysctl|driver-opt))(?==|$)")
@@ -35,7 +35,7 @@ def _of_variable(name: str, value: Any) -> bool:
     if name.upper().endswith("ACCESS") and _RANDOM.fullmatch(str(value)):
         return True
     return redaction.could_be_secret(value, name) and bool(
-        redaction.is_secret_variable(name) or _PHRASE.search(name.upper())
+        secret_names.is_secret_variable(name) or _PHRASE.search(name.upper())
     )
 
 
@@ -45,7 +45,7 @@ def holds_secret(value: Any) -> bool:
         return True
     parameters = _QUERY.findall(value) if isinstance(value, str) and "://" in value else ()
     return any(
-        (redaction.is_secret_option(name) or name.lower() in _QUERY_WORDS) and redaction.could_be_secret(text, name)
+        (secret_names.is_secret_option(name) or name.lower() in _QUERY_WORDS) and redaction.could_be_secret(text, name)
         for name, text in parameters
     )
 
@@ -60,7 +60,9 @@ def in_settings(settings: Any, path: str = "", secret: bool = False) -> Iterator
     """
     if isinstance(settings, Mapping):
         for key, value in settings.items():
-            yield from in_settings(value, f"{path}.{key}" if path else str(key), redaction.is_secret_option(str(key)))
+            yield from in_settings(
+                value, f"{path}.{key}" if path else str(key), secret_names.is_secret_option(str(key))
+            )
     elif isinstance(settings, list):
         for index, value in enumerate(settings):
             yield from in_settings(value, f"{path}[{index}]", secret)
@@ -110,7 +112,7 @@ def _secret_word(word: str, before: str, number: int) -> str:
 
 
 def _is_secret_option(word: str) -> bool:
-    return word.startswith("--") and redaction.is_secret_option(word.lstrip("-"))
+    return word.startswith("--") and secret_names.is_secret_option(word.lstrip("-"))
 
 
 def sentences(key: str, names: Iterable[str], fix: str) -> list[str]:

@@ -15,12 +15,13 @@ import html
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 from . import secret_rules
 from .foreign_text import parse_json
+from .secret_names import NO_VALUE, is_secret_name, is_secret_option, is_secret_variable, words_of
 
 MARK = "<redacted>"
 SHORTEST = 4
@@ -36,28 +37,6 @@ MOST_ROW = 4000
 MOST_BLOCK = 200
 """Lines of YAML below the name of a secret."""
 
-# Names are judged by their words: token is one, tokens and tokenizer are counts and programs.
-_SECRET_WORDS = {
-    "token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase", "sshpass", "requirepass", "masterauth",
-    "apikey", "apikeys", "credential", "credentials", "auth", "authorization", "cookie", "bearer", "psk", "jwt", "otp",
-}  # fmt: skip
-_SECRET_ENDS = ("password", "passwd", "passphrase", "secret", "apikey", "authtoken", "accesstoken", "hftoken")
-_KEY_BEFORE = {
-    "api", "access", "secret", "private", "master", "auth", "client", "ngc", "hf", "openai", "encryption", "signing", "account",
-    "shared", "storage", "salt", "ssh", "service", "license", "session", "webhook", "deploy", "admin", "root", "jwt", "fernet",
-    "preshared", "pre", "network", "wpa", "recovery", "backup", "join", "cluster", "activation",
-}  # fmt: skip
-_NO_VALUE = {
-    "file", "path", "dir", "folder", "url", "name", "names", "id", "ids", "type", "count", "limit", "mode", "env", "ms", "seconds",
-    "rate", "latency", "size", "length", "usage", "time",
-}  # fmt: skip
-"""As the last word of a name they say that what follows is about a secret, and not the secret."""
-_ABOUT_ONE = ("FILE", "PATH", "DIR", "PREFIX", "SUFFIX", "NAME", "TYPE", "MODE", "COUNT", "LENGTH", "SIZE", "THRESHOLD")
-"""The same of variables; an ID of a key is kept back like the key."""
-_TEXT_TOKENS = {
-    "eos", "bos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio", "think", "start", "end", "stop", "special", "draft", "boi", "eoi",
-}  # fmt: skip
-"""Tokens of a text, as a model's config names them (eos_token)."""
 _QUERY_WORDS = {"key", "sig", "signature", "code"}
 """In the query of a URL these are secrets, too."""
 _HEADERS = {"authorization", "cookie"}
@@ -243,42 +222,6 @@ _SAID = re.compile(
     rf"(?i: (?:is|was|value|given|used|provided))?[:=]?[ \t]+[\"'`]?(?P<secret>{_RANDOM})"
 )
 """What a sentence calls a secret, and looks like one."""
-
-
-def _words(name: str) -> list[str]:
-    return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
-
-
-def is_secret_name(name: str) -> bool:
-    """Tell by its words whether the value of a name is a secret: HF_TOKEN and apiKey are, max_tokens and api_key_file are not."""
-    parts = _words(name)
-    if not parts or parts[-1] in _NO_VALUE:
-        return False
-    if parts[-1] == "pass" or any(part in _SECRET_WORDS or part.endswith(_SECRET_ENDS) for part in parts):
-        return True
-    return any(part in ("key", "keys") and before in _KEY_BEFORE for before, part in zip(parts, parts[1:]))
-
-
-def is_secret_variable(name: str) -> bool:
-    """Tell whether a variable of an environment holds a secret: every KEY does, except for names of paths and the like."""
-    parts = [part for part in name.upper().split("_") if part]
-    if parts and parts[-1] in _ABOUT_ONE:
-        return False
-    return is_secret_name(name) or any(
-        part in ("KEY", "KEYS", "TOKEN", "SECRET", "PAT") or part.startswith(("PASSW", "CRED")) for part in parts
-    )
-
-
-@lru_cache(maxsize=4096)
-def is_secret_option(name: str) -> bool:
-    """Tell whether an option of a program, or a key of its settings, holds a secret; the last words decide: token-budget does not."""
-    parts = _words(name)
-    if not parts:
-        return False
-    last = "_".join(parts[-2:])
-    if parts[-1] == "token" and parts[-2:-1] and parts[-2] in _TEXT_TOKENS:
-        return False
-    return is_secret_name(parts[-1]) or (parts[-1] in ("pass", "key") and is_secret_name(last))
 
 
 def could_be_secret(value: Any, name: str = "") -> bool:
@@ -482,7 +425,7 @@ def _name_columns(cells: Sequence[str]) -> set[int]:
 
 def _names_secret(name: str, before: str) -> bool:
     """Tell whether the name of a pair marks its value as a secret; before: the character in front of the name."""
-    if before in ("?", "&", ";") and _QUERY_WORDS & set(_words(name)):
+    if before in ("?", "&", ";") and _QUERY_WORDS & set(words_of(name)):
         return True
     return _is_secret(name) or (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
 
@@ -566,7 +509,7 @@ class Redactor:
         mark = match["quote"] or ""
         inner = match["inner"] if mark else match[0]
         about = _ABOUT.search(match.string[max(match.start() - 40, 0) : match.start()])
-        if match["key"] or (about and _words(about["name"])[-1] in _NO_VALUE):
+        if match["key"] or (about and words_of(about["name"])[-1] in NO_VALUE):
             return match[0]
         if _keeps(inner):
             return match[0]
@@ -586,7 +529,7 @@ class Redactor:
         bare = _BARE.match(text, at)
         if _OPEN.match(text, at) or text[at] in "[({" or (bare and _keeps(bare[0], name)):
             return self._value(text, at, name)
-        if _HEADERS & set(_words(name)) or _is_first_of_line(text, match.start(), " \t-?"):
+        if _HEADERS & set(words_of(name)) or _is_first_of_line(text, match.start(), " \t-?"):
             return self._replaced(MARK, _end_of_header(text, at, line_end, before))
         return self._value(text, at, name)
 
@@ -629,7 +572,7 @@ class Redactor:
                 break
             out, end = f"{out}{gap[0] if gap else ''}{replaced[0]}", replaced[1]
             # vLLM takes several keys behind one --api-key.
-            several = option and "key" in _words(name)
+            several = option and "key" in words_of(name)
             gap = (_BLANKS if blank else _COMMA).match(text, end) if several else None
         return (out, end) if out else None
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._common.sizes import GIB
-from .._vllm import catalogue, image_catalogue, seccomp, shared_memory, versions
+from .._vllm import catalogue, image_catalogue, image_names, seccomp, shared_memory, versions
 from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, version
 
 # 3xx: image and platform
@@ -51,7 +51,7 @@ def _cuda12(launch: Launch) -> Hits:
 def _moving_tag(launch: Launch) -> Hits:
     if launch.entry.get("digest") or "@" in launch.image:
         return
-    repository, tag, _digest = image_catalogue.split_image(launch.image)
+    repository, tag, _digest = image_names.split_image(launch.image)
     if launch.entry.get("moving") or (not launch.entry and image_catalogue.tag_moves(tag)):
         yield {"image": launch.image, "repository": repository}
 
@@ -254,7 +254,7 @@ def _flashinfer_kernels(launch: Launch) -> Hits:
     "publishers of the images",
 )
 def _fork(launch: Launch) -> Hits:
-    repository = image_catalogue.split_image(launch.image)[0]
+    repository = image_names.split_image(launch.image)[0]
     if repository.startswith(("eugr/spark-vllm", "ghcr.io/aeon-7/", "ghcr.io/z-lab/", "scitrera/")):
         yield {"image": launch.image}
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,24 @@ from .._host import docker, docker_facts
 from .._host.host_view import BadRequest, Explained, HostView, Request
 from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run, Unknown
-from . import image_probe, spread_names
+from . import image_contents, spread_names
+from .image_contents import Ask
 
-Ask = Callable[[str], "dict[str, Any]"]
+Asker = Callable[[Run, str, int, "Callable[[str], None]"], Ask]
+"""C(image_asker.asker)."""
 
 
-def section(view: HostView, request: Request) -> dict[str, Any]:
+def section(view: HostView, request: Request, asker: Asker | None = None) -> dict[str, Any]:
     """Return the section C(images) of M(dgxspark.vllm.spark_info).
 
-    Images that were never asked for their contents are asked if the task says so; in check mode no container is started.
-
+    :param view: of the host
+    :param request: options of the task
+    :param asker: asks images that were never asked for their contents, if the task wants it; no container is started in check mode
     :raises BadRequest: for a time limit below a second
     :raises Unknown: where Docker does not list its images
     """
     params = request.params
-    if params["probe_timeout"] < 1:
+    if asker and params["probe_timeout"] < 1:
         raise BadRequest(f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
     try:
         images = look_up(view.run, params["images"])
@@ -37,9 +39,10 @@ def section(view: HostView, request: Request) -> dict[str, Any]:
             raise Explained(str(reason)) from reason
         raise
     folder = str(Path(params["state_dir"], "images"))
-    asks = params["probe_images"] and not request.check_mode
-    run = view.long_question
-    add_contents(images, folder, asker(run, folder, params["probe_timeout"], request.warnings.append) if asks else None)
+    ask = None
+    if asker and params["probe_images"] and not request.check_mode:
+        ask = asker(view.long_question, folder, params["probe_timeout"], request.warnings.append)
+    add_contents(images, folder, ask)
     return images
 
 
@@ -81,43 +84,16 @@ def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | N
     for image in images.values():
         key = str(image["id"])
         if image["present"] and key not in answers:
-            cached = _read(Path(cache_dir, image_probe.cache_name(key)))
+            cached = _read(Path(cache_dir, image_contents.cache_name(key)))
             answers[key] = ("cache", cached) if cached is not None else ("image", ask(key)) if ask else ("none", None)
         image["probe_from"], answer = answers.get(key, ("none", None))
-        image["probe"] = image_probe.describe(answer, image["env"])
+        image["probe"] = image_contents.describe(answer, image["env"])
         if image["probe"] and image["probe"]["vllm_version"]:
             image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
-
-
-def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -> Ask:
-    """Return a function that asks an image for its contents by a short container, and keeps what will be the same next time.
-
-    :param run: runs docker
-    :param cache_dir: where answers are kept
-    :param timeout: seconds that an image may take
-    :param warn: is told what could not be kept
-    :returns: takes the id of an image, gives its answer
-    """
-
-    def ask(image_id: str) -> dict[str, Any]:
-        container = f"dgxspark-probe-{os.getpid()}"
-        rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
-        answer, lasting = image_probe.parse(rc, out, err, timeout)
-        if rc in image_probe.TIMED_OUT:
-            docker.remove_container(run, container)
-        if lasting:
-            path = Path(cache_dir, image_probe.cache_name(image_id))
-            try:
-                state_file.write(path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": answer})
-            except OSError as error:
-                warn(f"the answer of image {image_id} could not be kept in {path.parent}: {error}")
-        return answer
-
-    return ask
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """Return a cached answer, None for a missing or unreadable one."""
     content = state_file.read(path)
-    answer = content.get("answer") if content and content.get("schema") == image_probe.SCHEMA else None
+    answer = content.get("answer") if content and content.get("schema") == image_contents.SCHEMA else None
     return answer if isinstance(answer, dict) else None

@@ -1,142 +1,140 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hand-made launches and the services that are to take their place: compared, and put in an order. Pure functions.
+"""Match unmanaged launches with the planned services that can replace them. Pure functions.
 
-One is touched only if it serves the model of a planned service or answers on its port.
+A launch is only touched if it serves the model of a planned service or answers on its port.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._vllm.launch import SERVICE_KEYS, long_name
 
-OWN_ARGS = {*SERVICE_KEYS, "model", "revision", "api-key"}
-"""Options that are keys of a service, so that they are compared as such."""
+Service = Mapping[str, Any]
+OPTIONS_OF_KEYS = {*SERVICE_KEYS, "model", "revision", "api-key"}
+"""Options that a service has as keys; they are compared as such."""
+MOST_TEXT = 80
 
 
-def matches(service: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Say by what an imported launch is that of a planned service: C(model), C(port), or nothing.
+def _model_name(service: Service) -> Any:
+    model = service.get("model") or {}
+    return model.get("repo") or model.get("path")
 
-    A port alone is enough for a launch of vLLM: the service cannot have it while the other one does.
+
+def _last_name(path: Any) -> str:
+    return str(path or "").rstrip("/").rsplit("/", 1)[-1]
+
+
+def matches(service: Service, launch: Service) -> str:
+    """Return the match of an imported launch with a planned service: C(model), C(port), or an empty text.
+
+    The same port is enough: the service cannot listen on it while the launch does.
     """
-    model, wanted = found.get("model") or {}, service["model"]
-    same = wanted.get("repo") and str(model.get("repo") or "").lower() == str(wanted["repo"]).lower()
-    leaf = str(wanted.get("path") or "").rstrip("/").rsplit("/", 1)[-1]
-    if same or (leaf and str(model.get("path") or "").rstrip("/").rsplit("/", 1)[-1] == leaf):
+    model, planned = launch.get("model") or {}, service["model"]
+    has_same_repo = planned.get("repo") and str(model.get("repo") or "").lower() == str(planned["repo"]).lower()
+    folder = _last_name(planned.get("path"))
+    if has_same_repo or (folder and _last_name(model.get("path")) == folder):
         return "model"
-    return "port" if found.get("port") == service["port"] else ""
+    return "port" if launch.get("port") == service["port"] else ""
 
 
-def differences(service: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Say in which a launch differs from the service that is to take its place: what clients see first."""
-    lines = []
-
-    def told(what: str, was: Any, now: Any) -> None:
-        if was != now:
-            lines.append(f"{what}: {_short(was)} -> {_short(now)}")
-
-    told("port", found.get("port"), service["port"])
-    told(
-        "model",
-        (found.get("model") or {}).get("repo") or (found.get("model") or {}).get("path"),
-        service["model"].get("repo") or service["model"].get("path"),
-    )
-    told("served as", found.get("served_model_name"), service["served_model_name"])
-    image = found.get("image")
-    told("image", image.get("ref") if isinstance(image, Mapping) else image, service["image"]["ref"])
-    before = {long_name(str(key)): value for key, value in (found.get("args") or {}).items()}
+def differences(service: Service, launch: Service) -> list[str]:
+    """Return a line for each difference between a launch and a service, beginning with the ones that clients notice."""
+    image = launch.get("image")
+    values = {
+        "port": (launch.get("port"), service["port"]),
+        "model": (_model_name(launch), _model_name(service)),
+        "served as": (launch.get("served_model_name"), service["served_model_name"]),
+        "image": (image.get("ref") if isinstance(image, Mapping) else image, service["image"]["ref"]),
+    }
+    before = {long_name(str(key)): value for key, value in (launch.get("args") or {}).items()}
     after = service["args"]
-    for key in sorted({*before, *after} - OWN_ARGS):
+    for key in sorted({*before, *after} - OPTIONS_OF_KEYS):
         if str(before.get(key, "")).lower() != str(after.get(key, "")).lower():
-            told(f"--{key}", before.get(key), after.get(key))
-    return lines
+            values[f"--{key}"] = before.get(key), after.get(key)
+    return [f"{name}: {_short(old)} -> {_short(new)}" for name, (old, new) in values.items() if old != new]
 
 
 def _short(value: Any) -> str:
     text = "nothing" if value is None else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
 
 
-def way_of(service: Mapping[str, Any], found: Mapping[str, Any], available_gib: float | None) -> tuple[str, str]:
-    """Say how a service takes the place of a launch: C(beside) it first, without downtime, or C(instead) of it; and why."""
-    if found.get("port") == service["port"]:
+def way_of(service: Service, launch: Service, available_gib: float | None) -> tuple[str, str]:
+    """Return how a service replaces a launch, and why: C(beside) starts it first, without downtime; C(instead) stops the launch first."""
+    if launch.get("port") == service["port"]:
         return "instead", f"both want port {service['port']}"
-    need = float(service["settings"].get("memory_gib") or 0.0)
-    if available_gib is None or available_gib < need:
-        have = "unknown" if available_gib is None else f"{available_gib:.1f} GiB"
-        return "instead", f"{need:.1f} GiB are needed, {have} are available beside it"
-    return "beside", f"ports differ and {available_gib:.1f} GiB are available, {need:.1f} GiB are needed"
+    needed_gib = float(service["settings"].get("memory_gib") or 0.0)
+    if available_gib is None or available_gib < needed_gib:
+        available = "unknown" if available_gib is None else f"{available_gib:.1f} GiB"
+        return "instead", f"{needed_gib:.1f} GiB are needed, {available} are available beside it"
+    return "beside", f"ports differ and {available_gib:.1f} GiB are available, {needed_gib:.1f} GiB are needed"
 
 
 def command_of(argv: Sequence[str]) -> str:
-    """Write the launch of a container as the line that the importer reads."""
+    """Return the launch of a container as a command line for the importer."""
     return shlex.join(argv)
 
 
 def unit_text(argv: Sequence[str]) -> str:
-    """Write the launch of a program as the unit that the importer reads."""
+    """Return the launch of a program as a unit for the importer."""
     return f"[Service]\nExecStart={shlex.join(argv).replace('%', '%%')}\n"
 
 
 def pairs(
-    services: Sequence[Mapping[str, Any]],
+    services: Sequence[Service],
     launches: Sequence[Mapping[str, Any]],
-    read: Mapping[str, Mapping[str, Any]],
+    imported: Mapping[str, Service],
     available_gib: float | None,
 ) -> list[dict[str, Any]]:
-    """Put each launch to the service that is to take its place; the same model goes before the same port.
+    """Assign each launch to the service that can replace it; the same model goes before the same port.
 
-    launches: of the section C(adoption) of M(dgxspark.vllm.spark_info). read: the launches as services, by name. A service of a cluster takes
-    no place of a single container.
+    :param services: of the plan; services of clusters replace no single container
+    :param launches: of the section C(adoption) of M(dgxspark.vllm.spark_info)
+    :param imported: launches as services, by name
+    :param available_gib: memory, None if unknown
     """
-    found: list[dict[str, Any]] = []
-    taken: set[str] = set()
-    for wanted in ("model", "port"):
+    paired: dict[str, dict[str, Any]] = {}
+    candidates = [service for service in services if not service.get("cluster")]
+    for match in ("model", "port"):
         for launch in launches:
-            like = read.get(launch["name"])
-            if like is None or any(each["name"] == launch["name"] for each in found):
+            like = imported.get(launch["name"])
+            if like is None or launch["name"] in paired:
                 continue
-            # With the same model twice, the one with the same port.
-            fitting = sorted(
-                (each for each in services if not each.get("cluster") and each["name"] not in taken),
-                key=lambda each: each["port"] != like.get("port"),
-            )
-            service = next((each for each in fitting if matches(each, like) == wanted), None)
+            # Of services with the same model, the one with the same port comes first.
+            by_port = sorted(candidates, key=lambda service: service["port"] != like.get("port"))
+            service = next((service for service in by_port if matches(service, like) == match), None)
             if service is None:
                 continue
-            taken.add(service["name"])
+            candidates = [other for other in candidates if other["name"] != service["name"]]
             way, why = way_of(service, like, available_gib)
-            found.append(
-                {
-                    "service": service["name"],
-                    "name": launch["name"],
-                    "container": launch["container"],
-                    "unit": launch["unit"],
-                    "by": wanted,
-                    "way": way,
-                    "why": why,
-                    "differences": differences(service, like),
-                    "url": url_of(like),
-                    "service_like": dict(like),
-                    "refused": refusal(launch, service),
-                }
-            )
-    return found
+            paired[launch["name"]] = {
+                "service": service["name"],
+                **{key: launch[key] for key in ("name", "container", "unit")},
+                "by": match,
+                "way": way,
+                "why": why,
+                "differences": differences(service, like),
+                "url": url_of(like),
+                "service_like": dict(like),
+                "refused": refusal(launch, service),
+            }
+    return list(paired.values())
 
 
-def url_of(like: Mapping[str, Any]) -> str:
-    """Return where a launch answers on its host, empty where that is not known."""
-    host = str(like.get("host") or "")
+def url_of(launch: Service) -> str:
+    """Return the address of a launch on its host, empty if unknown."""
+    host = str(launch.get("host") or "")
     address = "127.0.0.1" if host in ("", "0.0.0.0", "::", "localhost") else host
-    return f"http://{f'[{address}]' if ':' in address else address}:{like['port']}" if like.get("port") else ""
+    return f"http://{f'[{address}]' if ':' in address else address}:{launch['port']}" if launch.get("port") else ""
 
 
-def refusal(launch: Mapping[str, Any], service: Mapping[str, Any]) -> str:
-    """Say why a launch is left alone: it could not be brought back as it was."""
+def refusal(launch: Mapping[str, Any], service: Service) -> str:
+    """Return why a launch is left alone, empty if it may be replaced."""
     if launch.get("alone"):
         return f"{launch['alone']}. Stop it yourself, then run dgxspark.vllm.site."
     if service.get("state") == "stopped":
@@ -157,27 +155,34 @@ def refusal(launch: Mapping[str, Any], service: Mapping[str, Any]) -> str:
 
 
 def lines_of(
-    adopted: Sequence[Mapping[str, Any]],
+    paired: Sequence[Mapping[str, Any]],
     launches: Sequence[Mapping[str, Any]],
-    taken: Sequence[Mapping[str, Any]] = (),
+    stopped: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    """Write for people what was found, and what was taken over before."""
-    lines = []
-    for each in adopted:
-        by = f", run by {each['unit']}" if each["unit"] and each["container"] else ""
-        lines.append(
-            f"{each['name']}{by}: service {each['service']} can take its place (same {each['by']}), {each['way']} it: {each['why']}"
-        )
-        lines += [f"  {line}" for line in each["differences"]]
-        if each["refused"]:
-            lines.append(f"  left alone: {each['refused']}")
-    matched = {each["name"] for each in adopted}
+    """Return the report for people.
+
+    :param paired: of C(pairs)
+    :param launches: as C(pairs) takes them
+    :param stopped: launches that services have replaced
+    """
+    paired_names = {pair["name"] for pair in paired}
+    lines = [line for pair in paired for line in _pair_lines(pair)]
     for launch in launches:
-        if launch["name"] not in matched:
+        if launch["name"] not in paired_names:
             why = launch.get("unreadable") or "no service of this host has its model or its port"
             lines.append(f"{launch['name']}: left alone: {why}")
     lines = lines or ["no container and no unit runs vLLM here that this collection did not make"]
-    for each in taken:
-        fate = "can come back: -e spark_adopt_undo=true" if each["there"] else "is not there any more"
-        lines.append(f"{each['name']}: {each['service'] or 'a service'} has taken its place; it {fate}")
+    for launch in stopped:
+        fate = "can come back: -e spark_adopt_undo=true" if launch["there"] else "is not there any more"
+        lines.append(f"{launch['name']}: {launch['service'] or 'a service'} has taken its place; it {fate}")
     return lines
+
+
+def _pair_lines(pair: Mapping[str, Any]) -> Iterator[str]:
+    owner = f", run by {pair['unit']}" if pair["unit"] and pair["container"] else ""
+    match = f"service {pair['service']} can take its place (same {pair['by']})"
+    yield f"{pair['name']}{owner}: {match}, {pair['way']} it: {pair['why']}"
+    for line in pair["differences"]:
+        yield f"  {line}"
+    if pair["refused"]:
+        yield f"  left alone: {pair['refused']}"

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compares a host with a state document and with its current generation: what M(dgxspark.vllm.compare) answers.
+"""Compare a host with a state document and with its current generation, for M(dgxspark.vllm.compare).
 
-Nothing is changed, except for checksums of weights, which are kept after they were read.
+Nothing is changed, except that checksums of read weights are kept.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from .._host import deploy
 from .._host.deployment import Refused as NotDeployable
 from .._host.host_state import HostFile, HostState
 from .._runtime.command import Run
-from . import compare_contents, document_check, stable_facts
-from . import generations as engine
+from . import compare_contents, document_check, generations, stable_facts
+from .document_check import Differences
 from .generation_host import Host
+from .generations import Generation
+
+KeyChanges = tuple[list[str], list[str], list[str], list[str]]
+"""Of C(generations.secret_changes)."""
+RECORDED_FIELDS = ("number", "at", "proven", "wanted", "facts", "units", "images")
 
 
 def compare(
@@ -33,54 +38,50 @@ def compare(
 
     :param params: of M(dgxspark.vllm.compare)
     :param run: runs a program that only reads; raises NoAnswer on silence
-    :param check: whether checksums of weights are not kept either
+    :param check: check mode; checksums of weights are not kept
     :param warn: takes a warning for people
     :param facts: of M(dgxspark.vllm.spark_info), C(spark) and C(images), empty if unknown
-    :returns: results of the module, as far as files, units, images and models show them
+    :returns: results of the module for files, units, images and models
     :raises ValueError: for a malformed document
     """
     parts = None if params["parts"] is None else frozenset(params["parts"])
     host = Host(params, run, check, warn, parts)
     if params["document"] is None:
         state, differences = host.state, host.differences
+        models = [compare_contents.model_report(host, model) for model in params["models"]]
     else:
-        state = read_document(params["document"], params["contents"])
+        state, models = read_document(params["document"], params["contents"]), []
         state = state if parts is None else state.of_parts(parts)
-        differences, _seen = document_check.check(state, host.record, host.look, parts)
-    moved = compare_contents.moved_models(host) if concerns(parts, "service", "models") else {}
-    keys = key_differences(host, state)
-    why = reasons(host, differences, moved, keys, facts)
+        differences, _units = document_check.check(state, host.record, host.look, parts)
+    moved = compare_contents.moved_models(host) if is_about(parts, "service", "models") else {}
+    keys = _key_changes(host, state)
+    why = _reasons(host, differences, moved, keys, facts)
     return {
         "up_to_date": not why,
         "why": why,
         "unanswered": [text for text in (host.silent, host.systemd_silent) if text],
         "differences": {
-            "changed": sorted({*differences.changed, *keys[0]}),
-            "missing": sorted({*differences.missing, *keys[1]}),
-            "added": added(host) if parts is None else [],
-            "attributes": sorted({*differences.attributes, *keys[3]}),
+            **_changed_files(differences, keys),
+            "added": _added(host) if parts is None else [],
             "removed": sorted(differences.removed),
             "units": {unit: verb for verb, unit in differences.units},
             "moved": moved,
-            "models": []
-            if params["document"] is not None
-            else [compare_contents.model_report(host, model) for model in params["models"]],
+            "models": models,
         },
-        "recorded": recorded(host),
+        "recorded": _recorded(host),
         "units": host.units,
         "launches": {
-            name: host.read_json(f"{engine.RECEIPTS}/{name}.json").get("deployed") or {}
+            name: host.read_json(f"{generations.RECEIPTS}/{name}.json").get("deployed") or {}
             for name in sorted(host.services)
         },
     }
 
 
 def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> HostState:
-    """Return the state document that the controller has sent.
+    """Return the state document from the controller.
 
     :param document: as plain data
     :param contents: of key files, by path
-    :returns: the document, with contents as C(deploy) has them
     :raises ValueError: for a file without content and checksum
     """
     state = HostState.from_dict(document).distinct()
@@ -88,89 +89,99 @@ def read_document(document: Mapping[str, Any], contents: Mapping[str, str]) -> H
         deploy.check(state)
     except NotDeployable as refused:
         raise ValueError(str(refused)) from refused
-    return replace(state, files=tuple(_with_data(file, contents.get(file.path, file.content)) for file in state.files))
+    return replace(state, files=tuple(_encoded(file, contents.get(file.path, file.content)) for file in state.files))
 
 
-def _with_data(file: HostFile, content: str | None) -> HostFile:
+def _encoded(file: HostFile, content: str | None) -> HostFile:
     return file if content is None else replace(file, content=None, data=base64.b64encode(content.encode()).decode())
 
 
-def added(host: Host) -> list[str]:
-    """Return the files among those of the collection that nothing deployed, and that were not there when the host was recorded."""
+def is_about(parts: Collection[str] | None, *names: str) -> bool:
+    """Tell whether a run deploys one of the named parts; None is a run of all parts."""
+    return parts is None or not set(names).isdisjoint(parts)
+
+
+def _changed_files(differences: Differences, keys: KeyChanges) -> dict[str, list[str]]:
+    changed_keys, missing_keys, _new_keys, key_attributes = keys
+    return {
+        "changed": sorted({*differences.changed, *changed_keys}),
+        "missing": sorted({*differences.missing, *missing_keys}),
+        "attributes": sorted({*differences.attributes, *key_attributes}),
+    }
+
+
+def _added(host: Host) -> list[str]:
+    """Return the files in folders of the collection that appeared after the current generation without a deployment."""
     current = host.generation()
     return sorted(set(host.added()) - set(current.others if current else ()))
 
 
-def concerns(parts: Collection[str] | None, *names: str) -> bool:
-    """Tell whether a run of some parts is about one of these; None is a run of all."""
-    return parts is None or bool(set(names) & set(parts))
-
-
-def reasons(
+def _reasons(
     host: Host,
-    differences: document_check.Differences,
-    moved: Mapping[str, Any],
-    keys: tuple[list[str], ...],
+    differences: Differences,
+    moved: Mapping[str, Mapping[str, Any]],
+    keys: KeyChanges,
     facts: Mapping[str, Any],
 ) -> list[str]:
-    """Return why a run that deploys the document could find something to do, empty when it could not."""
-    params, parts, current = host.params, host.parts, host.generation()
-    why = [text for text in (host.systemd_silent,) if text] + differences.lines()
-    if current is None:
-        why.append("nothing was recorded yet")
-    else:
-        why += generation_reasons(host, current, facts)
+    """Return why deploying the document could change something; empty if it could not."""
+    params, current = host.params, host.generation()
+    why = [host.systemd_silent] if host.systemd_silent else []
+    why += differences.lines()
+    why += _generation_reasons(host, current, facts) if current else ["nothing was recorded yet"]
     if any(keys):
         why.append("key files are not those of the current generation")
     if params["facts_checksum"] and facts:
         checksum = stable_facts.stable_checksum(facts.get("spark"), facts.get("images"))
         if checksum != params["facts_checksum"]:
             why.append("facts of the host are others than those of the plan")
-    why += [f"{entry['repo']}@{entry['revision']} is another commit than at the last proof" for entry in moved.values()]
+    why += [f"{model['repo']}@{model['revision']} is another commit than at the last proof" for model in moved.values()]
     why += compare_contents.image_faults(host, params["images"])
     why += compare_contents.network_faults(host, params["network"])
     if params["document"] is not None:
         why += compare_contents.model_faults(host, params["models"])
         why += [text for model in params["bundled"] for text in compare_contents.bundle_faults(host, model)]
-    if concerns(parts, "service"):
+    if is_about(host.parts, "service"):
         why += compare_contents.repaired_models(host)
     return why
 
 
-def generation_reasons(host: Host, current: engine.Generation, facts: Mapping[str, Any]) -> list[str]:
+def _generation_reasons(host: Host, current: Generation, facts: Mapping[str, Any]) -> list[str]:
     """Return why the current generation does not prove the host."""
     why = []
     if not current.proven or host.current.restoring is not None:
         why.append(f"generation {current.number} is not proven")
     spark = facts.get("spark")
-    if spark and concerns(host.parts, "prove") and engine.facts_of(spark) != current.facts:
+    if spark and is_about(host.parts, "prove") and generations.facts_of(spark) != current.facts:
         why.append("kernel, driver or DGX OS are others than at the last proof")
-    if host.parts is None and engine.document_identity(host.record.state) != engine.document_identity(current.state):
-        why.append(f"more was deployed than generation {current.number}, and is not recorded")
+    if host.parts is None:
+        identities = [generations.document_identity(state) for state in (host.record.state, current.state)]
+        if identities[0] != identities[1]:
+            why.append(f"more was deployed than generation {current.number}, and is not recorded")
     return why
 
 
-def key_differences(host: Host, state: HostState) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the key files of a document that have changed since they were recorded, are gone, are new, and have another owner or mode."""
+def _key_changes(host: Host, state: HostState) -> KeyChanges:
+    """Return the changes of a document's key files since the current generation."""
     current = host.generation()
     if current is None:
         return [], [], [], []
     paths = {file.path for file in state.files if file.secret}
-    now = {path: entry for path, entry in host.secrets.items() if path in paths}
-    then = {path: entry for path, entry in current.secrets.items() if path in paths}
-    return engine.secret_changes(now, then)
+    now, recorded = (
+        {path: key for path, key in keys.items() if path in paths} for keys in (host.secrets, current.secrets)
+    )
+    return generations.secret_changes(now, recorded)
 
 
-def recorded(host: Host) -> dict[str, Any] | None:
-    """Return the fields of the current generation for reports, None without a generation."""
+def _recorded(host: Host) -> dict[str, Any] | None:
+    """Return the current generation for reports, None without one."""
     current = host.generation()
     if current is None:
         return None
     deployed_parts = host.record.state.parts()
     return {
-        **{name: getattr(current, name) for name in ("number", "at", "proven", "wanted", "facts", "units", "images")},
-        # Of a part that was removed, the record has a checksum and no rows.
-        "checksums": {part: text for part, text in host.record.checksums.items() if part in deployed_parts},
+        **{name: getattr(current, name) for name in RECORDED_FIELDS},
+        # The record keeps the checksum of a removed part, but no rows of it.
+        "checksums": {part: checksum for part, checksum in host.record.checksums.items() if part in deployed_parts},
         "from": host.current.came_from,
         "restoring": host.current.restoring,
     }

@@ -1,91 +1,90 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What programs say of a host that its files do not show: ufw, routes and packets of its cluster, and the answers of servers that are no engines.
+"""Ask programs of a host about its network and servers: ufw, routes and packets of its cluster, speech servers and Ollama.
 
-Each question gives reasons why there may be something to apply. A program without an answer is such a reason, too: the roles find out.
+Each function returns the reasons why there may be something to apply. A program without an answer is a reason too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._cluster import pings, relay
-from .._common.findings import Finding
 from .._runtime.command import NoAnswer, Run
 
+Ask = Callable[["list[str]"], "tuple[int, str, str]"]
 UFW = "/usr/sbin/ufw"
 HEALTH = "/usr/local/libexec/dgxspark/spark_health.py"
-SERVER_SECONDS = 30.0  # for a server that runs and was asked before; its role gives a slower one all its time
+SERVER_SECONDS = 30.0  # for a running server; the role gives a slow one its full time
 ASK_SECONDS = 15.0  # for ping, which needs 4 s to lose all its packets, and for ufw
+MOST_TEXT = 300
 
 
 def failures(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> list[str]:
-    """Ask the programs of a host in the order of the roles; the first one that reports a problem ends it.
+    """Ask the programs of a host in the order of the roles, up to the first one that reports a problem.
 
-    :param run: asks a program, raises NoAnswer on silence
+    :param run: runs a program, raises NoAnswer on silence
     :param root: where the host's files are
-    :param params: of M(dgxspark.vllm.compare): C(network) with C(ufw), C({netdevs, peers}), C(routes) of C(relay.routes_of), and
-        C(relay) and C(pings), of C(fabric.plan);
-        C(servers), each with C(name), C(settings), the file that it is asked by, and C(seconds)
-    :param check: whether the roles would ask no server either
-    :returns: why there may be something to apply
+    :param params: of M(dgxspark.vllm.compare): C(network) with C(ufw), C({netdevs, peers}), C(routes) of C(relay.routes_of), C(relay)
+        and C(pings) of C(fabric.plan); C(servers), each with C(name), C(settings), its file on the host, and C(seconds)
+    :param check: check mode; servers are not asked
+    :returns: reasons why there may be something to apply
     """
-    try:
-        why = blocked_by_ufw(run, root, params["network"].get("ufw") or {})
-        why = why or lost_routes(run, params["network"])
-        why = why or lost_packets(run, params["network"].get("pings") or [])
-        for server in [] if check or why else params["servers"]:
-            why = server_failure(run, server)
-            if why:
-                break
-    except NoAnswer as nothing:
-        return [str(nothing)]
-    return why
-
-
-def blocked_by_ufw(run: Run, root: Path, wanted: Mapping[str, Sequence[str]]) -> list[str]:
-    """Say what ufw keeps out that the role fabric lets in."""
-    if not wanted or not (root / UFW.lstrip("/")).exists():
-        return []
-    rc, out, err = run(["ufw", "status"], ASK_SECONDS)
-    if rc:
-        return [f"ufw does not say what it lets in: {(err or out).strip()}"]
-    if not re.search(r"^Status. active", out, re.MULTILINE):
-        return []
-    netdevs = [name for name in wanted["netdevs"] if not re.search(rf"Anywhere on {re.escape(name)} +ALLOW", out)]
-    peers = [
-        name for name in wanted["peers"] if not re.search(rf"ALLOW( IN)? +{re.escape(name)} *$", out, re.MULTILINE)
-    ]
-    return [f"ufw does not let in what comes by {name}" for name in [*netdevs, *peers]]
-
-
-def lost_routes(run: Run, wanted: Mapping[str, Any]) -> list[str]:
-    """Say what a host of a ring has lost of its routes, and of what lets it pass on packets for others."""
+    network = params["network"]
 
     def ask(argv: list[str]) -> tuple[int, str, str]:
         return run(argv, ASK_SECONDS)
 
-    return relay.lost_routes(ask, wanted.get("routes") or []) + relay.not_passed_on(ask, wanted.get("relay") or [])
+    questions: list[Callable[[], list[str]]] = [
+        partial(_blocked_by_ufw, ask, root, network.get("ufw") or {}),
+        partial(_lost_routes, ask, network),
+        *(partial(_lost_packets, ask, ping) for ping in network.get("pings") or []),
+        *(partial(_server_failure, run, server) for server in ([] if check else params["servers"])),
+    ]
+    try:
+        return next(filter(None, (question() for question in questions)), [])
+    except NoAnswer as silence:
+        return [str(silence)]
 
 
-def lost_packets(run: Run, wanted: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say which hosts of the cluster packets do not get to."""
-    findings: list[Finding] = []
-    for ping in wanted:
-        findings += pings.judge_pings([pings.send(lambda argv: run(argv, ASK_SECONDS), ping)])
-        if findings:  # the role sends all of them
-            break
-    return [finding.message for finding in findings]
+def _blocked_by_ufw(ask: Ask, root: Path, allowed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the interfaces and peers of the cluster that ufw blocks."""
+    if not allowed or not (root / UFW.lstrip("/")).exists():
+        return []
+    rc, out, err = ask(["ufw", "status"])
+    if rc:
+        return [f"ufw does not say what it lets in: {(err or out).strip()}"]
+    if not re.search(r"^Status. active", out, re.MULTILINE):
+        return []
+    rules = {name: rf"Anywhere on {re.escape(name)} +ALLOW" for name in allowed["netdevs"]}
+    rules.update({peer: rf"ALLOW( IN)? +{re.escape(peer)} *$" for peer in allowed["peers"]})
+    return [
+        f"ufw does not let in what comes by {name}"
+        for name, rule in rules.items()
+        if not re.search(rule, out, re.MULTILINE)
+    ]
 
 
-def server_failure(run: Run, server: Mapping[str, Any]) -> list[str]:
-    """Say why a server does not give a real answer, as the roles speech and ollama ask it; Ollama is asked what it has, and pulls nothing."""
+def _lost_routes(ask: Ask, network: Mapping[str, Any]) -> list[str]:
+    """Return the missing routes of a host of a ring, and the missing settings of its relay."""
+    routes, ways = network.get("routes") or [], network.get("relay") or []
+    return relay.lost_routes(ask, routes) + relay.not_passed_on(ask, ways)
+
+
+def _lost_packets(ask: Ask, ping: Mapping[str, Any]) -> list[str]:
+    """Return the hosts of the cluster that one ping does not reach."""
+    return [finding.message for finding in pings.judge_pings([pings.send(ask, ping)])]
+
+
+def _server_failure(run: Run, server: Mapping[str, Any]) -> list[str]:
+    """Return why a server gives no real answer to the question of its role; Ollama lists its models and pulls none."""
     seconds = min(float(server["seconds"]), SERVER_SECONDS)
-    asked = ["/usr/bin/python3", HEALTH, "prove", str(server["settings"]), "--seconds", f"{seconds:g}"]
-    rc, out, err = run(asked, seconds + ASK_SECONDS)
-    said = ((err or out).strip().splitlines() or [f"exit code {rc}"])[0]
-    return [f"{server['name']}: {said[:300]}"] if rc else []
+    argv = ["/usr/bin/python3", HEALTH, "prove", str(server["settings"]), "--seconds", f"{seconds:g}"]
+    rc, out, err = run(argv, seconds + ASK_SECONDS)
+    first_line = ((err or out).strip().splitlines() or [f"exit code {rc}"])[0]
+    return [f"{server['name']}: {first_line[:MOST_TEXT]}"] if rc else []

@@ -1,10 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finding Sparks that no inventory has yet: which addresses are tried, and what machines said of themselves. Pure functions.
+"""Find Sparks for a first inventory: parse the addresses to try, and the answers of the machines. Pure functions.
 
-candidate    a machine that answers with a greeting of ssh, or one that a person named
-machine      a candidate that was asked: a Spark, something else, or not known, with the reason
+target     an address to try
+candidate  a target with an ssh server, or one that a person named
+machine    a candidate with its answers: a Spark, another machine, or unknown
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from .._common import plain_data, untrusted
 MOST_ADDRESSES = 1024
 """Addresses of one run; a /22, more than a rack of Sparks."""
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""The machine that Ansible runs on, which is asked without ssh."""
+"""The machine that Ansible runs on, which needs no ssh."""
 GREETING = re.compile(r"SSH-\d[\d.]*-[\x20-\x7e]{1,200}")
-"""What an ssh server says first (RFC 4253, 4.2)."""
+"""The first line of an ssh server (RFC 4253, 4.2)."""
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _RANGE = re.compile(r"(?P<first>\d{1,3}(?:\.\d{1,3}){2}\.(?P<low>\d{1,3}))-(?P<last>[\d.]+)")
 _NAMED = re.compile(
@@ -32,7 +33,7 @@ _NAMED = re.compile(
 _WORDS = frozenset(
     ("localhost", "all", "ungrouped", "sparks", "true", "false", "yes", "no", "on", "off", "null", "y", "n")
 )
-"""What Ansible or YAML reads as something else than the name of a host."""
+"""Words with a meaning in Ansible or YAML, which cannot name a host."""
 
 GIVEN, RANGE, MDNS, NEIGHBOUR = "named", "range", "mDNS", "QSFP neighbour"
 
@@ -48,13 +49,13 @@ class Target:
 
     @property
     def local(self) -> bool:
-        """Whether it is the machine that Ansible runs on; a port is that of an ssh server, which may forward to another machine."""
+        """Whether it is the machine that Ansible runs on. With a port it may be a forwarded ssh server of another machine."""
         return self.address in LOCAL and not self.port
 
 
 @dataclass(frozen=True)
 class SshWay:
-    """Where ssh connects to for a target, by its configuration. jumps: whether it goes by another host (ProxyJump, ProxyCommand)."""
+    """The address that ssh connects to for a target, by its configuration. jumps: through another host (ProxyJump, ProxyCommand)."""
 
     host: str
     port: int
@@ -62,7 +63,7 @@ class SshWay:
 
 
 def read_ssh_way(target: Target, text: str) -> SshWay:
-    """Return where ssh connects to. text: what C(ssh -G) printed, empty where it failed."""
+    """Return the address that ssh connects to. text: output of C(ssh -G), empty if it failed."""
     options = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
     port = options.get("port", "")
     jumps = any(options.get(name, "none") != "none" for name in ("proxyjump", "proxycommand"))
@@ -72,29 +73,29 @@ def read_ssh_way(target: Target, text: str) -> SshWay:
 
 
 def read_targets(texts: Iterable[str]) -> tuple[list[Target], list[str]]:
-    """Return the addresses that a person named, each once, and what of it is wrong.
+    """Return the named addresses, each once, and the errors.
 
     texts: C(NAME), C(USER@NAME), C(NAME:PORT), an IPv6 address, C(192.168.1.0/28), C(192.168.1.10-20), several of them with commas.
     """
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     problems: list[str] = []
-    for text in (part.strip() for each in texts for part in str(each).split(",")):
+    for text in (part.strip() for value in texts for part in str(value).split(",")):
         if not text:
             continue
         try:
             for target in _targets_of(text):
-                first = found.setdefault(target.address, target)
+                first = targets.setdefault(target.address, target)
                 if target.port != first.port and GIVEN == target.by == first.by:
                     raise ValueError(
                         f"names {target.address} with a second port; give each machine a name in ~/.ssh/config (HostName, Port) and use those"
                     )
         except ValueError as error:
             problems.append(f"discover_hosts: '{untrusted.printable(text)}' {error}.")
-    if len(found) > MOST_ADDRESSES:
+    if len(targets) > MOST_ADDRESSES:
         problems.append(
-            f"discover_hosts: {len(found)} addresses are more than the {MOST_ADDRESSES} of one run. Name smaller ranges."
+            f"discover_hosts: {len(targets)} addresses are more than the {MOST_ADDRESSES} of one run. Name smaller ranges."
         )
-    return list(found.values()), problems
+    return list(targets.values()), problems
 
 
 def _targets_of(text: str) -> list[Target]:
@@ -103,19 +104,17 @@ def _targets_of(text: str) -> list[Target]:
     span = _RANGE.fullmatch(text)
     if span:
         return [Target(address, RANGE) for address in _span(span["first"], span["last"], int(span["low"]))]
-    try:
+    if _is_address(text):
         return [Target(str(ipaddress.ip_address(plain_data.strict_address(text))))]
-    except ValueError:
-        pass
-    named = _NAMED.fullmatch(text)
-    if not named or (re.fullmatch(r"[\d.]+", named["host"]) and not _is_address(named["host"])):
+    match = _NAMED.fullmatch(text)
+    if not match or (re.fullmatch(r"[\d.]+", match["host"]) and not _is_address(match["host"])):
         raise ValueError(
             "is no address, name or range; write spark-1, user@192.168.1.11, 192.168.1.10-20 or 192.168.1.0/28"
         )
-    port = int(named["port"] or 0)
-    if named["port"] and not 0 < port < 65536:
+    port = int(match["port"] or 0)
+    if match["port"] and not 0 < port < 65536:
         raise ValueError("names a port that is none")
-    return [Target(named["host"], GIVEN, named["user"] or "", port)]
+    return [Target(match["host"], GIVEN, match["user"] or "", port)]
 
 
 def _is_address(text: str) -> bool:
@@ -151,8 +150,8 @@ def _span(first: str, last: str, low: int) -> list[str]:
 
 
 def read_mdns(text: str) -> list[Target]:
-    """Return who announces ssh: C(avahi-browse --parsable --resolve --terminate _ssh._tcp); names first, and IPv4 before IPv6."""
-    found: dict[str, Target] = {}
+    """Return the machines that announce ssh: C(avahi-browse --parsable --resolve --terminate _ssh._tcp); IPv4 goes before IPv6."""
+    targets: dict[str, Target] = {}
     for line in text.splitlines():
         fields = line.split(";")
         if len(fields) < 9 or fields[0] != "=" or not fields[8].isdecimal():
@@ -160,26 +159,26 @@ def read_mdns(text: str) -> list[Target]:
         name, address, port = fields[6], fields[7], int(fields[8])
         if not _NAMED.fullmatch(name) or not _is_address(address) or not 0 < port < 65536:
             continue
-        if name not in found or fields[2] == "IPv4":
-            # By its name where that resolves; link-local addresses of IPv6 are none without the name of an interface.
-            found[name] = Target(name if fields[2] != "IPv4" else address, MDNS, "", port if port != 22 else 0)
-    return list(found.values())
+        if name not in targets or fields[2] == "IPv4":
+            # A link-local address of IPv6 is useless without an interface, so the name is used.
+            targets[name] = Target(name if fields[2] != "IPv4" else address, MDNS, "", port if port != 22 else 0)
+    return list(targets.values())
 
 
 def read_neighbours(fabric: Mapping[str, Any]) -> list[Target]:
-    """Return who has answered on the QSFP ports of this machine. fabric: of C(HostView.fabric)."""
-    found = {
-        neighbour["address"]: Target(neighbour["address"], NEIGHBOUR)
+    """Return the neighbours on the QSFP ports of this machine. fabric: of C(HostView.fabric)."""
+    addresses = [
+        neighbour["address"]
         for port in cabling.up_cages(fabric).values()
         for netdev in port["netdevs"]
         for neighbour in netdev.get("neighbours") or []
         if _is_address(str(neighbour.get("address"))) and ":" not in neighbour["address"]
-    }
-    return list(found.values())
+    ]
+    return [Target(address, NEIGHBOUR) for address in dict.fromkeys(addresses)]
 
 
 def may_be_spark(greeting: str) -> bool:
-    """Whether a machine that nobody named is worth an attempt to log in: DGX OS has the ssh server of Ubuntu."""
+    """Tell whether a machine that nobody named may be a Spark: DGX OS has the ssh server of Ubuntu."""
     return "OpenSSH" in greeting and "Ubuntu" in greeting
 
 
@@ -201,20 +200,22 @@ ADVICE = (
     ),
     ("did not answer in", "it may be off or slow; run again, or give it longer with -e discover_timeout=SECONDS"),
 )
-"""What to do about a reason, by a part of its text."""
+"""Fixes by a part of the reason."""
 
 
 def with_advice(why: str) -> str:
-    """Return a reason with what to do about it, where that is known."""
-    said = next((advice for part, advice in ADVICE if part.lower() in why.lower()), "")
-    return f"{why.rstrip('.')}; {said}" if said and said not in why else why
+    """Return a reason with its fix, if one is known."""
+    advice = next((advice for part, advice in ADVICE if part.lower() in why.lower()), "")
+    return f"{why.rstrip('.')}; {advice}" if advice and advice not in why else why
 
 
 @dataclass
 class Machine:
-    """A candidate that was asked. state: C(spark), C(other) or C(unknown), which C(why) explains. facts: C(spark) of
-    M(dgxspark.vllm.spark_info). launches: C(adoption.launches) of the same, None where they are not known. heard:
-    C(cabling.heard) of the same, likewise. notes: what else is not known, and why."""
+    """A candidate with its answers. state: C(spark), C(other) or C(unknown), with the reason in C(why).
+
+    facts, launches, heard: C(spark), C(adoption.launches) and C(cabling.heard) of M(dgxspark.vllm.spark_info); None if unknown. notes: reasons
+    of other missing answers. also: further addresses of the same machine.
+    """
 
     target: Target
     state: str
@@ -224,46 +225,49 @@ class Machine:
     launches: list[dict[str, Any]] | None = None
     heard: list[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
-    # The same machine by other addresses.
     also: list[str] = field(default_factory=list)
 
 
 def read_machine(
     target: Target, asked: Mapping[str, Any], plain: Mapping[str, Any], cables: Mapping[str, Any]
 ) -> Machine:
-    """Return what a candidate is, by the answers of M(dgxspark.vllm.ask).
+    """Return the machine of a candidate. A malformed answer makes it unknown.
 
-    asked: as root, C(spark) with the section C(adoption). plain: C(spark) again without root, where that failed; empty where it was not asked.
-    cables: as root, C(probe) with the section C(cabling). An answer of another form than its module gives is not known, with the reason.
+    :param target: its address
+    :param asked: result of M(dgxspark.vllm.ask) as root: C(spark) with the section C(adoption)
+    :param plain: the same without root, after a failure; empty otherwise
+    :param cables: result as root: C(probe) with the section C(cabling)
     """
     if not asked.get("reached"):
         return Machine(
             target, "unknown", with_advice(_line(asked.get("why") or "it was not asked").removeprefix("Task failed: "))
         )
-    answers = asked.get("answers") or {}
-    said, notes = answers.get("spark") or {}, []
-    adoption = said.get("adoption") or {"msg": _reason(said, "adoption")}
-    if said.get("failed") or not said:
-        why = with_advice(_line(said.get("msg") or "it was not asked"))
+    answer, notes = _answer(asked, "spark"), []
+    adoption = answer.get("adoption") or {"msg": _reason(answer, "adoption")}
+    if not answer or answer.get("failed"):
+        why = with_advice(_line(answer.get("msg") or "it was not asked"))
         notes.append(f"asked without root ({why}): containers and processes of others may be missing")
-        said = (plain.get("answers") or {}).get("spark") or {}
-        if said.get("failed") or not said:
-            reason = plain.get("why") or said.get("msg") or why
+        answer = _answer(plain, "spark")
+        if not answer or answer.get("failed"):
+            reason = plain.get("why") or answer.get("msg") or why
             return Machine(target, "unknown", with_advice(_line(reason)))
     try:
-        facts = _facts(said.get("spark"))
+        facts = _facts(answer.get("spark"))
     except untrusted.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
-    notes += [_line(each) for each in (facts.get("unknown") or {}).values()]
     if not facts["machine"].get("is_spark"):
-        maker = facts["machine"].get("sys_vendor") or "machine"
-        return Machine(
-            target, "other", f"{_line(maker)} {_line(facts['machine'].get('product_name') or '')}".strip(), facts=facts
-        )
+        maker, product = (facts["machine"].get(key) for key in ("sys_vendor", "product_name"))
+        return Machine(target, "other", f"{_line(maker or 'machine')} {_line(product or '')}".strip(), facts=facts)
+    notes += [_line(reason) for reason in (facts.get("unknown") or {}).values()]
     launches = _list(adoption, "launches", "what runs", notes)
-    probe = (cables.get("answers") or {}).get("probe") or {}
+    probe = _answer(cables, "probe")
     heard = _list(probe.get("cabling") or {"msg": _reason(probe, "cabling")}, "heard", "cables", notes)
     return Machine(target, "spark", "", "", facts, launches, heard, notes)
+
+
+def _answer(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = (asked.get("answers") or {}).get(name) or {}
+    return answer
 
 
 def _reason(answer: Mapping[str, Any], section: str) -> Any:
@@ -273,20 +277,11 @@ def _reason(answer: Mapping[str, Any], section: str) -> Any:
 
 
 def _facts(value: Any) -> dict[str, Any]:
-    """Return the facts of a host with the types that are relied on here; raises Untrusted."""
+    """Return the facts of a host with the types that this file relies on; raises Untrusted."""
     if not isinstance(value, dict):
         raise untrusted.refuse("spark", value, "what spark_info reports")
-    kinds = {
-        "machine": dict,
-        "fabric": dict,
-        "memory": dict,
-        "gpu": dict,
-        "docker": dict,
-        "dgx_os": dict,
-        "unknown": dict,
-    }
-    for key, kind in kinds.items():
-        if value.get(key) is not None and not isinstance(value[key], kind):
+    for key in ("machine", "fabric", "memory", "gpu", "docker", "dgx_os", "unknown"):
+        if value.get(key) is not None and not isinstance(value[key], dict):
             raise untrusted.refuse(f"spark.{key}", value[key], "a mapping")
     fabric = _FABRIC(value.get("fabric") or {}, "spark.fabric")
     return {**value, "machine": value.get("machine") or {}, "fabric": fabric}
@@ -307,16 +302,16 @@ _LISTS = {
 }
 
 
-def _list(answer: Any, key: str, what: str, notes: list[str]) -> list[dict[str, Any]] | None:
-    """Return a list of an answer, None where it is not known; notes take why."""
+def _list(answer: Any, key: str, title: str, notes: list[str]) -> list[dict[str, Any]] | None:
+    """Return a list of an answer, None if it is unknown, with the reason in C(notes)."""
     why = answer.get("msg") if isinstance(answer, dict) else ""
     if isinstance(answer, dict) and key in answer:
         try:
-            found: list[dict[str, Any]] = _LISTS[key](answer[key], key)
-            return found
+            entries: list[dict[str, Any]] = _LISTS[key](answer[key], key)
+            return entries
         except untrusted.Untrusted as error:
             why = f"its answer is invalid: {error}"
-    notes.append(f"{what} not known: {with_advice(_line(why or 'it was not asked'))}")
+    notes.append(f"{title} not known: {with_advice(_line(why or 'it was not asked'))}")
     return None
 
 
@@ -326,15 +321,15 @@ def _line(value: Any) -> str:
 
 
 def join_same(machines: Sequence[Machine]) -> list[Machine]:
-    """Return the machines, each once: the first of those that have one name, one management address and the same ports counts."""
-    found: dict[tuple[Any, ...], Machine] = {}
+    """Return the machines, each once: equal host name, management address and ports mean the same machine."""
+    unique: dict[tuple[Any, ...], Machine] = {}
     for machine in machines:
         key = _identity(machine)
-        if key in found:
-            found[key].also.append(machine.target.address)
+        if key in unique:
+            unique[key].also.append(machine.target.address)
         else:
-            found[key] = machine
-    return list(found.values())
+            unique[key] = machine
+    return list(unique.values())
 
 
 def _identity(machine: Machine) -> tuple[Any, ...]:
@@ -347,24 +342,25 @@ def _identity(machine: Machine) -> tuple[Any, ...]:
     return (facts["hostname"], facts["management_address"], *macs)
 
 
-def give_names(machines: Sequence[Machine], taken: Iterable[str] = ()) -> None:
-    """Give each Spark a name for the inventory: the one that a person used, else its own, else C(spark-N). In place.
-
-    taken: names that are not free.
-    """
-    used = set(taken)
+def give_names(machines: Sequence[Machine]) -> None:
+    """Name each Spark for the inventory, in place: as a person named it, else by its host name, else C(spark-N)."""
+    used = {machine.name for machine in machines if machine.name}
     for machine in machines:
-        used |= {machine.name} if machine.name else set()
-    for machine in (each for each in machines if each.state == "spark" and not each.name):
-        given = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
-        wishes = ["" if _is_address(given) else given, str(machine.facts.get("hostname") or "")]
-        names = [name for name in (wish.partition(".")[0].lower() for wish in wishes) if usable(name)]
-        machine.name = next((name for name in names if name not in used), "") or _numbered("spark", used)
-        used.add(machine.name)
+        if machine.state == "spark" and not machine.name:
+            names = [name for name in _names_of(machine) if name not in used]
+            machine.name = names[0] if names else _numbered("spark", used)
+            used.add(machine.name)
 
 
-def usable(name: str) -> bool:
-    """Whether a name can stand in an inventory as it is."""
+def _names_of(machine: Machine) -> list[str]:
+    """Return the possible names of a machine, the best first."""
+    address = machine.target.address if machine.target.by == GIVEN and not machine.target.local else ""
+    names = ["" if _is_address(address) else address, str(machine.facts.get("hostname") or "")]
+    return [name for name in (name.partition(".")[0].lower() for name in names) if _is_usable(name)]
+
+
+def _is_usable(name: str) -> bool:
+    """Tell whether an inventory can have a host of this name."""
     return bool(NAME.fullmatch(name)) and name not in _WORDS
 
 
@@ -377,55 +373,58 @@ def _numbered(stem: str, used: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Cables:
-    """What is joined. segments: cages that reach each other; strangers: neighbours on QSFP ports that are none of the Sparks, as text."""
+    """The cables between Sparks. segments: cages that reach each other. strangers: a text for each neighbour that is no known Spark."""
 
     segments: Sequence[Sequence[cabling.Cage]] = ()
     strangers: Sequence[str] = ()
 
     def of(self, host: str) -> list[str]:
-        """What each QSFP port of a host is joined with, in words."""
-        found = []
+        """Return a text for each connected QSFP port of a host."""
+        texts = []
         for segment in self.segments:
-            own = [cage for cage in segment if cage[0] == host]
-            others = [cabling.port(cage) for cage in segment if cage[0] != host]
-            found += [f"port {cage[1]} to {cabling.join(others)}" for cage in own]
-        return found
+            others = cabling.join([cabling.port(cage) for cage in segment if cage[0] != host])
+            texts += [f"port {number} to {others}" for name, number in segment if name == host]
+        return texts
 
     def groups(self) -> list[list[str]]:
-        """Hosts that are joined, each group once, the largest first."""
-        found = {tuple(sorted({host for host, _cage in segment})) for segment in self.segments}
-        return [list(group) for group in sorted(found, key=lambda group: (-len(group), group))]
+        """Return the groups of connected hosts, the largest first."""
+        groups = {tuple(sorted({host for host, _cage in segment})) for segment in self.segments}
+        return [list(group) for group in sorted(groups, key=lambda group: (-len(group), group))]
 
 
 def find_cables(machines: Sequence[Machine]) -> Cables:
-    """Return how the Sparks that have names are joined, by what they heard of each other and who answered them."""
-    named = [machine for machine in machines if machine.state == "spark"]
-    names = {machine.target.address: machine.name for machine in named}
+    """Return the cables between named Sparks, by the packets that they heard of each other and by their neighbours."""
+    sparks = [machine for machine in machines if machine.state == "spark"]
+    names = {machine.target.address: machine.name for machine in sparks}
     entries = {
         machine.name: {
             "fabric": machine.facts["fabric"],
             "heard": [
-                {**each, "host": names.get(str(each.get("host")), str(each.get("host")))}
-                for each in machine.heard or []
+                {**packet, "host": names.get(str(packet.get("host")), str(packet.get("host")))}
+                for packet in machine.heard or []
             ],
         }
-        for machine in named
+        for machine in sparks
     }
+    ports = {(name, cage): port for name, entry in entries.items() for cage, port in _ports(entry["fabric"]).items()}
     links = cabling.find_links(entries)
-    cages = [(name, cage) for name, entry in entries.items() for cage in sorted(cabling.up_cages(entry["fabric"]))]
-    macs = {
-        netdev.get("mac")
-        for entry in entries.values()
-        for port in cabling.up_cages(entry["fabric"]).values()
-        for netdev in port["netdevs"]
-    }
-    strangers = [
-        f"{cabling.port((name, cage))} has a neighbour {neighbour.get('address')} that is none of these Sparks; name its "
+    return Cables(cabling.segments_of(sorted(ports), links.pairs), _strangers(ports))
+
+
+def _ports(fabric: Mapping[str, Any]) -> Mapping[int, Any]:
+    ports: Mapping[int, Any] = cabling.up_cages(fabric)
+    return ports
+
+
+def _strangers(ports: Mapping[cabling.Cage, Mapping[str, Any]]) -> list[str]:
+    """Return a text for each neighbour that is no known Spark. ports: of all Sparks."""
+    macs = {netdev.get("mac") for port in ports.values() for netdev in port["netdevs"]}
+    texts = [
+        f"{cabling.port(cage)} has a neighbour {neighbour.get('address')} that is none of these Sparks; name its "
         "management address in discover_hosts"
-        for name, entry in entries.items()
-        for cage, port in cabling.up_cages(entry["fabric"]).items()
+        for cage, port in ports.items()
         for netdev in port["netdevs"]
         for neighbour in netdev.get("neighbours") or []
         if neighbour.get("mac") not in macs and ":" not in str(neighbour.get("address"))
     ]
-    return Cables(cabling.segments_of(cages, links.pairs), list(dict.fromkeys(_line(each) for each in strangers)))
+    return list(dict.fromkeys(map(_line, texts)))

@@ -1,10 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The differences between a host and a state document: what C(deploy) in check mode would do.
-
-So "nothing differs" and "nothing to deploy" are decided by the same code.
-"""
+"""Find the differences between a host and a state document by running C(deploy) in check mode."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ VERBS = (
     ("restart_due", "restart"),
     ("reloaded", "reload"),
 )
-"""Steps of units by the result of C(deploy) that lists them."""
+"""Results of C(deploy) that list units, with the step of each."""
 WORDS = {
     "missing": "writes",
     "changed": "writes",
@@ -44,15 +41,15 @@ WORDS = {
 }
 ACCOUNT = "account "
 NO_CONTENT = ""
-"""Stands for the content of a file that differs; check mode never uses it."""
+"""Replaces the content of a changed file, which check mode never writes."""
 
 
 @dataclass
 class Differences:
-    """What deploying a document would change.
+    """The changes that deploying a document would make.
 
-    changed, missing, attributes, removed: paths of files and folders. accounts: their names. units: steps as C((verb, unit)), in their order.
-    starting: units that are not up yet and need no step. obstacles: reasons for which the document cannot be compared or deployed.
+    changed, missing, attributes, removed: paths of files and folders. accounts: names. units: steps as C((verb, unit)), in order.
+    starting: units that are starting and need no step. obstacles: why the document cannot be compared or deployed.
     """
 
     changed: list[str] = field(default_factory=list)
@@ -65,7 +62,7 @@ class Differences:
     obstacles: list[str] = field(default_factory=list)
 
     def has_content(self) -> bool:
-        """Tell whether files, folders or accounts differ; units do not count."""
+        """Tell whether files, folders or accounts differ."""
         return bool(self.changed or self.missing or self.attributes or self.removed or self.accounts or self.obstacles)
 
     def any(self) -> bool:
@@ -73,14 +70,14 @@ class Differences:
         return bool(self.has_content() or self.units)
 
     def lines(self) -> list[str]:
-        """Return the changes for people; files by name alone, some are secret."""
+        """Return the changes for people, without contents: some files are secret."""
         paths: dict[str, list[str]] = {}
         for name, word in WORDS.items():
             paths.setdefault(word, []).extend(getattr(self, name))
         steps: dict[str, list[str]] = {}
         for verb, unit in self.units:
             steps.setdefault(f"{verb}s", []).append(unit)
-        texts = [f"{word} {', '.join(names)}" for word, names in {**paths, **steps}.items() if names]
+        texts = [f"{word} {', '.join(items)}" for word, items in {**paths, **steps}.items() if items]
         return [*self.obstacles, *texts, *(f"{unit} is activating" for unit in self.starting)]
 
 
@@ -89,31 +86,31 @@ def check(
 ) -> tuple[Differences, dict[str, Seen]]:
     """Compare a host with a document.
 
-    :param state: the document; its files have digests. Secret files without a digest may have any content
+    :param state: the document, with digests of its files. Secret files without a digest may have any content
     :param before: the record of the host
     :param run: runs a program that only reads
-    :param parts: the parts that are compared, rows that the document no longer has among them; None for all
-    :returns: the differences, and the units of the document as systemd shows them, by name
+    :param parts: the parts to compare, including removed rows; None for all
+    :returns: the differences, and the state of each unit of the document, by name
     """
-    found = Differences()
-    seen: dict[str, Seen] = {}
+    differences = Differences()
+    units: dict[str, Seen] = {}
 
-    def attributes(path: str, owner: str, group: str, mode: str, difference: dict[str, Any]) -> bool:
-        is_other = attributes_differ(Path(path), owner, group, mode)
+    def set_attributes(path: str, owner: str, group: str, mode: str, _difference: dict[str, Any]) -> bool:
+        is_other = _attributes_differ(Path(path), owner, group, mode)
         if is_other:
-            found.attributes.append(path)
+            differences.attributes.append(path)
         return is_other
 
-    tools = Tools(run, attributes, lambda _text: None, True, tempfile.gettempdir())
+    tools = Tools(run, set_attributes, lambda _text: None, True, tempfile.gettempdir())
     try:
-        job = Deployment(comparable(state), tools, parts_of(state, before.state) if parts is None else parts, before)
+        job = Deployment(_comparable(state), tools, parts_of(state, before.state) if parts is None else parts, before)
         result = deploy.deploy(job)
-        seen = deploy_units.ask(job, [unit.name for unit in state.units]) if state.units else {}
+        units = deploy_units.ask(job, [unit.name for unit in state.units]) if state.units else {}
     except (NotDeployable, NoAnswer) as reason:
-        found.obstacles.append(str(reason))
-        return found, seen
-    add_results(found, job, result)
-    return found, seen
+        differences.obstacles.append(str(reason))
+    else:
+        _add_results(differences, job, result)
+    return differences, units
 
 
 def parts_of(*states: HostState) -> frozenset[str]:
@@ -121,10 +118,10 @@ def parts_of(*states: HostState) -> frozenset[str]:
     return frozenset(row.part for state in states for rows in vars(state).values() for row in rows)
 
 
-def comparable(state: HostState) -> HostState:
-    """Return a document with the values that only the host knows, and with something in place of contents that nobody has sent.
+def _comparable(state: HostState) -> HostState:
+    """Return a document with the values of the host filled in, and without contents.
 
-    Secret files without a digest are compared by their owner and mode alone.
+    Secret files without a digest are compared only by owner and mode.
     """
     files = []
     for file in state.files:
@@ -144,32 +141,32 @@ def comparable(state: HostState) -> HostState:
     )
 
 
-def add_results(found: Differences, job: Deployment, result: dict[str, Any]) -> None:
+def _add_results(differences: Differences, job: Deployment, result: dict[str, Any]) -> None:
     """Add the changes that a deployment in check mode would make."""
     for diff in job.diffs:
         name, before = str(diff.get("before_header")), diff.get("before")
         if before == "state: absent\n":
-            found.missing.append(name)
+            differences.missing.append(name)
         elif name.startswith(ACCOUNT):
-            found.accounts.append(name)
+            differences.accounts.append(name)
     for path in result["written"]:
-        (found.changed if is_present(Path(path)) else found.missing).append(path)
-    found.removed += job.removed
-    found.starting += result["starting"]
-    found.units += [(verb, unit) for name, verb in VERBS for unit in result[name]]
-    # A row whose account the host does not have yet.
-    if job.changed and not found.any():
-        found.obstacles.append("owners of files are no accounts of this host yet")
+        (differences.changed if is_present(Path(path)) else differences.missing).append(path)
+    differences.removed += job.removed
+    differences.starting += result["starting"]
+    differences.units += [(verb, unit) for name, verb in VERBS for unit in result[name]]
+    # The owner of a row has no account on the host yet.
+    if job.changed and not differences.any():
+        differences.obstacles.append("owners of files are no accounts of this host yet")
 
 
-def attributes_differ(path: Path, owner: str, group: str, mode: str) -> bool:
-    """Tell whether a file or folder has another owner, group or mode; names and numbers of accounts are taken."""
-    seen = path.stat()
-    wanted = (
+def _attributes_differ(path: Path, owner: str, group: str, mode: str) -> bool:
+    """Tell whether a file or folder has another owner, group or mode. owner, group: names or numbers."""
+    status = path.stat()
+    accounts = (
         _number(owner, lambda name: pwd.getpwnam(name).pw_uid),
         _number(group, lambda name: grp.getgrnam(name).gr_gid),
     )
-    return (seen.st_uid, seen.st_gid, seen.st_mode & 0o7777) != (*wanted, int(mode, 8))
+    return (status.st_uid, status.st_gid, status.st_mode & 0o7777) != (*accounts, int(mode, 8))
 
 
 def _number(account: str, find: Callable[[str], int]) -> int:

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first inventory of Sparks that were found, and what is said of them. Pure functions.
+"""Write the first inventory of discovered Sparks, and a table of all machines. Pure functions.
 
-What a host says of itself stands in comments, in one printable line each; names that stand in YAML are checked in C(discovery.py).
+Answers of hosts only appear in comments, as printable lines; C(discovery.py) checks the names in YAML.
 """
 
 from __future__ import annotations
@@ -21,43 +21,47 @@ from .._plan.recommend import Pick
 from .discovery import Cables, Machine
 
 OTHERS = "spark_found"
-"""The group of Sparks that have no services: every one of C(sparks) has some."""
+"""The group of Sparks without services: every host of C(sparks) has some."""
 HOSTS, VARIABLES = "hosts.yml", "group_vars/sparks.yml"
-"""Files of the folder, as in the examples."""
+"""Files of the folder, named like those of the examples."""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[.-][A-Za-z0-9]+)+|\d{1,3}(?:\.\d{1,3}){3}")
 
 
 def serves(machine: Machine) -> list[str]:
-    """Return what serves models on a host already: launches of others, and services of this collection."""
-    found = [
+    """Return the model servers of a host: unmanaged launches, and services of the collection."""
+    launches = [
         f"{launch.get('container') or launch.get('unit') or launch.get('name')} (vLLM, not of this collection)"
         for launch in machine.launches or []
     ]
-    return [_line(each) for each in [*found, *(f"{name} (service)" for name in machine.facts.get("services") or [])]]
+    services = [f"{name} (service)" for name in machine.facts.get("services") or []]
+    return [_line(server) for server in [*launches, *services]]
 
 
 def variables(machine: Machine, pick: Pick | None) -> dict[str, Any]:
-    """Return the variables of a host: how it is reached, and the service that is recommended, where there is one."""
+    """Return the variables of a host: its connection, and the recommended service, if any."""
     target = machine.target
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if target.local:
-        found["ansible_connection"] = "local"
-        found["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
+        values["ansible_connection"] = "local"
+        values["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
     elif target.address != machine.name:
-        found["ansible_host"] = target.address
-    found.update({"ansible_user": target.user} if target.user else {})
-    found.update({"ansible_port": target.port} if target.port else {})
-    found.update({"spark_services": [pick.service]} if pick else {})
-    return found
+        values["ansible_host"] = target.address
+    values.update({"ansible_user": target.user} if target.user else {})
+    values.update({"ansible_port": target.port} if target.port else {})
+    values.update({"spark_services": [pick.service]} if pick else {})
+    return values
 
 
 def files(
     machines: Sequence[Machine], picks: Mapping[str, Pick], cables: Cables, user: str, spans: Mapping[int, Pick]
 ) -> dict[str, str]:
-    """Return the files of the folder by their names.
+    """Return the texts of the folder's files, by name.
 
-    machines: Sparks with names. picks: by name. user: whom ssh logs in as, empty to leave it to ssh. spans: the recommended recipe for
-    a model over so many Sparks.
+    :param machines: Sparks with names
+    :param picks: recommended recipes by name of the Spark
+    :param cables: between the Sparks
+    :param user: account of ssh, empty to leave it to ssh
+    :param spans: recommended recipe for one model over several Sparks, by their number
     """
     lines = [
         "---",
@@ -65,16 +69,16 @@ def files(
         "# ansible-playbook -i FOLDER dgxspark.vllm.plan shows what would run, dgxspark.vllm.site deploys it.",
         *_span_lines(cables, spans),
     ]
-    ordered = sorted(machines, key=lambda each: natural(each.name))
+    ordered = sorted(machines, key=lambda machine: natural(machine.name))
     serving = [machine for machine in ordered if picks.get(machine.name)]
     lines += ["sparks:", *_group_lines(serving, picks, cables)]
-    rest = [machine for machine in ordered if machine not in serving]
-    if rest:
+    others = [machine for machine in ordered if machine not in serving]
+    if others:
         lines += [
             "",
             "# Found, and no service is recommended: one of sparks has services. Move a host there when it has some.",
         ]
-        lines += [f"{OTHERS}:", *_group_lines(rest, picks, cables)]
+        lines += [f"{OTHERS}:", *_group_lines(others, picks, cables)]
         lines += ["  vars:", f"    ansible_user: {_scalar(user)}"] if user else []
     group = ["---"]
     group += (
@@ -103,10 +107,10 @@ def _group_lines(machines: Sequence[Machine], picks: Mapping[str, Pick], cables:
 
 def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str]:
     lines = [f"    {_scalar(machine.name)}:"]
-    lines += [f"      # {_line(said)}" for said in describe(machine, cables)]
-    found = variables(machine, pick)
-    services = found.pop("spark_services", None)
-    lines += [f"      {key}: {_scalar(value)}" for key, value in found.items()]
+    lines += [f"      # {_line(text)}" for text in describe(machine, cables)]
+    values = variables(machine, pick)
+    services = values.pop("spark_services", None)
+    lines += [f"      {key}: {_scalar(value)}" for key, value in values.items()]
     if services:
         lines.append("      spark_services:")
         for service in services:
@@ -119,7 +123,7 @@ def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str
         lines += [
             "      # To take over what serves here, describe it with dgxspark.vllm.import, and run dgxspark.vllm.adopt.",
         ]
-    elif not found:
+    elif not values:
         lines[0] += " {}"
     return lines
 
@@ -139,7 +143,7 @@ def _span_lines(cables: Cables, spans: Mapping[int, Pick]) -> list[str]:
 
 
 def _scalar(value: Any) -> str:
-    """A text as YAML, quoted where it could be read as something else."""
+    """Return a value as YAML, quoted if another reading is possible."""
     text = str(value)
     return text if isinstance(value, int) or _PLAIN.fullmatch(text) or text in ("local",) else json.dumps(text)
 
@@ -150,43 +154,48 @@ def _line(text: Any, most: int = 150) -> str:
 
 
 def describe(machine: Machine, cables: Cables) -> list[str]:
-    """Say what a Spark is, in a few lines: hardware and versions, cables, what runs, what is not known."""
-    facts = machine.facts
-    gpu, memory, dgx = facts.get("gpu") or {}, facts.get("memory") or {}, facts.get("dgx_os") or {}
-    total, free = memory.get("total_gib"), memory.get("available_gib")
-    parts = [
-        str(facts["machine"].get("product_name") or "DGX Spark"),
-        f"driver {gpu['driver_version']}" if gpu.get("driver_version") else "driver not known",
-        f"DGX OS {dgx['version']}" if dgx.get("version") else "",
-        f"{free:.1f} of {total:.1f} GiB free" if _figures(total, free) else "memory not known",
-        f"Docker {(facts.get('docker') or {}).get('version')}"
-        if (facts.get("docker") or {}).get("version")
-        else "Docker not known",
-    ]
-    lines = [", ".join(part for part in parts if part)]
-    joined = cables.of(machine.name)
-    if joined:
-        lines.append("QSFP " + ", ".join(joined))
+    """Return lines about a Spark: hardware and versions, cables, model servers, missing answers."""
+    lines = [", ".join(filter(None, _hardware(machine.facts)))]
+    connections = cables.of(machine.name)
+    if connections:
+        lines.append("QSFP " + ", ".join(connections))
     elif machine.heard is not None:
         lines.append("QSFP: no cable to another Spark of this list")
-    running = serves(machine)
-    lines += [f"runs {each}" for each in running]
-    used = [
-        f"{entry.get('name')} ({(entry.get('used_mib') or 0) / 1024:.1f} GiB)"
-        for entry in gpu.get("processes") or []
-        if isinstance(entry, dict) and isinstance(entry.get("used_mib"), (int, float))
+    servers = serves(machine)
+    processes = _gpu_processes(machine.facts)
+    if processes and not servers:
+        lines.append(f"on the GPU: {', '.join(processes)}")
+    return [*lines, *(f"runs {server}" for server in servers), *machine.notes]
+
+
+def _hardware(facts: Mapping[str, Any]) -> list[str]:
+    """Return the model of a Spark, its versions and its memory; some texts are empty."""
+    gpu, memory, dgx_os, docker = (facts.get(name) or {} for name in ("gpu", "memory", "dgx_os", "docker"))
+    total_gib, free_gib = memory.get("total_gib"), memory.get("available_gib")
+    return [
+        str(facts["machine"].get("product_name") or "DGX Spark"),
+        f"driver {gpu.get('driver_version') or 'not known'}",
+        f"DGX OS {dgx_os['version']}" if dgx_os.get("version") else "",
+        f"{free_gib:.1f} of {total_gib:.1f} GiB free" if _are_numbers(total_gib, free_gib) else "memory not known",
+        f"Docker {docker.get('version') or 'not known'}",
     ]
-    if used and not running:
-        lines.append(f"on the GPU: {', '.join(used)}")
-    return [*lines, *machine.notes]
 
 
-def _figures(*values: Any) -> bool:
+def _gpu_processes(facts: Mapping[str, Any]) -> list[str]:
+    processes = [process for process in (facts.get("gpu") or {}).get("processes") or [] if isinstance(process, dict)]
+    return [
+        f"{process.get('name')} ({(process.get('used_mib') or 0) / 1024:.1f} GiB)"
+        for process in processes
+        if _are_numbers(process.get("used_mib"))
+    ]
+
+
+def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, (int, float)) for value in values)
 
 
 def differences(path: str, old: str, new: str) -> str:
-    """Return the unified diff of a file that is there and what would be written."""
+    """Return the unified diff between an existing file and its new version."""
     return "".join(
         difflib.unified_diff(
             old.splitlines(keepends=True), new.splitlines(keepends=True), f"{path} (yours, kept)", f"{path} (found now)"
@@ -194,41 +203,44 @@ def differences(path: str, old: str, new: str) -> str:
     )
 
 
+HEADER = ("name", "reached by", "found by", "driver", "memory", "serves", "recommended")
+
+
 def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]) -> str:
-    """Return what was found: Sparks in a table, then cables, other machines, and what is not known with the reason."""
-    sparks = sorted((each for each in machines if each.state == "spark"), key=lambda each: natural(each.name))
+    """Return a table of the Sparks, then their cables, and other and unknown machines with the reasons."""
+    sparks = sorted(
+        (machine for machine in machines if machine.state == "spark"), key=lambda machine: natural(machine.name)
+    )
     lines = []
     if sparks:
-        header = ("name", "reached by", "found by", "driver", "memory", "serves", "recommended")
-        rows = []
-        for each in sparks:
-            pick = picks.get(each.name)
-            memory = (each.facts.get("memory") or {}).get("available_gib")
-            rows.append(
-                (
-                    each.name,
-                    each.target.address,
-                    each.target.by,
-                    str((each.facts.get("gpu") or {}).get("driver_version") or "not known"),
-                    f"{memory:.1f} GiB free" if _figures(memory) else "not known",
-                    ", ".join(serves(each)) or ("-" if each.launches is not None else "not known"),
-                    f"{pick.recipe}, {pick.rate:g} tokens/s published" if pick else "-",
-                )
-            )
-        lines += [tables.table(header, [[_line(cell) for cell in row] for row in rows]), ""]
-        lines += [f"{each.name}: {_line(note)}" for each in sparks for note in each.notes]
-        lines += [f"{each.name}: QSFP {said}" for each in sparks for said in cables.of(each.name)]
-        lines += [f"{each.name}: the same as {', '.join(each.also)}" for each in sparks if each.also]
-        lines += list(cables.strangers)
-    lines += _others(machines)
-    return "\n".join(lines)
+        rows = [[_line(cell) for cell in _cells(spark, picks.get(spark.name))] for spark in sparks]
+        lines += [tables.table(HEADER, rows), ""]
+        lines += [f"{spark.name}: {_line(note)}" for spark in sparks for note in spark.notes]
+        lines += [f"{spark.name}: QSFP {connection}" for spark in sparks for connection in cables.of(spark.name)]
+        lines += [f"{spark.name}: the same as {', '.join(spark.also)}" for spark in sparks if spark.also]
+        lines += cables.strangers
+    return "\n".join([*lines, *_others(machines)])
+
+
+def _cells(spark: Machine, pick: Pick | None) -> tuple[str, ...]:
+    free_gib = (spark.facts.get("memory") or {}).get("available_gib")
+    return (
+        spark.name,
+        spark.target.address,
+        spark.target.by,
+        str((spark.facts.get("gpu") or {}).get("driver_version") or "not known"),
+        f"{free_gib:.1f} GiB free" if _are_numbers(free_gib) else "not known",
+        ", ".join(serves(spark)) or ("-" if spark.launches is not None else "not known"),
+        f"{pick.recipe}, {pick.rate:g} tokens/s published" if pick else "-",
+    )
 
 
 def _others(machines: Sequence[Machine]) -> list[str]:
+    """Return a line for all other machines with the same reason."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for each in machines:
-        if each.state != "spark":
-            groups.setdefault((each.state, each.why), []).append(each.target.address)
+    for machine in machines:
+        if machine.state != "spark":
+            groups.setdefault((machine.state, machine.why), []).append(machine.target.address)
     words = {"other": "no Spark", "unknown": "not known"}
     return [
         f"{words[state]}: {names_text(addresses)}{f' ({len(addresses)})' if len(addresses) > 1 else ''}: {_line(why, 400)}"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a rollback needs and would change. Reads alone."""
+"""Report the requirements and the changes of a rollback. Changes nothing."""
 
 from __future__ import annotations
 
@@ -9,26 +9,40 @@ import base64
 import grp
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._content import snapshots, vocabularies
 from .._host.host_state import Folder, HostFile, HostState, Unit
-from . import document_check
-from . import generations as engine
+from . import document_check, generation_choice, generations
 from .compare_contents import vocabulary_fault
+from .document_check import Differences
 from .generation_host import Host
+from .generations import Generation
+
+NAMED_FILES = 3
+
+
+def report(host: Host, **more: Any) -> dict[str, Any]:
+    """Return the results of every action: the current generation, and all kept ones. more: further results."""
+    current = host.generation()
+    return {
+        "current": generation_choice.summary(current) if current else None,
+        "same": host.is_unchanged(),
+        "generations": [generation_choice.summary(host.generations[number]) for number in sorted(host.generations)],
+        **more,
+    }
 
 
 def look(host: Host) -> dict[str, Any]:
-    """Return what a rollback would bring back and change."""
-    same, current = host.same(), host.generation()
-    number, why = engine.target(host.manifests, host.current, same, host.params["generation"])
-    manifest = host.manifests.get(number or 0)
-    todo = differences_to(host, manifest) if manifest else document_check.Differences()
-    units = current.units if current else {}
+    """Return the target of a rollback, its requirements, and its changes."""
+    is_unchanged, current = host.is_unchanged(), host.generation()
+    number, why = generation_choice.target(host.generations, host.current, is_unchanged, host.params["generation"])
+    target = host.generations.get(number or 0)
+    changes = differences_to(host, target) if target else Differences()
+    enabled = [name for name, unit in (current.units if current else {}).items() if unit["enabled"]]
     receipts = {}
     for path in host.receipts:
         receipt = host.read_json(path)
@@ -37,73 +51,66 @@ def look(host: Host) -> dict[str, Any]:
             "benchmark": receipt.get("benchmark"),
         }
     return {
-        "same": same,
+        "same": is_unchanged,
         "restoring": host.current.restoring,
-        "running": all(
-            (host.units.get(name) or {}).get("active") == "active" for name, unit in units.items() if unit["enabled"]
-        ),
-        "safe": engine.restorable(host.manifests, host.current.number),
+        "running": all((host.units.get(name) or {}).get("active") == "active" for name in enabled),
+        "safe": generation_choice.restorable(host.generations, host.current.number),
         "target": number,
-        "problems": [why] if manifest is None else missing(host, manifest),
-        "key_changes": other_keys(host, manifest) if manifest else [],
-        "steps": todo.lines(),
-        "touched": touched(todo),
-        "gateways": engine.gateways([current, manifest]),
-        "clusters": engine.clusters([current, manifest]),
-        "plan": manifest.plan if manifest else {},
+        "problems": missing(host, target) if target else [why],
+        "key_changes": changed_keys(host, target) if target else [],
+        "steps": changes.lines(),
+        "touched": touched_units(changes),
+        "gateways": generation_choice.gateways([current, target]),
+        "clusters": generation_choice.clusters([current, target]),
+        "plan": target.plan if target else {},
         "receipts": receipts,
     }
 
 
-def touched(todo: document_check.Differences) -> list[str]:
-    """Return the units that deploying a document starts, restarts or stops."""
-    return sorted({unit for verb, unit in todo.units if verb in ("start", "restart", "stop")})
+def touched_units(changes: Differences) -> list[str]:
+    """Return the units that a deployment starts, restarts or stops."""
+    return sorted({unit for verb, unit in changes.units if verb in ("start", "restart", "stop")})
 
 
-def differences_to(host: Host, manifest: engine.Generation) -> document_check.Differences:
-    """Return what deploying the document of a generation would change."""
-    return document_check.check(restorable(host, manifest), host.record, host.look)[0]
+def differences_to(host: Host, generation: Generation) -> Differences:
+    """Return the changes that deploying the document of a generation would make."""
+    return document_check.check(restorable_document(host, generation), host.record, host.look)[0]
 
 
-def restorable(host: Host, manifest: engine.Generation) -> HostState:
-    """Return the document of a generation as it can be deployed: with contents from the store, and keys as they are now.
+def restorable_document(host: Host, generation: Generation) -> HostState:
+    """Return the document of a generation for a deployment: with contents of the store, and with the present keys.
 
-    Units of services are not waited for: systemd holds engines back until those before them answer. Units whose image is another by the same
-    name are restarted.
+    A rollback does not wait for units of services: systemd holds each engine back until those before it answer. Units whose image
+    has changed under the same name restart.
     """
-    services = {f"spark-{name}.service" for name in engine.service_names(file.path for file in manifest.state.files)}
-    files = tuple(_with_content(host, file) for file in manifest.state.files)
-    units = tuple(_restored_unit(host, manifest, unit, services) for unit in manifest.state.resolved().units)
-    return replace(manifest.state, files=files, units=units)
+    state = generation.state
+    services = {f"spark-{name}.service" for name in generations.service_names(file.path for file in state.files)}
+    files = tuple(_with_content(host, file) for file in state.files)
+    units = tuple(_restored_unit(host, generation, unit, services) for unit in state.resolved().units)
+    return replace(state, files=files, units=units)
 
 
 def _with_content(host: Host, file: HostFile) -> HostFile:
-    """Return a file with the content to deploy; it was valid, and what only the host knows was filled in."""
+    """Return a file with the content to deploy. It was validated, and values of the host were filled in, at its first deployment."""
     path = Path(file.path)
-    if file.secret:
-        if not path.is_file():  # a generated one is made anew
-            return file
-        content = path.read_bytes()
-    else:
-        kept = host.kept(str(file.digest))
-        if kept is None:  # C(missing) says so
-            return replace(file, validate=None, fill=())
-        content = kept
+    if file.secret and not path.is_file():  # a generated key is generated anew
+        return file
+    content = path.read_bytes() if file.secret else host.stored(str(file.digest))
+    if content is None:  # C(missing) reports it
+        return replace(file, validate=None, fill=())
     data = base64.b64encode(content).decode()
-    return replace(file, data=data, digest=engine.sha256_of(content), validate=None, fill=())
+    return replace(file, data=data, digest=generations.sha256_of(content), validate=None, fill=())
 
 
-def _restored_unit(host: Host, manifest: engine.Generation, unit: Unit, services: set[str]) -> Unit:
-    """Return a unit with the start at boot of then."""
-    then = manifest.units.get(unit.name) or {}
-    enabled = then.get("enabled") if unit.enabled is None else unit.enabled
-    id_then = (manifest.images.get(unit.name) or {}).get("id")
-    is_retagged = unit.name in manifest.images and (host.image_ids.get(unit.name) or {}).get("id") != id_then
-    # One of a set of which one runs would keep the memory that the others need.
+def _restored_unit(host: Host, generation: Generation, unit: Unit, services: set[str]) -> Unit:
+    recorded = generation.units.get(unit.name) or {}
+    image = generation.images.get(unit.name)
+    is_retagged = image is not None and (host.image_ids.get(unit.name) or {}).get("id") != image.get("id")
+    # A stopped service of an exclusive set must stay stopped: the others need its memory.
     is_idle = unit.state == "triggered" and unit.name in services
     return replace(
         unit,
-        enabled=enabled,
+        enabled=recorded.get("enabled") if unit.enabled is None else unit.enabled,
         state="stopped" if is_idle else unit.state,
         outdated=is_retagged,
         defer=False,
@@ -111,110 +118,112 @@ def _restored_unit(host: Host, manifest: engine.Generation, unit: Unit, services
     )
 
 
-def missing(host: Host, manifest: engine.Generation) -> list[str]:
-    """Say what a generation needs that is not there: images, weights, kept files, accounts."""
-    state = manifest.state
-    problems = missing_images(host, dict(manifest.images))
-    for name, entry in sorted(manifest.models.items()):
-        lost = lost_weights(host, entry)
-        if lost:
-            problems.append(f"{name}: {lost}; fetch it again (site.yml --tags models with that revision) and run again")
-    problems += missing_vocabularies(host, state.files)
-    digests = {file.path: str(file.digest) for file in state.files if not file.secret}
-    digests.update({path: entry["sha256"] for path, entry in manifest.receipts.items() if entry.get("sha256")})
-    for path, digest in digests.items():
-        if host.kept(digest) is None:
-            problems.append(
-                f"{path}: what generation {manifest.number} kept of it is gone or damaged "
-                f"({host.folder}/store/{digest}); name another generation"
-            )
+# --- requirements
+
+
+def missing(host: Host, generation: Generation) -> list[str]:
+    """Return the problems of a rollback: missing images, weights, stored files, keys and accounts."""
+    problems = missing_images(host, generation.images)
+    problems += _missing_models(host, generation)
+    problems += _missing_vocabularies(host, generation.state.files)
+    problems += _missing_files(host, generation)
     problems += [
         f"{path}: this key is not on the host any more, and generations keep none; put it there (root, mode 0600), or name a "
         "generation that does without"
-        for path in lost_keys(host, manifest)
+        for path in _missing_keys(host, generation)
     ]
     if os.geteuid() == 0:
-        made = {account.name for account in state.accounts}
-        rows: list[HostFile | Folder] = [*state.files, *state.folders]
-        for path, owner, group in [(row.path, row.owner, row.group) for row in rows]:
-            if not (
-                (owner in made or account(pwd.getpwnam, owner)) and (group in made or account(grp.getgrnam, group))
-            ):
-                problems.append(f"{path}: no account {owner}:{group} on this host; run site.yml --tags host")
+        problems += _missing_accounts(generation.state)
     return sorted(set(problems))
 
 
-def missing_vocabularies(host: Host, files: tuple[HostFile, ...]) -> list[str]:
-    """Say which vocabularies that the units of a generation mount are not there, or damaged."""
-    problems = []
-    for file in files:
-        unit = host.kept(str(file.digest)) if file.path.endswith(".service") else None
-        for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
-            fault = vocabulary_fault(host.at(vocabulary))
-            if fault:
-                what = f"{PurePosixPath(file.path).stem}: its vocabulary {vocabulary} {fault}"
-                problems.append(f"{what}; fetch it again (site.yml --tags models) and run again")
-    return problems
-
-
-def missing_images(host: Host, images: dict[str, Any]) -> list[str]:
-    """Say which images of a generation are not there; that Docker does not say is a problem of its own."""
-    there = host.inspect(
-        sorted(
-            {entry["ref"] for entry in images.values()} | {entry["id"] for entry in images.values() if entry.get("id")}
-        )
-    )
+def missing_images(host: Host, images: Mapping[str, Any]) -> list[str]:
+    """Return the problems with the images of a generation; a Docker without an answer is one."""
+    names = {image["ref"] for image in images.values()} | {image["id"] for image in images.values() if image.get("id")}
+    ids = host.inspect(sorted(names))
     if host.silent:
         return [
             f"which images are on this host is not known: Docker does not say: {host.silent}. See systemctl status docker, and run again"
         ]
-    problems = []
-    for unit, entry in sorted(images.items()):
-        by_tag = "@" not in entry["ref"] and not entry["ref"].startswith("sha256:")
-        if entry["ref"] in there and (there[entry["ref"]] == entry.get("id") or not by_tag):
-            continue
-        if entry.get("id") in there and by_tag:
-            continue  # the name leads elsewhere by now; it is set back
-        problems.append(
-            f"{unit}: its image {entry['ref']} ({str(entry.get('id'))[:19]}) is not on this host any more; "
-            f"bring it (docker pull {entry['ref']}, or docker load) and run again"
-        )
-    return problems
-
-
-def lost_keys(host: Host, manifest: engine.Generation) -> list[str]:
-    """Return the key files of a generation that are not on the host any more, but for those that hosts generate."""
-    generated = {file.path for file in manifest.state.files if file.generate}
-    return [path for path in engine.secret_changes(host.secrets, manifest.secrets)[1] if path not in generated]
-
-
-def other_keys(host: Host, manifest: engine.Generation) -> list[str]:
-    """Say which key files are others than at the time of a generation."""
-    changed, _gone, come, _attributes = engine.secret_changes(host.secrets, manifest.secrets)
-    number = manifest.number
-    return [f"{path} changed since generation {number}; it stays as it is now" for path in changed] + [
-        f"{path} is newer than generation {number}; it stays" for path in come
+    return [
+        f"{unit}: its image {image['ref']} ({str(image.get('id'))[:19]}) is not on this host any more; "
+        f"bring it (docker pull {image['ref']}, or docker load) and run again"
+        for unit, image in sorted(images.items())
+        if not _has_image(image, ids)
     ]
 
 
-def lost_weights(host: Host, entry: Mapping[str, Any]) -> str:
-    """Say what is missing of a model, empty when it is whole."""
-    if entry.get("path"):
-        path = host.at(entry["path"])
-        there = path.is_file() or (path.is_dir() and any(path.iterdir()))
-        return "" if there else f"its weights {entry['path']} are gone"
-    snapshot = host.model_folder(entry["repo"]) / "snapshots" / str(entry["commit"])
-    of = f"its weights {entry['repo']}@{str(entry['commit'])[:12]}"
+def _has_image(image: Mapping[str, Any], ids: Mapping[str, str]) -> bool:
+    name, image_id = image["ref"], image.get("id")
+    if "@" in name or name.startswith("sha256:"):
+        return name in ids
+    # The rollback gives the name back to an image that has lost it.
+    return (name in ids and ids[name] == image_id) or image_id in ids
+
+
+def _missing_models(host: Host, generation: Generation) -> Iterator[str]:
+    for name, model in sorted(generation.models.items()):
+        problem = lost_weights(host, model)
+        if problem:
+            yield f"{name}: {problem}; fetch it again (site.yml --tags models with that revision) and run again"
+
+
+def lost_weights(host: Host, model: Mapping[str, Any]) -> str:
+    """Return the problem with the weights of a model, empty for complete weights."""
+    if model.get("path"):
+        path = host.at(model["path"])
+        exists = path.is_file() or (path.is_dir() and any(path.iterdir()))
+        return "" if exists else f"its weights {model['path']} are gone"
+    snapshot = host.model_folder(model["repo"]) / "snapshots" / str(model["commit"])
+    weights = f"its weights {model['repo']}@{str(model['commit'])[:12]}"
     if not snapshot.is_dir():
-        return f"{of} are gone"
-    listed, broken = snapshots.listing(snapshot)
-    if broken or not listed:
-        return f"{of} are not whole ({', '.join(sorted(broken)[:3]) or 'empty'})"
+        return f"{weights} are gone"
+    files, broken = snapshots.listing(snapshot)
+    if broken or not files:
+        return f"{weights} are not whole ({', '.join(sorted(broken)[:NAMED_FILES]) or 'empty'})"
     return ""
 
 
-def account(find: Any, name: str) -> bool:
-    """Tell whether there is such an account; a number stands for itself."""
+def _missing_vocabularies(host: Host, files: tuple[HostFile, ...]) -> Iterator[str]:
+    """Yield the problems with the vocabularies that units of a generation mount."""
+    for file in files:
+        unit = host.stored(str(file.digest)) if file.path.endswith(".service") else None
+        for vocabulary in vocabularies.mounted_by((unit or b"").decode(errors="replace")):
+            fault = vocabulary_fault(host.at(vocabulary))
+            if fault:
+                text = f"{PurePosixPath(file.path).stem}: its vocabulary {vocabulary} {fault}"
+                yield f"{text}; fetch it again (site.yml --tags models) and run again"
+
+
+def _missing_files(host: Host, generation: Generation) -> Iterator[str]:
+    digests = {file.path: str(file.digest) for file in generation.state.files if not file.secret}
+    digests.update({path: entry["sha256"] for path, entry in generation.receipts.items() if entry.get("sha256")})
+    for path, digest in digests.items():
+        if host.stored(digest) is None:
+            yield (
+                f"{path}: what generation {generation.number} kept of it is gone or damaged "
+                f"({host.folder}/store/{digest}); name another generation"
+            )
+
+
+def _missing_keys(host: Host, generation: Generation) -> list[str]:
+    """Return the missing key files of a generation, except those that hosts generate."""
+    generated = {file.path for file in generation.state.files if file.generate}
+    _changed, gone, _new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
+    return [path for path in gone if path not in generated]
+
+
+def _missing_accounts(state: HostState) -> Iterator[str]:
+    deployed_accounts = {account.name for account in state.accounts}
+    rows: list[HostFile | Folder] = [*state.files, *state.folders]
+    for row in rows:
+        has_owner = row.owner in deployed_accounts or _has_account(pwd.getpwnam, row.owner)
+        if not (has_owner and (row.group in deployed_accounts or _has_account(grp.getgrnam, row.group))):
+            yield f"{row.path}: no account {row.owner}:{row.group} on this host; run site.yml --tags host"
+
+
+def _has_account(find: Callable[[str], Any], name: str) -> bool:
+    """Tell whether the host has an account; a number needs none."""
     if name.isdigit():
         return True
     try:
@@ -222,3 +231,12 @@ def account(find: Any, name: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def changed_keys(host: Host, generation: Generation) -> list[str]:
+    """Return a line for each key file that has changed since a generation."""
+    changed, _gone, new, _attributes = generations.secret_changes(host.secrets, generation.secrets)
+    number = generation.number
+    return [f"{path} changed since generation {number}; it stays as it is now" for path in changed] + [
+        f"{path} is newer than generation {number}; it stays" for path in new
+    ]

@@ -1,13 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Record the state of a host as a generation, and remove the generations, files and names of images that are not kept."""
+"""Record a host as a generation, and remove superseded generations with their files and names of images."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,84 +17,88 @@ from typing import Any
 from .._host import deployed, docker, host_lock, made, staging
 from .._plan import service_views
 from .._runtime import command
-from . import generations as engine
+from . import generation_choice, generations
 from .generation_host import Host, Refused
+from .generations import Current, Generation
+
+START_SECONDS = 3000  # without a deadline in the settings of a service
 
 
-def beside(path: Path, content: bytes, mode: int, owner: str = "root", group: str = "root") -> Path:
-    """Write a file whole beside its place; returns where."""
-    if os.geteuid() != 0:
-        return staging.beside(path, content, mode)
-    return staging.beside(path, content, mode, number_or_name(owner), number_or_name(group))
-
-
-def put(path: Path, content: bytes) -> None:
-    """Write a file of ours: there is the old one or the new one, never a part."""
-    beside(path, content, 0o600).replace(path)
+def write(path: Path, content: bytes, mode: int = 0o600, owner: str = "root", group: str = "root") -> None:
+    """Replace a file at once; only root sets its owner."""
+    accounts = (number_or_name(owner), number_or_name(group)) if os.geteuid() == 0 else ()
+    staging.beside(path, content, mode, *accounts).replace(path)
 
 
 def chown(path: Path, owner: str, group: str) -> None:
-    """Give a file to its owner."""
+    """Set the owner of a file, as root."""
     if os.geteuid() == 0:
         shutil.chown(path, number_or_name(owner), number_or_name(group))
 
 
-def set_current(host: Host, current: engine.Current) -> None:
-    """Keep which generation the host is."""
+def number_or_name(account: str) -> str | int:
+    """Return an account as C(shutil.chown) takes it: some have no name."""
+    return int(account) if account.isdigit() else account
+
+
+def set_current(host: Host, current: Current) -> None:
+    """Write which generation the host is."""
     host.current = current
-    put(host.folder / "current.json", (json.dumps(current.plain(), indent=1) + "\n").encode())
+    write(host.folder / "current.json", (json.dumps(current.to_dict(), indent=1) + "\n").encode())
 
 
-def store(host: Host, manifest: engine.Generation) -> None:
-    """Keep a generation: its files first, so that there is none without them.
+def _save(host: Host, generation: Generation) -> None:
+    """Write a generation, its files first: no generation may lack them.
 
-    :raises Refused: for a file on the disk that is not what was deployed, and whose deployed content no earlier generation has
+    :raises Refused: for a changed file whose deployed content no earlier generation has
     """
     for folder in (host.folder, host.folder / "store"):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-    digests = {file.path: file.digest for file in manifest.state.files if file.digest and not file.secret}
-    digests.update({path: entry["sha256"] for path, entry in manifest.receipts.items()})
+    digests = {file.path: file.digest for file in generation.state.files if file.digest and not file.secret}
+    digests.update({path: receipt["sha256"] for path, receipt in generation.receipts.items()})
     for path, digest in digests.items():
-        if host.kept(digest) is not None:
+        if host.stored(digest) is not None:
             continue
-        place = host.at(path)
-        content = place.read_bytes() if place.is_file() and not place.is_symlink() else b""
-        if engine.sha256_of(content) != digest:
+        file = host.at(path)
+        content = file.read_bytes() if file.is_file() and not file.is_symlink() else b""
+        if generations.sha256_of(content) != digest:
             raise Refused(
                 f"nothing was recorded: {path} is not what was deployed. Run site.yml, which writes it again, and run this again when nothing "
                 "else changes it"
             )
-        put(host.folder / "store" / digest, content)
-    put(host.folder / f"{manifest.number}.json", engine.dump(manifest).encode())
-    host.manifests[manifest.number] = manifest
+        write(host.folder / "store" / digest, content)
+    _save_entry(host, generation)
+
+
+def _save_entry(host: Host, generation: Generation) -> None:
+    write(host.folder / f"{generation.number}.json", generations.dump(generation).encode())
+    host.generations[generation.number] = generation
 
 
 def scrub(host: Host) -> None:
-    """Take the keys out of what an earlier release has kept."""
-    held = [manifest for manifest in host.manifests.values() if manifest.held_secrets]
-    for manifest in held:
-        host.manifests[manifest.number] = replace(manifest, held_secrets=False)
-        put(host.folder / f"{manifest.number}.json", engine.dump(manifest).encode())
-    if held:
-        drop_unused(host)
+    """Remove the keys that generations of schema 1 hold."""
+    with_keys = [generation for generation in host.generations.values() if generation.held_secrets]
+    for generation in with_keys:
+        _save_entry(host, replace(generation, held_secrets=False))
+    if with_keys:
+        _remove_unused_files(host)
 
 
-def drop_unused(host: Host) -> None:
-    """Remove files that no generation names any more."""
-    sums = engine.used(host.manifests.values())[0]
+def _remove_unused_files(host: Host) -> None:
+    checksums, _images = generations.used(host.generations.values())
     for path in (host.folder / "store").iterdir():
-        if path.name not in sums:
+        if path.name not in checksums:
             path.unlink()
 
 
-def drop_keys(host: Host) -> None:
-    """Remove the key files that no row lists any more: until now, the generation before could have come back."""
+def _remove_retired_keys(host: Host) -> None:
+    """Remove the key files without a row. They were kept in case of a rollback to the generation before."""
     for path in host.record.retired:
         host.at(path).unlink(missing_ok=True)
         host.secrets.pop(path, None)
         folder = host.at(path).parent
-        if engine.is_secret(str(folder)) and folder.is_dir() and not any(folder.iterdir()):
+        if generations.is_secret(str(folder)) and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     if host.record.retired:
         host.record = replace(host.record, retired=())
@@ -101,24 +106,21 @@ def drop_keys(host: Host) -> None:
 
 
 def baseline(host: Host) -> None:
-    """Record what is deployed on a host that has services and no generation yet.
-
-    It counts as proven when every service has a receipt and its unit is active.
-    """
-    names = host.services
-    if host.manifests or not names or host.check:
+    """Record a host that has services and no generation yet, as proven if every service runs and has a receipt."""
+    services = host.services
+    if host.generations or not services or host.check:
         return
-    active = all((host.units.get(f"spark-{name}.service") or {}).get("active") == "active" for name in names)
-    record(host, active and all(f"{engine.RECEIPTS}/{name}.json" in host.receipts for name in names))
+    run = all((host.units.get(f"spark-{name}.service") or {}).get("active") == "active" for name in services)
+    record(host, run and all(f"{generations.RECEIPTS}/{name}.json" in host.receipts for name in services))
 
 
 def record(host: Host, proven: bool | None) -> dict[str, Any]:
-    """Make a new generation where the host is another than the current one says.
+    """Make a new generation if the host differs from the current one.
 
     :param host: the host
-    :param proven: whether the services were proved in this run, C(None) where they were not tried
+    :param proven: whether this run proved the services, None if it did not try
     :returns: C(recorded), C(removed) and C(changed)
-    :raises Refused: where the state of the host is not known, or not that of this run
+    :raises Refused: if the host is not fully known, or another run has changed it
     """
     others = host_lock.between(host.params["controller"])
     if others and not host.check:
@@ -127,139 +129,177 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
             "is neither run's. Let one controller run at a time, and run again: that makes the host what one inventory says"
         )
     if proven and not host.check:
-        drop_keys(host)
+        _remove_retired_keys(host)
     if host.silent:
-        # A state whose images are not known would be another one than that same state tomorrow.
+        # Without the ids of images, the same state would look different tomorrow.
         raise Refused(
             f"nothing was recorded, since Docker does not say which images run: {host.silent}. "
             "See systemctl status docker, and run again"
         )
+    current, generation = host.generation(), _generation_of(host, bool(proven))
+    if current is not None and generation.identity == current.identity:
+        return {"recorded": False, "removed": [], "changed": _record_again(host, current, generation)}
+    if host.check:
+        return {"recorded": True, "removed": [], "changed": True}
+    _save(host, generation)
+    set_current(host, Current(generation.number))
+    return {"recorded": True, "removed": _prune(host), "changed": True}
+
+
+def _generation_of(host: Host, proven: bool) -> Generation:
+    """Return the host as a new generation."""
     services = host.params["services"]
-    services = host.services_of_receipts() if services is None else services
-    plan = {"services": service_views.view(services, "record"), "settings": host.params["settings"]}
-    current = host.generation()
-    manifest = engine.Generation(
-        number=max(host.manifests, default=0) + 1,
-        parent=host.current.number if current is not None else None,
+    services = _services_of_receipts(host) if services is None else services
+    return Generation(
+        number=max(host.generations, default=0) + 1,
+        parent=host.current.number if host.generation() is not None else None,
         at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         state=host.record.state,
         checksums=host.record.checksums,
         units=host.units,
         images=host.image_ids,
-        models=host.models(services),
+        models=dict(_models_of(host, services)),
         receipts=host.receipts,
-        proven=bool(proven),
-        plan=plan,
+        proven=proven,
+        plan={"services": service_views.view(services, "record"), "settings": host.params["settings"]},
         wanted=host.params["wanted"],
         reason="" if proven else host.params["reason"],
         facts=host.params["facts"] or {},
         secrets=host.secrets,
         others=host.added(),
     )
-    if current is not None and manifest.identity == current.identity:
-        return {"recorded": False, "removed": [], "changed": record_again(host, current, manifest)}
-    if host.check:
-        return {"recorded": True, "removed": [], "changed": True}
-    store(host, manifest)
-    set_current(host, engine.Current(manifest.number))
-    return {"recorded": True, "removed": prune(host), "changed": True}
 
 
-def record_again(host: Host, current: engine.Generation, manifest: engine.Generation) -> bool:
-    """Note in the current generation what was proved of the same state once more; returns whether it is proven by that."""
-    changed = manifest.proven and not current.proven
+def _models_of(host: Host, services: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the models of services with their commits; further ones of a service as C(SERVICE/REPO)."""
+    for service in services:
+        name, model = service["name"], service.get("model") or {}
+        if model.get("repo"):
+            yield name, host.model(model["repo"], model.get("revision") or "main", model.get("link"))
+        elif model.get("path"):
+            yield name, {"path": model["path"]}
+        for further in (service.get("lock") or {}).get("models") or []:
+            if further.get("repo") and further["repo"] != model.get("repo"):
+                yield f"{name}/{further['repo']}", host.model(further["repo"], further.get("revision") or "main")
+
+
+def _services_of_receipts(host: Host) -> list[dict[str, Any]]:
+    """Return the deployed services in the form of a plan, by their receipts and settings."""
+    services = []
+    for name in sorted(host.services):
+        deployment = host.read_json(f"{generations.RECEIPTS}/{name}.json").get("deployed") or {}
+        settings = host.read_json(f"/etc/dgxspark/services/{name}.json")
+        service = {
+            "name": name,
+            "unit": f"spark-{name}.service",
+            "container": settings.get("container") or f"spark-{name}",
+            "url": settings.get("url"),
+            "served_model_name": settings.get("model"),
+            "settings": settings,
+            "start_timeout": settings.get("start_deadline_seconds") or START_SECONDS,
+            "model": deployment.get("model") or {},
+            "image": deployment.get("image") or {},
+            "state": "on_demand" if settings.get("on_demand") else "started",
+        }
+        services.append(service)
+    return services
+
+
+def _record_again(host: Host, current: Generation, generation: Generation) -> bool:
+    """Update the current generation by a new proof of the same state; return whether that proved it."""
+    changed = generation.proven and not current.proven
     proved = replace(
         current,
         proven=True,
         reason="",
-        secrets=manifest.secrets,
-        checksums=manifest.checksums,
-        # Another kernel or driver makes no other state; it is noted once the state was proved with it.
-        facts=manifest.facts or current.facts,
-        # A run with tags has deployed some parts: the mark stays that of a whole run.
-        wanted=manifest.wanted or ("" if changed else current.wanted),
+        secrets=generation.secrets,
+        checksums=generation.checksums,
+        # A new kernel or driver makes no new generation; it is noted after a proof with it.
+        facts=generation.facts or current.facts,
+        # A run with tags deploys only some parts, so the checksum of the last whole run stays.
+        wanted=generation.wanted or ("" if changed else current.wanted),
     )
-    if manifest.proven and engine.dump(proved) != engine.dump(current):
-        note(host, replace(proved, units=manifest.units, receipts=manifest.receipts, plan=manifest.plan))
+    if generation.proven and generations.dump(proved) != generations.dump(current):
+        _update(host, replace(proved, units=generation.units, receipts=generation.receipts, plan=generation.plan))
     if not host.check:
         if host.current.restoring is not None:
             set_current(host, replace(host.current, restoring=None))
-        # The run that recorded it may have been cut off before, or Docker with it.
-        name_images(host, engine.used(host.manifests.values())[1], set())
+        # The run that recorded it may have been interrupted.
+        _name_images(host, generations.used(host.generations.values())[1], set())
     return changed
 
 
-def note(host: Host, current: engine.Generation) -> None:
-    """Have the current generation say what is known of it by now."""
-    host.manifests[current.number] = current
+def _update(host: Host, generation: Generation) -> None:
+    host.generations[generation.number] = generation
     if not host.check:
-        store(host, current)
+        _save(host, generation)
 
 
 def confirm(host: Host) -> bool:
-    """Note that a proven generation was proved again, with the facts of today; returns whether they are new.
+    """Note today's facts in a proven generation that was proved again; return whether they are new.
 
-    Never makes one proven: services that were stopped, or failed when it was recorded, may not have been tried.
+    It never marks a generation as proven: its stopped and failed services may not have been tried.
     """
     current, facts = host.generation(), host.params["facts"]
-    if current is None or not current.proven or not facts or facts == current.facts or not host.same():
+    if current is None or not current.proven or not facts or facts == current.facts or not host.is_unchanged():
         return False
-    note(host, replace(current, facts=facts))
+    _update(host, replace(current, facts=facts))
     return True
 
 
-def prune(host: Host) -> list[str]:
-    """Remove what is not kept, and give the images of what is kept a name; returns what was removed."""
-    keep = engine.kept(host.manifests, host.current.number, host.params["keep"])
-    gone = [host.manifests.pop(number) for number in sorted(set(host.manifests) - keep)]
-    for manifest in gone:
-        (host.folder / f"{manifest.number}.json").unlink(missing_ok=True)
-    images = engine.used(host.manifests.values())[1]
-    drop_unused(host)
-    removed = [f"generation {manifest.number}" for manifest in gone]
-    return removed + name_images(host, images, engine.used(gone)[1] - images)
+def _prune(host: Host) -> list[str]:
+    """Remove superseded generations, and name the images of the others; return a text for each removal."""
+    keep = generation_choice.kept(host.generations, host.current.number, host.params["keep"])
+    superseded = [host.generations.pop(number) for number in sorted(set(host.generations) - keep)]
+    for generation in superseded:
+        (host.folder / f"{generation.number}.json").unlink(missing_ok=True)
+    _remove_unused_files(host)
+    images = generations.used(host.generations.values())[1]
+    removed = [f"generation {generation.number}" for generation in superseded]
+    return removed + _name_images(host, images, generations.used(superseded)[1] - images)
 
 
-def name_images(host: Host, wanted: set[str], gone: set[str]) -> list[str]:
-    """Have each image that a generation names carry our name, and remove what only removed ones named."""
-    there, meant = host.tags(), {engine.tag_of(image): image for image in wanted}
-    for tag in sorted(set(meant) - there):
-        docker.act(host.run, "tag", meant[tag], tag)
+def _name_images(host: Host, images: set[str], unused: set[str]) -> list[str]:
+    """Give each image of a generation the collection's name, and remove unused images; return the removed names."""
+    tags, wanted_tags = host.tags(), {generations.tag_of(image): image for image in images}
+    for tag in sorted(set(wanted_tags) - tags):
+        docker.act(host.run, "tag", wanted_tags[tag], tag)
     removed = []
-    # Only what this collection has brought; and never by force: what a container uses stays.
-    for image in sorted(gone & made.images()):
-        names = host.images([image]).get(image) or {}
-        for name in [*(names.get("RepoTags") or []), *(names.get("RepoDigests") or [])]:
-            if not name.startswith(f"{engine.TAG}:") and not remove_name(host, name):
-                removed.append(name)
-    for tag in sorted(there - set(meant)):
-        remove_name(host, tag)
-    left = {str(image["Id"]) for image in host.images(sorted(gone)).values()} if removed else gone
-    # Where Docker does not say which are left, they stay noted as ours: else nothing would remove them any more.
+    # Only images that the collection brought, and never by force: images of containers stay.
+    for image in sorted(unused & made.images()):
+        removed += [name for name in _names(host, image) if not _is_tag(name) and not _remove_name(host, name)]
+    for tag in sorted(tags - set(wanted_tags)):
+        _remove_name(host, tag)
+    remaining = {str(image["Id"]) for image in host.images(sorted(unused)).values()} if removed else unused
+    # If Docker gives no answer, they stay noted as the collection's: nothing else would remove them later.
     if not host.silent:
-        made.forget_images(gone - left)
+        made.forget_images(unused - remaining)
     return removed
 
 
-def remove_name(host: Host, name: str) -> str:
-    """Remove a name of an image, and the image with its last name, which takes Docker a while; returns the reason of a failure."""
+def _is_tag(name: str) -> bool:
+    return name.startswith(f"{generations.TAG}:")
+
+
+def _names(host: Host, reference: str) -> list[str]:
+    """Return all names of an image."""
+    image = host.images([reference]).get(reference) or {}
+    return [*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]
+
+
+def _remove_name(host: Host, name: str) -> str:
+    """Remove a name of an image, and the image with its last name, which takes Docker long; return the reason of a failure."""
     return docker.act(lambda argv: host.run(argv, command.WORK_SECONDS), "image", "rm", name)
 
 
 def forget(host: Host) -> bool:
-    """Remove everything that generations left behind; images stay."""
+    """Remove all generations; images stay. Return whether there was anything to remove."""
     tags = host.tags()
-    found = bool(tags) or host.folder.exists()
-    if found and not host.check:
+    exists = bool(tags) or host.folder.exists()
+    if exists and not host.check:
         for tag in sorted(tags):
-            image = host.images([tag]).get(tag) or {}
-            # With its last name an image would go too.
-            if len([*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]) > 1:
-                remove_name(host, tag)
+            # Docker removes an image with its last name.
+            if len(_names(host, tag)) > 1:
+                _remove_name(host, tag)
         shutil.rmtree(host.folder, ignore_errors=True)
-    return found
-
-
-def number_or_name(account: str) -> str | int:
-    """Return an account as C(shutil.chown) takes it: some have no name."""
-    return int(account) if account.isdigit() else account
+    return exists

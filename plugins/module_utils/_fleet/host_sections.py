@@ -1,16 +1,21 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sections of M(dgxspark.vllm.spark_info) that no plan needs; a module that reports facts alone does not send their code to hosts."""
+"""The sections of M(dgxspark.vllm.spark_info) that no plan reads. Modules that only gather facts do not carry their code to hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .._host.host_view import HostView, Request
 from .._proof import service_arguments
 from . import host_report
+
+
+def _images(view: HostView, request: Request) -> dict[str, Any]:
+    from .._content import image_asker, image_looks
+
+    return image_looks.section(view, request, image_asker.asker)
 
 
 def _model_files(view: HostView, request: Request) -> list[dict[str, Any]]:
@@ -73,8 +78,8 @@ def _cabling(view: HostView, request: Request) -> dict[str, Any]:
     return cable_probe.section(view, request)
 
 
-SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
-    **host_report.SECTIONS,
+SECTIONS: host_report.Sections = {
+    "images": _images,
     "model_files": _model_files,
     "ray": _ray,
     "adoption": _adoption,
@@ -86,10 +91,12 @@ SECTIONS: dict[str, Callable[[HostView, Request], Any]] = {
     "upstream": _upstream,
     "cabling": _cabling,
 }
-"""Sections that are results of their own."""
+"""Sections that are results themselves."""
 ARGUMENTS: dict[str, dict[str, Any]] = {
     **host_report.ARGUMENTS,
     "gather": {**host_report.ARGUMENTS["gather"], "choices": [*host_report.FACTS, *SECTIONS]},
+    "probe_images": {"type": "bool", "default": False},
+    "probe_timeout": {"type": "int", "default": 120},
     "models": {"type": "list", "elements": "dict", "default": []},
     "verify": {"type": "bool", "default": False},
     "ray": {
@@ -137,4 +144,4 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         },
     },
 }
-"""Arguments of M(dgxspark.vllm.spark_info), as Ansible has them."""
+"""Arguments of M(dgxspark.vllm.spark_info), in Ansible's form."""

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from .._host import docker, machine
+from .._host.container_launch import launch_of
 from .._host.host_view import HostView, Request
 from .._runtime import hostmem, state_file
 from . import unmanaged
 
 UNITS = Path("/etc/systemd/system")
-NOTES = Path("/var/lib/dgxspark/adopted")
-PROC_ROOT = "/"
-"""Where processes are read; a simulated Spark has its own memory there, and no processes."""
 
 
 def section(view: HostView, _request: Request) -> dict[str, Any]:
@@ -25,19 +23,19 @@ def section(view: HostView, _request: Request) -> dict[str, Any]:
     :raises NoAnswer: where docker or systemctl do not answer
     """
     try:
-        available = round(hostmem.mem_available_gib(hostmem.read_meminfo(view.root)), 3)
+        available_gib = round(hostmem.mem_available_gib(hostmem.read_meminfo(view.root)), 3)
     except OSError:
-        available = None
+        available_gib = None
     return {
         "launches": launches_of(view),
-        "taken": taken(view),
-        "available_gib": available,
+        "taken": stopped_launches(view),
+        "available_gib": available_gib,
         "adopted": [],
         "lines": [],
     }
 
 
-def unit_files() -> dict[str, str]:
+def _unit_files() -> dict[str, str]:
     """Return the texts of the unit files that administrators wrote, by name."""
     texts = {}
     for file in UNITS.glob("*.service"):
@@ -50,50 +48,47 @@ def unit_files() -> dict[str, str]:
 
 
 def launches_of(view: HostView) -> list[dict[str, Any]]:
-    """Return the launches of vLLM that this collection did not make: of running containers, and of units without one."""
-    running = [box for box in view.inspected_containers() if (box.get("State") or {}).get("Running")]
-    boxes = [box for box in running if unmanaged.is_unmanaged(box) and unmanaged.is_engine(box)]
-    images = inspect_images(view, sorted({str(box.get("Image")) for box in boxes}))
-    unit_texts = unit_files()
-    launches = [
-        {
-            "name": str(box.get("Name") or "").lstrip("/"),
-            "container": str(box.get("Name") or "").lstrip("/"),
-            "argv": unmanaged.launch_of(box, images.get(str(box.get("Image"))) or {}),
-            "unit": unmanaged.owner_of(box, unit_texts),
-            "project": unmanaged.compose_project(box),
-            "restart": str(((box.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"),
-            "removed": bool((box.get("HostConfig") or {}).get("AutoRemove")),
-        }
-        for box in boxes
-    ]
+    """Return the unmanaged launches of vLLM: running containers, and units without a container."""
+    running = [container for container in view.inspected_containers() if (container.get("State") or {}).get("Running")]
+    engines = [box for box in running if unmanaged.is_unmanaged(box) and unmanaged.is_engine(box)]
+    image_ids = sorted({str(container.get("Image")) for container in engines})
+    images = {str(image.get("Id")): image for image in docker.inspect(view.run, "image", image_ids)}
+    unit_texts = _unit_files()
+    launches = [_launch(container, images.get(str(container.get("Image"))) or {}, unit_texts) for container in engines]
     services = machine.read_services(view.settings)
-    programs = unmanaged.programs_of(machine.read_processes(PROC_ROOT), [str(box.get("Id")) for box in running])
-    return launches + [program for program in programs if not unmanaged.is_own(program["unit"], services)]
+    container_ids = [str(container.get("Id")) for container in running]
+    programs = unmanaged.programs_of(machine.read_processes(unmanaged.PROC_ROOT), container_ids)
+    return launches + [program for program in programs if not unmanaged.is_own_unit(program["unit"], services)]
 
 
-def inspect_images(view: HostView, ids: list[str]) -> dict[str, dict[str, Any]]:
-    """Return C(docker image inspect) of images, by id; missing ones are left out."""
-    return {str(image.get("Id")): image for image in docker.inspect(view.run, "image", ids)}
+def _launch(container: dict[str, Any], image: dict[str, Any], unit_texts: dict[str, str]) -> dict[str, Any]:
+    settings, name = container.get("HostConfig") or {}, unmanaged.name_of(container)
+    return {
+        "name": name,
+        "container": name,
+        "argv": launch_of(container, image),
+        "unit": unmanaged.owner_of(container, unit_texts),
+        "project": unmanaged.compose_project(container),
+        "restart": str((settings.get("RestartPolicy") or {}).get("Name") or "no"),
+        "removed": bool(settings.get("AutoRemove")),
+    }
 
 
-def taken(view: HostView) -> list[dict[str, Any]]:
-    """Return the notes of M(dgxspark.vllm.service_state) about launches that it stopped, and whether each could come back (C(there))."""
-    notes = [note for note in map(read_note, sorted(NOTES.glob("*.json"))) if note["name"]]
+def stopped_launches(view: HostView) -> list[dict[str, Any]]:
+    """Return the notes of M(dgxspark.vllm.service_state) about stopped launches, and whether each can come back (C(there))."""
+    notes = [note for note in map(_read_note, sorted(Path(unmanaged.NOTES).glob("*.json"))) if note["name"]]
     unit_names = sorted({note["unit"] for note in notes if note["unit"]})
     loaded = {unit["name"] for unit in view.named_units(unit_names) if unit["load_state"] == "loaded"}
-    names = {str(box.get("Name") or "").lstrip("/") for box in view.inspected_containers()} if notes else set()
+    containers = {unmanaged.name_of(container) for container in view.inspected_containers()} if notes else set()
     for note in notes:
-        # A unit makes its container anew.
-        note["there"] = (
-            note["unit"] in loaded or bool(note["path"] and Path(note["path"]).is_file())
-            if note["unit"]
-            else note["container"] in names
-        )
+        if note["unit"]:  # it makes its container anew
+            note["there"] = note["unit"] in loaded or bool(note["path"] and Path(note["path"]).is_file())
+        else:
+            note["there"] = note["container"] in containers
     return notes
 
 
-def read_note(file: Path) -> dict[str, Any]:
+def _read_note(file: Path) -> dict[str, Any]:
     """Return one note; an unreadable one has an empty name."""
     note = state_file.read(file) or {}
     texts = {key: str(note.get(key) or "") for key in ("container", "unit", "path", "service", "url")}

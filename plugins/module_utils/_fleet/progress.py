@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a run is: what hosts are at, from events, and the lines that say so. Pure: whoever asks brings the time.
+"""Collect the progress of a run from events, and print it as lines. Pure functions; the caller passes the time.
 
-An event is a mapping. C(host) and C(stage) say whose it is; C(what) names the thing; C(done) and C(total) are counts of C(unit), which is
-C(B) for bytes, C(%) or a plural; C(before) is what was done when it began; C(total) is None where nobody knows it. A stage is known to a
-host from its event to the end of its task.
+An event is a mapping: C(host), C(stage), C(what) (an image, a model or a service), C(done) and C(total) in C(unit), which is C(B) for
+bytes, C(%) or a plural, and C(before), the count at its beginning. C(total) may be None. A host is in a stage from its event to the end
+of its task.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .._content import snapshots
 
 FETCH, SPREAD, LOAD, ROLL_OUT = "fetch", "spread", "load", "roll out"
 SILENT_SECONDS = 10.0
-"""That a log may go without a line while a task runs."""
+"""Longest silence of a log while a task runs."""
 SHOWN_AFTER = 2.0  # s that a task runs before it has a line on a terminal
 MOST_LINES = 10  # of hosts, at a time
 LONGEST = 200  # characters of a text in an event, so that its line is written at one go
@@ -34,7 +34,7 @@ def event(
     unit: str = "B",
     before: float = 0,
 ) -> dict[str, Any]:
-    """Return an event; see above. host: empty for what is about the whole run."""
+    """Return an event. host: empty for an event of the whole run."""
     return {
         "host": host,
         "stage": stage,
@@ -48,110 +48,112 @@ def event(
 
 @dataclass
 class _Work:
-    """What a host is at. told: its last event, and when it came; stage_since: when the first event of that stage and thing came."""
+    """The work of a host. event: its last one, with its time; stage_since: time of the first event of that stage and thing."""
 
     task: str
     since: float
-    told: Mapping[str, Any] | None = None
-    told_at: float = 0.0
+    event: Mapping[str, Any] | None = None
+    event_at: float = 0.0
     stage_since: float = 0.0
 
 
 class Board:
-    """What every host is at."""
+    """The work of every host. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._works: dict[str, _Work] = {}
         self._whole: _Work | None = None
-        self._said = 0.0
+        self._printed_at = 0.0
 
     def begin(self, host: str, task: str, now: float) -> None:
-        """Note that a task begins on a host. now: seconds of any clock, the same one throughout."""
+        """Note that a task begins on a host."""
         self._works[host] = _Work(untrusted.printable(task)[:LONGEST], now)
 
     def end(self, host: str) -> None:
         """Note that a host's task has ended."""
         self._works.pop(host, None)
 
-    def take(self, told: Mapping[str, Any], now: float) -> None:
-        """Take an event. One of a host whose task has ended meanwhile says nothing any more."""
-        if not told["host"]:
+    def take(self, event: Mapping[str, Any], now: float) -> None:
+        """Take an event; one of a host without a task is ignored."""
+        if not event["host"]:
             self._whole = self._whole or _Work("", now, stage_since=now)
-            self._whole.told, self._whole.told_at = told, now
+            self._whole.event, self._whole.event_at = event, now
             return
-        work = self._works.get(told["host"])
+        work = self._works.get(event["host"])
         if not work:
             return
-        last = work.told or {}
-        if (last.get("stage"), last.get("what")) != (told["stage"], told["what"]):
+        last = work.event or {}
+        if (last.get("stage"), last.get("what")) != (event["stage"], event["what"]):
             work.stage_since = now
-        work.told, work.told_at = told, now
+        work.event, work.event_at = event, now
 
-    def said(self, now: float) -> None:
+    def printed(self, now: float) -> None:
         """Note that the run has printed something else."""
-        self._said = now
+        self._printed_at = now
 
     def due(self, now: float) -> list[str]:
-        """Return what a log is told now: nothing, unless it has been silent for long while a task runs."""
-        if now - self._said < SILENT_SECONDS or not self._works:
+        """Return the lines for a log: none unless it has been silent for long while a task runs."""
+        if now - self._printed_at < SILENT_SECONDS or not self._works:
             return []
-        self._said = now
+        self._printed_at = now
         return self.lines(now)
 
     def lines(self, now: float, most: int = MOST_LINES) -> list[str]:
-        """Return a line for each host whose task takes its time, those with the longest first; alike ones together, when they are many.
-
-        most: lines for hosts; those beyond are one line.
-        """
+        """Return a line for each host with a long task, the longest first; at most C(most), then equal ones together."""
         works = sorted(
             ((host, work) for host, work in self._works.items() if now - work.since >= SHOWN_AFTER),
             key=lambda entry: (entry[1].since, entry[0]),
         )
-        found = [f"{text(self._whole, now)}"] if self._whole and works else []
+        lines = [text(self._whole, now)] if self._whole and works else []
         if len(works) > most:
-            # Those that only have the name of a task differ in nothing.
-            alike: dict[str, list[str]] = {}
-            for host, work in works:
-                if not work.told:
-                    alike.setdefault(work.task, []).append(host)
-            for task, hosts in alike.items():
-                if len(hosts) > 1:
-                    oldest = next(work for _host, work in works if work.task == task)
-                    found.append(f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}: {text(oldest, now)}")
-            several = {task for task, hosts in alike.items() if len(hosts) > 1}
-            works = [(host, work) for host, work in works if work.told or work.task not in several]
-        found += [f"{host}: {text(work, now)}" for host, work in works[:most]]
-        return found + ([f"and {len(works) - most} more hosts"] if len(works) > most else [])
+            tasks = _common_tasks(works)
+            for hosts, oldest in tasks.values():
+                lines.append(f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}: {text(oldest, now)}")
+            works = [(host, work) for host, work in works if work.event or work.task not in tasks]
+        lines += [f"{host}: {text(work, now)}" for host, work in works[:most]]
+        return lines + ([f"and {len(works) - most} more hosts"] if len(works) > most else [])
+
+
+def _common_tasks(works: list[tuple[str, _Work]]) -> dict[str, tuple[list[str], _Work]]:
+    """Return the tasks of several hosts without events, with the hosts and the oldest work."""
+    hosts: dict[str, list[str]] = {}
+    oldest: dict[str, _Work] = {}
+    for host, work in works:
+        oldest.setdefault(work.task, work)
+        if not work.event:
+            hosts.setdefault(work.task, []).append(host)
+    return {task: (names, oldest[task]) for task, names in hosts.items() if len(names) > 1}
 
 
 def text(work: _Work, now: float) -> str:
-    """Say what one host, or the run, is at: stage, share, rate and time left, as far as they are known."""
-    told = work.told
-    if not told:
+    """Return the work of a host or the run: stage, share, rate and remaining time, if known."""
+    event = work.event
+    if not event:
         return f"{work.task}, {duration(now - work.since)}"
-    words = [f"{told['stage']} {told['what']}".strip()]
-    done, total, unit = told["done"], told["total"], told["unit"]
-    if done is None:
-        return f"{words[0]}, {duration(now - work.stage_since)}"
+    title, in_stage = f"{event['stage']} {event['what']}".strip(), duration(now - work.stage_since)
+    if event["done"] is None:
+        return f"{title}, {in_stage}"
+    parts = [title, *_counts(event, work.event_at - work.stage_since, in_stage)]
+    if now - work.event_at >= SILENT_SECONDS:
+        parts.append(f"{duration(now - work.event_at)} ago")
+    return ", ".join(parts)
+
+
+def _counts(event: Mapping[str, Any], seconds: float, in_stage: str) -> list[str]:
+    """Return share, counts and time of an event. seconds: from the beginning of its stage; in_stage: up to now, as a text."""
+    done, total, unit, before = event["done"], event["total"], event["unit"], event["before"]
     if unit == "%":
-        words.append(f"{done:.0f} %")
-    elif total:
-        words.append(f"{100 * done / total:.0f} %")
-    # By the time of the event: what came since is not known.
-    seconds = work.told_at - work.stage_since
+        return [f"{done:.0f} %", in_stage]
+    share = [f"{100 * done / total:.0f} %"] if total else []
     if unit == "B":
-        words.append(snapshots.progress(int(done), int(total) if total else None, seconds, int(told["before"])))
-    else:
-        words += [f"{done:.0f} of {total:.0f} {unit}"] if unit != "%" and total else []
-        words.append(duration(now - work.stage_since))
-        if unit != "%" and total and total > done > told["before"] and seconds > 0:
-            words.append(f"about {duration((total - done) * seconds / (done - told['before']))} left")
-    if now - work.told_at >= SILENT_SECONDS:
-        words.append(f"{duration(now - work.told_at)} ago")
-    return ", ".join(words)
+        return [*share, snapshots.progress(int(done), int(total) if total else None, seconds, int(before))]
+    parts = [*share, *([f"{done:.0f} of {total:.0f} {unit}"] if total else []), in_stage]
+    if total and total > done > before and seconds > 0:
+        parts.append(f"about {duration((total - done) * seconds / (done - before))} left")
+    return parts
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it."""
-    whole = max(int(seconds), 0)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+    """Return a duration in words."""
+    whole_seconds = max(int(seconds), 0)
+    return f"{whole_seconds} s" if whole_seconds < 60 else f"{whole_seconds // 60} min {whole_seconds % 60:02d} s"

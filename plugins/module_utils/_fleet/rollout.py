@@ -1,34 +1,36 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rolling a change out over a fleet: who is first, how many at once, when it stops, who goes back. Pure functions.
+"""Plan a rollout over a fleet: canaries, batches, the gate, and rollbacks. Pure functions.
 
-Hosts of a cluster are one unit here: they change together, and go back together.
+Hosts of a cluster change together and are rolled back together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._common import tables
 from .._common.validation import nearest
+from .._plan.verbs import names_of
 from .._proof import bench_compare
 
-# --- order --------------------------------------------------------------------------------------------------------------
+Clusters = Mapping[str, Sequence[str]]
+"""Hosts of clusters by name."""
 
 
-def units(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]]) -> list[tuple[str, list[str]]]:
-    """Return the hosts in their order, those of a cluster together: name of the host or cluster, and its hosts."""
-    of = {host: name for name, members in clusters.items() for host in members}
-    found: dict[str, list[str]] = {}
+def units(hosts: Sequence[str], clusters: Clusters) -> dict[str, list[str]]:
+    """Return the hosts in order, those of a cluster together, by the name of the host or cluster."""
+    cluster_of = {host: name for name, members in clusters.items() for host in members}
+    grouped: dict[str, list[str]] = {}
     for host in hosts:
-        found.setdefault(of.get(host, host), []).append(host)
-    return list(found.items())
+        grouped.setdefault(cluster_of.get(host, host), []).append(host)
+    return grouped
 
 
 def size_of(batch: Any, hosts: int) -> int:
-    """Return how many hosts a batch may have. Raises ValueError for what is neither a number nor a share."""
+    """Return the number of hosts in a batch. Raises ValueError if it is neither a number nor a share."""
     text = str(batch).strip()
     number = text[:-1].strip() if text.endswith("%") else text
     if not number.isdecimal() or int(number) < 1 or (text.endswith("%") and int(number) > 100):
@@ -36,181 +38,196 @@ def size_of(batch: Any, hosts: int) -> int:
     return max(1, hosts * int(number) // 100) if text.endswith("%") else int(number)
 
 
-def names_of(value: Any) -> list[str]:
-    """Return the names that a person gave, as a list or as a text with commas."""
-    if isinstance(value, (list, tuple)):
-        return [str(item) for item in value]
-    return [part.strip() for part in str(value or "").split(",") if part.strip()]
-
-
 def order(
     hosts: Sequence[str],
-    clusters: Mapping[str, Sequence[str]],
+    clusters: Clusters,
     canary: Any = "",
     batch: Any = 1,
     done: Sequence[str] = (),
     silent: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return who comes when: C({batches, hosts, serial, canary, done, left_out}).
+    """Return the order of a rollout: C({batches, hosts, serial, canary, done, left_out}).
 
-    hosts: those of the run, in the order of the inventory. canary: hosts or clusters that come first, each a batch of its own; the
-    first one that has something to do when empty, nobody when it is V(none). batch: how many hosts at once, a number or a share of all that
-    have something to do; a cluster that is larger is a batch by itself. done: hosts that run what is wanted. silent: hosts that
-    could not be reached; with them their clusters are left out. Raises ValueError saying what is wrong with the request.
+    :param hosts: of the run, in the order of the inventory
+    :param clusters: by name
+    :param canary: hosts or clusters that come first, each as a batch; empty for the first one with changes, V(none) for no canary
+    :param batch: number of parallel hosts, or a share of all hosts with changes; a larger cluster is a batch by itself
+    :param done: hosts without changes
+    :param silent: unreachable hosts; their clusters are left out too
+    :raises ValueError: for a wrong request
     """
-    groups = units(hosts, clusters)
-    known = dict(groups)
-    left_out = [name for name, members in groups if set(members) & set(silent)]
-    finished = [name for name, members in groups if name not in left_out and set(members) <= set(done)]
-    todo = [name for name, _members in groups if name not in left_out and name not in finished]
-    of = {host: name for name, members in groups for host in members}
-    first: list[str] = []
-    asked = names_of(canary)
-    if not asked:
-        # Also when others have it already: theirs may have been another change.
-        first = todo[:1]
-    elif asked != ["none"]:
-        unknown = [name for name in asked if name not in known and name not in of]
-        if unknown:
-            raise ValueError(
-                f"spark_rollout_canary names '{unknown[0]}', which is no host or cluster of this run"
-                f"{nearest(unknown[0], [*known, *of])}"
-            )
-        chosen = list(dict.fromkeys(of.get(name, name) for name in asked))
-        first = [name for name in chosen if name in todo]
-    batches = [list(known[name]) for name in first]
-    rest = [name for name in todo if name not in first]
-    size = size_of(batch, sum(len(known[name]) for name in todo))
-    filling: list[str] = []
-    for name in rest:
-        if filling and len(filling) + len(known[name]) > size:
-            batches.append(filling)
-            filling = []
-        filling = [*filling, *known[name]]
-    if filling:
-        batches.append(filling)
+    grouped = units(hosts, clusters)
+    left_out = [name for name, members in grouped.items() if not set(members).isdisjoint(silent)]
+    finished = [name for name, members in grouped.items() if name not in left_out and set(members) <= set(done)]
+    todo = [name for name in grouped if name not in (*left_out, *finished)]
+    canaries = _canaries(names_of(canary), grouped, todo)
+    size = size_of(batch, sum(len(grouped[name]) for name in todo))
+    batches = [grouped[name] for name in canaries]
+    batches += _batches([grouped[name] for name in todo if name not in canaries], size)
     return {
         "batches": batches,
-        "hosts": [host for each in batches for host in each],
-        "serial": [len(each) for each in batches],
-        "canary": first,
-        "done": [host for name in finished for host in known[name]],
-        "left_out": [host for name in left_out for host in known[name]],
+        "hosts": [host for members in batches for host in members],
+        "serial": [len(members) for members in batches],
+        "canary": canaries,
+        "done": [host for name in finished for host in grouped[name]],
+        "left_out": [host for name in left_out for host in grouped[name]],
     }
 
 
-def order_text(found: Mapping[str, Any]) -> str:
-    """Write the order for people."""
+def _canaries(requested: Sequence[str], grouped: Clusters, todo: Sequence[str]) -> list[str]:
+    """Return the names of the canaries with changes. requested: names of hosts and clusters."""
+    if not requested:
+        # Even if other hosts are done: that may have been an earlier change.
+        return list(todo[:1])
+    if list(requested) == ["none"]:
+        return []
+    group_of = {host: name for name, members in grouped.items() for host in members}
+    for name in requested:
+        if name not in grouped and name not in group_of:
+            raise ValueError(
+                f"spark_rollout_canary names '{name}', which is no host or cluster of this run"
+                f"{nearest(name, [*grouped, *group_of])}"
+            )
+    return [name for name in dict.fromkeys(group_of.get(name, name) for name in requested) if name in todo]
+
+
+def _batches(groups: Sequence[Sequence[str]], size: int) -> Iterator[list[str]]:
+    """Yield batches of whole groups with at most C(size) hosts; a larger group is a batch by itself."""
+    batch: list[str] = []
+    for members in groups:
+        if batch and len(batch) + len(members) > size:
+            yield batch
+            batch = []
+        batch = [*batch, *members]
+    if batch:
+        yield batch
+
+
+def order_text(order: Mapping[str, Any]) -> str:
+    """Return the order for people."""
     lines = []
-    canaries = len(found["canary"])
-    for number, batch in enumerate(found["batches"], start=1):
-        lines.append(f"{number}. {', '.join(batch)}{' (canary)' if number <= canaries else ''}")
-    if found["done"]:
-        lines.append(f"already there: {', '.join(found['done'])}")
-    if found["left_out"]:
-        lines.append(f"left out, not all of it can be reached: {', '.join(found['left_out'])}")
+    for number, batch in enumerate(order["batches"], start=1):
+        lines.append(f"{number}. {', '.join(batch)}{' (canary)' if number <= len(order['canary']) else ''}")
+    if order["done"]:
+        lines.append(f"already there: {', '.join(order['done'])}")
+    if order["left_out"]:
+        lines.append(f"left out, not all of it can be reached: {', '.join(order['left_out'])}")
     return "\n".join(lines) or "no host has anything to do"
 
 
-def runs_it(look: Mapping[str, Any] | None, mark_wanted: str) -> bool:
-    """Tell whether a host runs what is wanted, by what it said of its generation: proved, unchanged since, and up."""
-    if not look:
+def is_up_to_date(look: Mapping[str, Any] | None, wanted: str) -> bool:
+    """Tell whether a host runs the planned generation: proven, unchanged and up.
+
+    :param look: answer of M(dgxspark.vllm.generation), None without one
+    :param wanted: checksum of the plan
+    """
+    current = (look or {}).get("current") or {}
+    if not look or not current.get("proven") or current.get("wanted") != wanted:
         return False
-    current = look.get("current") or {}
-    return bool(
-        current.get("proven")
-        and current.get("wanted") == mark_wanted
-        and look.get("same")
-        and look.get("running")
-        and look.get("restoring") is None
-    )
+    return bool(look.get("same") and look.get("running") and look.get("restoring") is None)
 
 
-# --- the gate -----------------------------------------------------------------------------------------------------------
+# --- the gate
 
 
 def slower(
     results: Sequence[Mapping[str, Any]], before: Mapping[str, Any], models: Mapping[str, Any], percent: float
 ) -> tuple[list[str], list[str]]:
-    """Compare measurements with those from before the change; returns what fails the gate, and what could not be compared.
+    """Compare benchmarks with those before the change; return the failures, and notes about incomparable figures.
 
-    results: of M(dgxspark.vllm.service_bench). before: by service C({model, benchmark}) of the receipt. models: the model of each service
-    now. Image, arguments and vLLM may differ, that is what a rollout is about; model, workload and the host's clock may not.
+    Image, arguments and vLLM may differ: a rollout changes them. Model, workload and the host's clock rate must be equal.
+
+    :param results: of M(dgxspark.vllm.service_bench)
+    :param before: C({model, benchmark}) of the receipts, by service
+    :param models: of the services now
+    :param percent: allowed loss
     """
-    failed, notes = [], []
-    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
-    for new in results:
-        name = str(new["service"])
+    failures, notes = [], []
+    for result in results:
+        name, place = str(result["service"]), result["where"]
         old = before.get(name) or {}
-        section = old.get("benchmark") or {}
-        then = bench_compare.middle(bench_compare.headline(section), "decode_tokens_per_second")
-        now = bench_compare.middle(bench_compare.headline(new), "decode_tokens_per_second")
-        if not then or now is None:
-            notes.append(
-                f"{new['where']}: there is no measurement from before" if not then else f"{new['where']}: no figure"
-            )
+        benchmark = old.get("benchmark") or {}
+        rate_before, rate = (
+            bench_compare.middle(bench_compare.headline(figures), "decode_tokens_per_second")
+            for figures in (benchmark, result)
+        )
+        if not rate_before or rate is None:
+            notes.append(f"{place}: {'no figure' if rate_before else 'there is no measurement from before'}")
             continue
-        measured, host = bench_compare.differences(section, new)
-        differs = [text for text in measured if not text.startswith(deployed)] + host
-        if (old.get("model") or {}).get("repo") != (models.get(name) or {}).get("repo"):
-            differs.append("another model")
-        if new.get("disturbed") or section.get("disturbed"):
-            differs.append("others were served meanwhile")
-        if differs:
-            notes.append(f"{new['where']}: {now:g} tokens/s, {then:g} before; not comparable: {'; '.join(differs)}")
-        elif now < then * (1 - percent / 100):
-            failed.append(
-                f"{new['where']} decodes {now:g} tokens/s, it was {then:g} before the change ({1 - now / then:.0%} lower, "
+        is_same_model = (old.get("model") or {}).get("repo") == (models.get(name) or {}).get("repo")
+        reasons = _incomparable(benchmark, result, is_same_model)
+        if reasons:
+            notes.append(f"{place}: {rate:g} tokens/s, {rate_before:g} before; not comparable: {'; '.join(reasons)}")
+        elif rate < rate_before * (1 - percent / 100):
+            failures.append(
+                f"{place} decodes {rate:g} tokens/s, it was {rate_before:g} before the change ({1 - rate / rate_before:.0%} lower, "
                 f"{percent:g} % are allowed)"
             )
-    return failed, notes
+    return failures, notes
+
+
+def _incomparable(before: Mapping[str, Any], after: Mapping[str, Any], is_same_model: bool) -> list[str]:
+    """Return why two benchmarks are not comparable, apart from the changes of a rollout."""
+    deployed = tuple(f"{words} " for words in bench_compare.DEPLOYED.values())
+    measured, of_host = bench_compare.differences(before, after)
+    reasons = [text for text in measured if not text.startswith(deployed)] + of_host
+    reasons += [] if is_same_model else ["another model"]
+    return reasons + (["others were served meanwhile"] if before.get("disturbed") or after.get("disturbed") else [])
 
 
 def judge(
     batch: Sequence[str],
-    clusters: Mapping[str, Sequence[str]],
+    clusters: Clusters,
     done: Sequence[str],
     reasons: Mapping[str, str],
     present: Sequence[str],
     allowed_percent: float,
 ) -> dict[str, Any]:
-    """Say what becomes of a batch: C({reasons: {host: why}, back, stop}).
+    """Return the verdict on a batch: C({reasons: {host: why}, back, stop}).
 
-    batch: all of its hosts. done: those that came through the gate. present: those that can be reached. When more than
-    C(allowed_percent) failed the whole batch goes back and the rollout stops; else those that failed do, with their clusters.
+    If too many hosts failed, the whole batch is rolled back and the rollout stops; otherwise only the failed hosts with their clusters
+    are rolled back.
+
+    :param batch: all of its hosts
+    :param clusters: by name
+    :param done: hosts that passed the gate
+    :param reasons: of failures, by host
+    :param present: reachable hosts
+    :param allowed_percent: of failed hosts
     """
-    failed = {
-        host: (reasons.get(host) or "it stopped before the end")
-        if host in present
-        else "it could not be reached any more"
-        for host in batch
-        if host not in done or host not in present
-    }
+    failed = {}
+    for host in batch:
+        if host not in present:
+            failed[host] = "it could not be reached any more"
+        elif host not in done:
+            failed[host] = reasons.get(host) or "it stopped before the end"
     stop = 100 * len(failed) / max(len(batch), 1) > allowed_percent
     back = set(batch) if stop else set(failed)
     for members in clusters.values():
-        if back & set(members):
+        if not back.isdisjoint(members):
             back |= set(members) & set(batch)
     return {"reasons": failed, "back": [host for host in batch if host in back and host in present], "stop": stop}
 
 
-# --- going back together --------------------------------------------------------------------------------------------------
+# --- rollbacks of clusters
 
 
 def clusters_of(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the clusters that hosts are or go back to a part of."""
-    found: dict[str, list[str]] = {}
+    """Return the clusters with ranks on hosts, now or after a rollback."""
+    hosts: dict[str, dict[str, None]] = {}
     for look in looks.values():
         for name, members in (look.get("clusters") or {}).items():
-            known = found.setdefault(name, [])
-            known += [host for host in members if host not in known]
-    return found
+            hosts.setdefault(name, {}).update(dict.fromkeys(members))
+    return {name: list(members) for name, members in hosts.items()}
 
 
 def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> list[str]:
-    """Say which clusters would not come back whole: a host is not part of the run, or its generation is of another deployment."""
-    messages = []
-    plans = {host: look.get("plan") or {} for host, look in looks.items()}
+    """Return messages about clusters that a rollback would leave with ranks of different deployments.
+
+    :param looks: answers of M(dgxspark.vllm.generation) by host
+    :param hosts: of the run
+    """
+    messages: list[str] = []
     for name, members in sorted(clusters_of(looks).items()):
         missing = [host for host in members if host not in hosts]
         if missing:
@@ -219,70 +236,72 @@ def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> li
                 f"Include it, or leave the cluster out by --limit '!{name}'."
             )
             continue
-        marks: dict[str, dict[str, Any]] = {}
-        for host in members:
-            for service in plans[host].get("services") or []:
-                if service.get("cluster"):
-                    rank = (service.get("settings") or {}).get("rank") or {}
-                    marks.setdefault(service["name"], {})[host] = rank.get("fingerprint")
-        for service_name, own in sorted(marks.items()):
-            if len(set(own.values())) > 1 or set(own) != set(members):
-                numbers = ", ".join(f"{host} to {looks[host].get('target')}" for host in members)
+        targets = ", ".join(f"{host} to {looks[host].get('target')}" for host in members)
+        for service, fingerprints in sorted(_fingerprints(looks, members).items()):
+            if len(set(fingerprints.values())) > 1 or set(fingerprints) != set(members):
                 messages.append(
-                    f"cluster {name}, service {service_name}: its ranks would be of different deployments ({numbers}). Name the generations that "
+                    f"cluster {name}, service {service}: its ranks would be of different deployments ({targets}). Name the generations that "
                     'belong together: -e \'{"generation": {"HOST": N, ...}}\'.'
                 )
     return messages
 
 
-# --- who runs what --------------------------------------------------------------------------------------------------------
+def _fingerprints(looks: Mapping[str, Mapping[str, Any]], members: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the fingerprint of each rank in the target generations, by service and host."""
+    fingerprints: dict[str, dict[str, Any]] = {}
+    for host in members:
+        for service in (looks[host].get("plan") or {}).get("services") or []:
+            if service.get("cluster"):
+                rank = (service.get("settings") or {}).get("rank") or {}
+                fingerprints.setdefault(service["name"], {})[host] = rank.get("fingerprint")
+    return fingerprints
+
+
+# --- summary
+
+SERVICE_FIELDS = ("image", "image_id", "model", "commit")
 
 
 def rows(
     hosts: Sequence[str], states: Mapping[str, Mapping[str, Any] | None], notes: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return a row a service: C({host, service, image, model, commit, generation, proven, same, note})."""
-    found = []
+    """Return a row for each service: C({host, service, image, image_id, model, commit, generation, proven, same, note})."""
+    rows_of_services = []
     for host in hosts:
         state = states.get(host)
         current = (state or {}).get("current") or {}
-        base = {
+        row = {
             "host": host,
             "generation": current.get("number"),
             "proven": current.get("proven") if current else None,
-            # What is there is not what was recorded last.
+            # False if the host has changed since its generation.
             "same": (state or {}).get("same"),
             "note": notes.get(host, "" if state else "not reached"),
         }
-        services = current.get("services") or {}
-        for name, service in services.items():
-            found.append(
-                {**base, "service": name, **{key: service.get(key) for key in ("image", "image_id", "model", "commit")}}
-            )
-        if not services:
-            found.append({**base, "service": None, "image": None, "image_id": None, "model": None, "commit": None})
-    return found
+        # A host without services has one row.
+        for name, service in (current.get("services") or {None: {}}).items():
+            rows_of_services.append({**row, "service": name, **{key: service.get(key) for key in SERVICE_FIELDS}})
+    return rows_of_services
+
+
+HEADER = ["host", "service", "image", "image id", "model", "generation", "proven", ""]
+MOST_IMAGE = 60
 
 
 def summary_text(listed: Sequence[Mapping[str, Any]]) -> str:
-    """Write who runs what as a table."""
-    cells = []
-    for row in listed:
-        commit = row["commit"]
-        model = "-" if not row["model"] else f"{row['model']}@{commit[:12]}" if commit else str(row["model"])
-        proven = {True: "yes", False: "no", None: "-"}[row["proven"]]
-        image = str(row["image"] or "-")
-        cells.append(
-            [
-                row["host"],
-                row["service"] or "-",
-                image if len(image) < 60 else f"{image[:56]}...",
-                str(row["image_id"] or "-").removeprefix("sha256:")[:12],
-                model,
-                "-" if row["generation"] is None else f"{row['generation']}{'' if row['same'] else ' + changes'}",
-                proven,
-                row["note"],
-            ]
-        )
-    header = ["host", "service", "image", "image id", "model", "generation", "proven", ""]
-    return tables.table(header, cells) if cells else "no hosts"
+    """Return the rows as a table."""
+    return tables.table(HEADER, [_cells(row) for row in listed]) if listed else "no hosts"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    image, model = str(row["image"] or "-"), str(row["model"] or "-")
+    return [
+        row["host"],
+        row["service"] or "-",
+        image if len(image) < MOST_IMAGE else f"{image[: MOST_IMAGE - 4]}...",
+        str(row["image_id"] or "-").removeprefix("sha256:")[:12],
+        f"{model}@{row['commit'][:12]}" if row["model"] and row["commit"] else model,
+        "-" if row["generation"] is None else f"{row['generation']}{'' if row['same'] else ' + changes'}",
+        {True: "yes", False: "no", None: "-"}[row["proven"]],
+        row["note"],
+    ]

@@ -1,10 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of a fleet as one HTML page: what needs attention with its fix, memory now against plan, services. Pure functions.
+"""Render the status of a fleet as one HTML page: problems with their fixes, memory by plan and now, services. Pure functions.
 
-It is made of what C(fleet_status.report) and the plan have, and shares its parts with the page of the plan. What a host says is
-escaped, in one bounded line.
+It shares its parts with the page of the plan. Texts of hosts are escaped and cut to one line.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 from .._common import tables
 from .._plan import page_parts, picture
 from . import fleet_status, status_rows
+from .fleet_status import HostState, Status
 from .status_rows import Row, Watched
 
 SHADES = {
@@ -29,12 +29,12 @@ SHADES = {
     "cold": "",
     "stopped": "",
 }
-"""The colour of each state; its word always stands beside it."""
+"""The colour of each state, in addition to its word."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An endpoint that is no service of the plan, and what its check said. where: its host and port."""
+    """A checked endpoint that is no service of the plan. where: its host and port."""
 
     key: str
     where: str
@@ -59,53 +59,54 @@ FIXES = {
     "starting": "Wait, and run status.yml again; doctor.yml says how far it came.",
     "look": "doctor.yml --limit {host} explains it, with the fix.",
 }
-"""What to do about a state, in a line; C(down) has the service's own log."""
+"""Fix of each state; that of C(down) names the service's log."""
 
 
 def page(
-    found: fleet_status.Status,
+    status: Status,
     planned: Mapping[str, Mapping[str, Any]],
     others: Sequence[Endpoint] = (),
     note: str = "",
 ) -> str:
     """Return the page.
 
-    found: of C(fleet_status.report). planned: the plan by host, of which memory maps and findings are shown; a host without is shown
-    by what it says alone. others: endpoints that are no service of the plan, as C(watched_status.report) returns them. note: beside the
-    moment of the page, plain text.
+    :param status: of C(fleet_status.report)
+    :param planned: plans by host, for memory maps and findings; a host may lack one
+    :param others: of C(watched_status.report)
+    :param note: plain text after the time of the page
     """
     hosts = sorted(
-        found.hosts, key=lambda host: (fleet_status.STATES.index(_worst(found, host)), picture.natural(host))
+        status.hosts, key=lambda host: (fleet_status.STATES.index(_worst(status, host)), picture.natural(host))
     )
     sections = [
-        f'<p class="soft">{escape(fleet_status.head(found))} As of {escape(str(found.at))}.{escape(f" {note}" if note else "")}</p>',
-        _tiles(found),
-        _attention(found, planned, others),
+        f'<p class="soft">{escape(fleet_status.head(status))} As of {escape(str(status.at))}.{escape(f" {note}" if note else "")}</p>',
+        _tiles(status),
+        _attention(status, planned, others),
         "<section>",
         "<h2>Hosts</h2>",
         page_parts.legend("one colour for each service of a host; sizes in GiB"),
-        *(_host(host, found, planned.get(host) or {}, len(hosts) <= MOST_OPEN) for host in hosts),
+        *(_host(host, status, planned.get(host) or {}, len(hosts) <= MOST_OPEN) for host in hosts),
         "</section>",
         _others(others),
     ]
     return page_parts.document("Status of DGX Sparks", [section for section in sections if section], STYLE)
 
 
-def _rows(found: fleet_status.Status, host: str) -> list[Row]:
-    return [row for row in found.services if row.host == host]
+def _rows(status: Status, host: str) -> list[Row]:
+    return [row for row in status.services if row.host == host]
 
 
-def _worst(found: fleet_status.Status, host: str) -> str:
-    """The state of a host with its services: the worst of them."""
+def _worst(status: Status, host: str) -> str:
+    """Return the worst state among a host and its services."""
     states = [
-        found.hosts[host].state,
-        *(row.state for row in _rows(found, host) if row.state not in fleet_status.MEANT_IDLE),
+        status.hosts[host].state,
+        *(row.state for row in _rows(status, host) if row.state not in fleet_status.MEANT_IDLE),
     ]
     return str(min(states, key=fleet_status.STATES.index))
 
 
-def _tiles(found: fleet_status.Status) -> str:
-    counts = found.counts
+def _tiles(status: Status) -> str:
+    counts = status.counts
     items = [(str(counts["hosts"]), "hosts" if counts["hosts"] != 1 else "host", "")]
     items += [(str(counts["silent"]), "not answering", "fails")] if counts["silent"] else []
     items += [
@@ -113,44 +114,44 @@ def _tiles(found: fleet_status.Status) -> str:
         for state, word in fleet_status.WORDS.items()
         if counts[state]
     ]
-    running = [each for row in found.services if (each := _figure(row.requests_running)) is not None]
+    running = [count for row in status.services if (count := _number(row.requests_running)) is not None]
     items += [(str(int(sum(running))), "requests now", "")] if running else []
     return page_parts.tiles(items)
 
 
-def _figure(value: Any) -> float | None:
-    """What a host said, as far as it is a number."""
+def _number(value: Any) -> float | None:
+    """Return a value of a host if it is a number."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-# --- what needs attention ---------------------------------------------------------------------------------------------
+# --- problems
 
 
-def _attention(found: fleet_status.Status, planned: Mapping[str, Mapping[str, Any]], others: Sequence[Endpoint]) -> str:
-    """What is not well, the worst first, each with its fix; then errors and warnings of the plan."""
-    lines = [*_silent(found), *_troubled(found)]
+def _attention(status: Status, planned: Mapping[str, Mapping[str, Any]], others: Sequence[Endpoint]) -> str:
+    """Return the problems with their fixes, the worst first, then errors and warnings of the plan."""
+    lines = [*_silent(status), *_troubled(status)]
     lines += [
-        _item(str(each.key), "down", str(each.error), str(each.hint or "See its log."), "fails")
-        for each in others
-        if not each.ok
+        _item(str(other.key), "down", str(other.error), str(other.hint or "See its log."), "fails")
+        for other in others
+        if not other.ok
     ]
-    lines += _of_plan(found, planned)
+    lines += _of_plan(status, planned)
     if not lines:
         return "<section><h2>Needs attention</h2><p>Nothing: all that was asked is well.</p></section>"
     return "\n".join(["<section>", "<h2>Needs attention</h2>", '<ul class="attention">', *lines, "</ul>", "</section>"])
 
 
 def _item(where: str, word: str, text: str, fix: str, shade: str) -> str:
-    told = f"<br>{escape(fleet_status.short(text))}" if text else ""
+    detail = f"<br>{escape(fleet_status.short(text))}" if text else ""
     return (
-        f'<li class="{shade}"><b>{escape(where)}</b> <span class="word {shade}">{escape(word)}</span>{told}'
+        f'<li class="{shade}"><b>{escape(where)}</b> <span class="word {shade}">{escape(word)}</span>{detail}'
         f"<br><b>Fix:</b> {escape(fix)}</li>"
     )
 
 
-def _silent(found: fleet_status.Status) -> list[str]:
+def _silent(status: Status) -> list[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for host, body in found.hosts.items():
+    for host, body in status.hosts.items():
         if body.silent:
             groups.setdefault((body.state, body.why, FIXES[body.state]), []).append(host)
         elif body.notes:
@@ -159,19 +160,19 @@ def _silent(found: fleet_status.Status) -> list[str]:
     return [_item(picture.names_text(hosts), key[0], key[1], key[2], SHADES[key[0]]) for key, hosts in ordered]
 
 
-def _troubled(found: fleet_status.Status) -> list[str]:
+def _troubled(status: Status) -> list[str]:
     lines = []
-    for row in found.services:
+    for row in status.services:
         state = row.state
         if state not in ("down", "starting", "look"):
             continue
-        said = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
+        texts = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
         fix = FIXES.get(state, "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.")
         lines.append(
             _item(
                 f"{row.host}/{row.service}",
                 state,
-                "; ".join(said) or f"no answer ({row.stage})",
+                "; ".join(texts) or f"no answer ({row.stage})",
                 fix.format(host=row.host, service=row.service),
                 SHADES[state],
             )
@@ -179,10 +180,10 @@ def _troubled(found: fleet_status.Status) -> list[str]:
     return lines
 
 
-def _of_plan(found: fleet_status.Status, planned: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _of_plan(status: Status, planned: Mapping[str, Mapping[str, Any]]) -> list[str]:
     findings = [
         {"host": host, **finding}
-        for host in found.hosts
+        for host in status.hosts
         for finding in (planned.get(host) or {}).get("findings") or []
         if finding["severity"] != "info"
     ]
@@ -198,13 +199,13 @@ def _of_plan(found: fleet_status.Status, planned: Mapping[str, Mapping[str, Any]
     ]
 
 
-# --- hosts ------------------------------------------------------------------------------------------------------------
+# --- hosts
 
 
-def _host(host: str, found: fleet_status.Status, body: Mapping[str, Any], unfolded: bool) -> str:
-    """One host: memory as it is beside the planned, and its services."""
-    rows, said, state = _rows(found, host), found.hosts[host], _worst(found, host)
-    live = live_map(said, rows, body)
+def _host(host: str, status: Status, body: Mapping[str, Any], unfolded: bool) -> str:
+    """Return one host: its memory now and by plan, and its services."""
+    rows, known, state = _rows(status, host), status.hosts[host], _worst(status, host)
+    live = live_map(known, rows, body)
     shade = SHADES[state]
     lines = [
         f'<details class="host {shade}"{" open" if unfolded else ""}><summary><span class="name">{escape(host)}</span>'
@@ -216,7 +217,7 @@ def _host(host: str, found: fleet_status.Status, body: Mapping[str, Any], unfold
     if body.get("memory_map"):
         lines.append(_pair("plan", {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}))
     if not live:
-        lines.append(f"<p>Its memory is not known: {escape(fleet_status.short(said.why or 'it did not say'))}.</p>")
+        lines.append(f"<p>Its memory is not known: {escape(fleet_status.short(known.why or 'it did not say'))}.</p>")
     lines += [_services(rows, host), "</div></details>"]
     return "\n".join(lines)
 
@@ -228,22 +229,24 @@ def _pair(word: str, body: Mapping[str, Any]) -> str:
     )
 
 
-def live_map(said: fleet_status.HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the memory of a host as it is: what services hold, all else, what is available. None where it is not known.
+def live_map(host: HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the present memory map of a host: services, other memory, free memory. None if unknown.
 
-    said: the host of C(fleet_status.report). rows: its services. body: its plan, for the order, and so the colours, of services.
+    :param host: of C(fleet_status.report)
+    :param rows: its services
+    :param body: its plan, for the order, and so the colours, of services
     """
-    total, available = _figure(said.total_gib), _figure(said.available_gib)
+    total, available = _number(host.total_gib), _number(host.available_gib)
     if total is None or available is None or not 0 <= available <= total:
         return None
-    held = {row.service: each for row in rows if (each := _figure(row.residency_gib)) is not None}
+    held = {row.service: size for row in rows if (size := _number(row.residency_gib)) is not None}
     order = dict.fromkeys([part["service"] for part in body.get("memory_map") or [] if part["service"]] + [*held])
     parts = [
         {"label": name, "gib": max(held.get(name, 0.0), 0.0), "kind": "weights", "service": name} for name in order
     ]
     other = max(total - available - sum(part["gib"] for part in parts), 0.0)
     parts.insert(0, {"label": "system and others", "gib": other, "kind": "system", "service": None})
-    # What services hold counts in full: GPU memory and the kernel's own figures are not of one moment.
+    # Services count in full: figures of GPU and kernel are of different moments.
     free = max(total - sum(part["gib"] for part in parts), 0.0)
     return {
         "memory_map": [*parts, {"label": "free", "gib": free, "kind": "free", "service": None}],
@@ -253,9 +256,9 @@ def live_map(said: fleet_status.HostState, rows: Iterable[Row], body: Mapping[st
 
 HEADS = ("service", "model", "state", "requests", "KV use", "GiB", "planned", "tok/s", "fast path", "up")
 FIGURES = ("requests", "KV use", "GiB", "planned", "tok/s", "served tok/s")
-"""Columns that are flush right."""
+"""Right-aligned columns."""
 WATCHED = ("served tok/s", "last proof")
-"""Columns of what the fleet monitor knows beside the others."""
+"""Further columns of the fleet monitor."""
 
 
 def _services(rows: Sequence[Row], host: str) -> str:
@@ -267,9 +270,9 @@ def _services(rows: Sequence[Row], host: str) -> str:
 
 
 def _table(label: str, heads: Iterable[str], rows: Iterable[str]) -> str:
-    """Return a table; label: plain text, for who does not see it."""
+    """Return a table; label: plain text for screen readers."""
     lines = [
-        # What may be wider than a phone can be reached by the keyboard.
+        # The keyboard can scroll a table that is wider than a phone.
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}"><table><thead><tr>',
         *(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in heads),
         "</tr></thead><tbody>",
@@ -279,29 +282,29 @@ def _table(label: str, heads: Iterable[str], rows: Iterable[str]) -> str:
 
 
 def _others(others: Sequence[Endpoint]) -> str:
-    """Return what else is checked: gateway, speech, Ollama, further endpoints."""
+    """Return the other checked endpoints: gateway, speech, Ollama and further ones."""
     if not others:
         return ""
     rows = []
-    for each in others:
-        shade, word = ("fits", "up") if each.ok else ("fails", "down")
-        said = fleet_status.short(each.error or each.note or "")
+    for other in others:
+        shade, word = ("fits", "up") if other.ok else ("fails", "down")
+        message = fleet_status.short(other.error or other.note or "")
         rows.append(
-            f"<tr><td>{escape(str(each.key))}</td><td>{escape(str(each.where))}</td>"
-            f'<td><span class="word {shade}">{word}</span></td><td>{escape(said)}</td></tr>'
+            f"<tr><td>{escape(str(other.key))}</td><td>{escape(str(other.where))}</td>"
+            f'<td><span class="word {shade}">{word}</span></td><td>{escape(message)}</td></tr>'
         )
     table = _table("other endpoints", ("endpoint", "address", "state", "said"), rows)
     return f'<section><h2>Other endpoints</h2><div class="open inside">{table}</div></section>'
 
 
 def _proof(watched: Watched) -> str:
-    """Say when a service was proved last, and how fast it was."""
+    """Return the time of the last proof, with its decode rate."""
     measured = f", {watched.proved_rate:.1f} tok/s" if watched.proved_rate is not None else ""
     return f"{watched.proved}{measured}" if watched.proved else "-"
 
 
 def _service(row: Row, watched: bool) -> str:
-    use, running = _figure(row.kv_cache_usage), _figure(row.requests_running)
+    use, running = _number(row.kv_cache_usage), _number(row.requests_running)
     shade = SHADES[row.state]
     stage = (
         "" if row.state in ("well", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
@@ -320,8 +323,8 @@ def _service(row: Row, watched: bool) -> str:
         f'<td class="v">{escape(tables.uptime(row.uptime_seconds))}</td>',
     ]
     if watched:
-        known = row.watched or Watched(None, None, None)
-        served = known.tokens_per_second
+        watched_figures = row.watched or Watched(None, None, None)
+        served = watched_figures.tokens_per_second
         cells.append(page_parts.cell("served tok/s", "-" if served is None else f"{served:.1f}"))
-        cells.append(f'<td class="v">{escape(_proof(known))}</td>')
+        cells.append(f'<td class="v">{escape(_proof(watched_figures))}</td>')
     return f"<tr>{''.join(cells)}</tr>"

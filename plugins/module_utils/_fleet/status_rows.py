@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The services of hosts as rows: plan and measurements joined, ranks judged together, and a text table. Pure functions."""
+"""Join plan and measurements of services into rows, judge ranks together, and print a table. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Watched:
 
 @dataclass
 class Row:
-    """The status of a service, or of one rank of it, on a host; C(plain) is one of C(services) of M(dgxspark.vllm.status).
+    """The status of a service or a rank on a host; C(to_dict) is one of C(services) of M(dgxspark.vllm.status).
 
     Later steps join ranks and set C(state) and C(notes) in place. meant: the planned state, C(started), C(stopped) or C(on_demand).
     status: text of its unit and progress of a start. kept_down: stopped for another reason than missing requests. stage, error: of the
@@ -68,7 +68,7 @@ class Row:
         """The displayed name: host or cluster, and service."""
         return f"{self.cluster or self.host}/{self.service}"
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the entry of the module's result."""
         entry = {name: value for name, value in vars(self).items() if name != "watched"}
         return {**entry, **(vars(self.watched) if self.watched else {})}
@@ -100,9 +100,14 @@ def status_rows(
 
 def _speech(server: Mapping[str, Any]) -> dict[str, Any]:
     """Return a speech server on demand as a service whose readiness is the state of its unit. server: of the plan."""
-    memory = {"residency_gib": {"typical": server["memory_gib"]}}
-    named = {"name": server["name"], "unit": server["unit"], "model": {"repo": server["model"]}}
-    return {**named, "memory": memory, "state": "on_demand", "by_unit": True}
+    return {
+        "name": server["name"],
+        "unit": server["unit"],
+        "model": {"repo": server["model"]},
+        "memory": {"residency_gib": {"typical": server["memory_gib"]}},
+        "state": "on_demand",
+        "by_unit": True,
+    }
 
 
 def _section(measured: Mapping[str, Any] | None, name: str) -> Any:

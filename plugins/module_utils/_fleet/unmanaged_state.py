@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stops a container or unit of vLLM that this collection did not create, and restores it as it was.
+"""Stop a container or unit of vLLM that the collection did not create, and restore its former state.
 
-Its former state is noted on the host before anything is changed. Launches of this collection and other programs are refused.
+The state is noted on the host before any change. Launches of the collection and other programs are refused.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from .._runtime import state_file
 from .._runtime.command import NoAnswer, Run
 from . import unmanaged
 
-NOTES = Path("/var/lib/dgxspark/adopted")
-PROC_ROOT = "/"
 STOP_SECONDS = 60
 
 
 class Refused(Exception):
-    """Why a launch is not touched, or what failed."""
+    """The launch is not touched, or a step failed; the text names the reason."""
 
 
 @dataclass
 class Launch:
-    """A container or a unit on the host, as it is now.
+    """A container or a unit on the host.
 
     container: its C(docker inspect), None without one. unit: an entry of C(units.ask), None without one.
     """
@@ -46,7 +44,7 @@ class Launch:
     @property
     def note(self) -> Path:
         """The file of its note."""
-        return NOTES / f"{self.name.replace('/', '_')}.json"
+        return Path(unmanaged.NOTES) / f"{self.name.replace('/', '_')}.json"
 
     def is_running(self) -> bool:
         """Whether it runs."""
@@ -55,7 +53,7 @@ class Launch:
         return self.unit is not None and self.unit["active_state"] in verbs.RUNNING
 
     def held(self, ask: Run, root: str) -> tuple[float, list[int]]:
-        """Return the GPU memory that it holds, GiB, and the ids of the processes that hold it. Raises C(NoAnswer).
+        """Return the GPU memory of its processes, GiB, and their ids. Raises C(NoAnswer).
 
         :param ask: runs a program that reports
         :param root: where C(/proc) is read
@@ -64,15 +62,15 @@ class Launch:
         apps = (view.gpu(view.containers()) or {}).get("processes") or []
         if self.container_name:
             return verbs.held_by([self.container_name], apps)
-        own = {process["pid"] for process in _processes(self.unit_name)}
-        return verbs.held_by([self.name], [{**app, "container": self.name} for app in apps if app["pid"] in own])
+        pids = {process["pid"] for process in _processes(self.unit_name)}
+        return verbs.held_by([self.name], [{**app, "container": self.name} for app in apps if app["pid"] in pids])
 
     def stop(self, service: str, url: str) -> None:
-        """Note what it is, and stop it for good.
+        """Note its state, and stop it until C(restore).
 
-        :param service: the service that takes its place
-        :param url: where it answers
-        :raises Refused: where it cannot be noted completely, and for a program that fails
+        :param service: the service that replaces it
+        :param url: its address
+        :raises Refused: for an incomplete state, and for a failing program
         """
         enabled, path = False, ""
         if self.unit is not None:
@@ -82,7 +80,7 @@ class Launch:
                     "was not stopped"
                 )
             enabled = self.unit["enabled"]
-            # A unit file that was linked from elsewhere is unlinked by disable.
+            # disable removes the link to a unit file elsewhere.
             path = str(Path(self.unit["path"]).resolve()) if self.unit["path"] else ""
         note = {
             "container": self.container_name,
@@ -93,7 +91,7 @@ class Launch:
             "service": service,
             "url": url,
         }
-        # First, so that a run that is cut off can be undone.
+        # Noted first, to undo an interrupted run.
         state_file.write(self.note, note)
         if self.unit_name:
             self._systemctl("disable", self.unit_name if enabled else "")
@@ -103,7 +101,7 @@ class Launch:
             self._docker("stop", "--time", str(STOP_SECONDS), "--", self.container_name)
 
     def former_state(self) -> dict[str, Any] | None:
-        """Return the note of C(stop), None for a launch that runs and has none. Raises C(Refused) for a stopped one without a note."""
+        """Return the note of C(stop), None for a running launch without a note. Raises C(Refused) for a stopped launch without a note."""
         note = state_file.read(self.note)
         if note is None and not self.is_running():
             raise Refused(
@@ -112,9 +110,9 @@ class Launch:
         return note
 
     def restore(self, note: Mapping[str, Any]) -> None:
-        """Start it as it was, and remove its note; raises C(Refused) for a program that fails. note: of C(former_state)."""
+        """Start it with its former settings, and remove its note; raises C(Refused) for a failing program. note: of C(former_state)."""
         if note["unit"]:
-            # Older notes do not say it; only enabled units were noted then.
+            # Older notes lack it; only enabled units were noted then.
             self._systemctl("enable", (note.get("path") or note["unit"]) if note.get("enabled", True) else "")
             self._systemctl("start", note["unit"], "--no-block")
         else:
@@ -136,38 +134,40 @@ class Launch:
             raise Refused(f"{self.name}: systemctl {verb} {unit} failed: {why}")
 
 
-def _processes(unit: str) -> list[dict[str, Any]]:
-    """Return the programs of a unit."""
-    return [process for process in machine.read_processes(PROC_ROOT) if unmanaged.unit_of(process["cgroup"])[0] == unit]
+def _processes(unit: str) -> list[Mapping[str, Any]]:
+    return unmanaged.processes_of(unit, machine.read_processes(unmanaged.PROC_ROOT))
 
 
 def find(run: Run, container: str, unit: str, settings: str) -> Launch:
-    """Return a launch that this collection did not create.
+    """Return a launch that the collection did not create.
 
     :param run: runs a program
     :param container: its name; empty for a unit that runs vLLM without one
     :param unit: the unit that runs it; empty without one
     :param settings: folder with the settings of services
-    :returns: the launch as it is now
-    :raises Refused: for a missing container, a launch of this collection, and other programs
-    :raises NoAnswer: where docker or systemd do not answer
+    :returns: the launch
+    :raises Refused: for a missing container, a launch of the collection, and other programs
+    :raises NoAnswer: if docker or systemd do not answer
     """
     name = container or unit
     box = docker.container(run, container) if container else None
-    shown = next(iter(units.ask(run, [unit])), None) if unit else None
-    if unit and (shown is None or not shown["active_state"]):
+    state = next(iter(units.ask(run, [unit])), None) if unit else None
+    if unit and (state is None or not state["active_state"]):
         raise NoAnswer("systemctl", f"{name}: systemd does not say whether it runs")
-    launch = Launch(run, name, container, unit, box, shown)
+    launch = Launch(run, name, container, unit, box, state)
     if container and box is None and not unit:
         raise Refused(
             f"{name}: there is no such container on this host. One that was removed cannot be restored; remove its note: {launch.note}"
         )
-    ours = unmanaged.is_own(unit, machine.read_services(settings))
-    if box is not None:
-        labels = (box.get("Config") or {}).get("Labels") or {}
-        ours = ours or str(labels.get("dgxspark.managed", "")).lower() == "true" or not unmanaged.is_engine(dict(box))
-    elif not container and launch.is_running():
-        ours = ours or not any(unmanaged.engine_words(process["words"]) for process in _processes(unit))
-    if ours:
+    if unmanaged.is_own_unit(unit, machine.read_services(settings)) or not _is_foreign_engine(launch):
         raise Refused(f"{name} is left alone: it is of this collection, or no launch of vLLM.")
     return launch
+
+
+def _is_foreign_engine(launch: Launch) -> bool:
+    """Tell whether a launch runs vLLM without the collection's label; a stopped unit is believed."""
+    if launch.container is not None:
+        return not unmanaged.is_managed(launch.container) and unmanaged.is_engine(launch.container)
+    if launch.container_name or not launch.is_running():
+        return True
+    return any(unmanaged.engine_words(process["words"]) for process in _processes(launch.unit_name))

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The status of a fleet as the fleet monitor knows it: by its checks, engines' metrics and the exporters of the Sparks. Pure functions.
+"""Make the status of a fleet from the fleet monitor's checks, engines' metrics and the exporters of the Sparks. Pure functions.
 
-What it makes is what C(fleet_status.report) makes of what hosts say over ssh, so both have one page. What nobody told is not known:
-a Spark without exporters has no memory and no units here, a service that the monitor may not ask is judged by its unit alone.
+The result has the form of C(fleet_status.report), so both share one page. A Spark without exporters has no memory and no units here; a
+service that the monitor does not check is judged by its unit.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from . import fleet_status, status_rows
 from .status_page import Endpoint
 
 READ = ("dgxspark_", "node_time_seconds")
-"""How the names of metrics begin that are read."""
+"""Prefixes of the metrics that are read."""
 NO_EXPORTERS = "the monitor reads no exporters of this host; set spark_exporters for it"
 NO_COLLECTOR = "its exporter has no figures of the collector; see systemctl status spark-collector there"
 STALE_ROUNDS, STALE_SECONDS = 5, 60.0
-"""Rounds of the collector that may be missing before its figures count as old, and seconds beside; as SparkCollectorStale has them."""
+"""Missing rounds of the collector, and further seconds, after which its figures are old; as in the alert SparkCollectorStale."""
 SERVICE_KEYS = ("name", "unit", "recipe", "rank", "cluster", "state", "exclusive")
 
 Samples = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 Exporter = tuple[Optional[str], str]
-"""What an exporter said, None where it did not answer, and why it did not."""
+"""The text of an exporter, None without an answer, and the reason for that."""
+Check = Mapping[str, Any]
+"""C({url, ok, error, hint, completion}) of an endpoint."""
 
 
 def planned(plan: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return of a plan what the page shows of it; no argument, environment or path of a service is among it.
+    """Return the fields of a plan for the page, without arguments, environments and paths of services.
 
     :param plan: C(hosts) of M(dgxspark.vllm.plan)
     """
@@ -65,95 +67,91 @@ def _planned_service(service: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rate(before: Any, at: float, count: float | None) -> float | None:
-    """Return tokens a second since the run before; None where it is not known, as after a restart of the engine.
+    """Return tokens a second since the run before; None if unknown, as after a restart of the engine.
 
-    :param before: C([seconds since 1970, tokens]) as the monitor keeps it, whatever its file has
+    :param before: C([seconds since 1970, tokens]) of the monitor's file, unchecked
     :param at: seconds since 1970
-    :param count: tokens that the engine has made since its start
+    :param count: generated tokens since the start of the engine
     """
     if count is None or not isinstance(before, (list, tuple)) or len(before) != 2:
         return None
-    then, counted = before
-    if not all(isinstance(each, (int, float)) for each in (then, counted)) or at <= then or count < counted:
+    before_at, before_count = before
+    if not all(isinstance(value, (int, float)) for value in before) or at <= before_at or count < before_count:
         return None
-    return float((count - counted) / (at - then))
+    return float((count - before_count) / (at - before_at))
 
 
 def report(
     plans: Mapping[str, Mapping[str, Any]],
-    checks: Mapping[str, Mapping[str, Any]],
+    checks: Mapping[str, Check],
     figures: Mapping[str, Mapping[str, Any]],
     exporters: Mapping[str, Exporter],
     now: float,
 ) -> tuple[fleet_status.Status, list[Endpoint]]:
-    """Return the status as C(fleet_status.report) makes it, and the checks of what is no engine of the plan.
+    """Return the status in the form of C(fleet_status.report), and the other checked endpoints.
 
     :param plans: of C(planned), by host
-    :param checks: key of each endpoint to C({url, ok, error, hint, completion})
-    :param figures: key of an engine to those of its metrics, with C(tokens_per_second)
-    :param exporters: Spark to what its exporter said
+    :param checks: of endpoints, by key
+    :param figures: of engines' metrics with C(tokens_per_second), by key
+    :param exporters: by Spark
     :param now: seconds since 1970
     """
     rows: list[status_rows.Row] = []
     hosts: dict[str, fleet_status.HostState] = {}
     engines: set[str] = set()
     for host, body in plans.items():
-        keys = {service["name"]: key(host, service) for service in body["services"]}
-        engines |= set(keys.values())
-        said, why = exporters.get(host, (None, NO_EXPORTERS))
+        services = body["services"]
+        engines |= {key(host, service) for service in services}
+        exporter = exporters.get(host, (None, NO_EXPORTERS))
         try:
-            own, hosts[host] = _of_host(host, body, keys, checks, figures, said, why, now)
-        except Exception as error:  # whatever an exporter says: the other hosts are judged
-            own, hosts[host] = _of_host(
-                host, body, keys, checks, {}, None, f"its figures cannot be read: {error!r}", now
-            )
-        rows += own
-    moment = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
-    found = fleet_status.report(rows, hosts, moment)
-    return found, [_other(name, check) for name, check in checks.items() if name not in engines]
+            of_host, hosts[host] = _judge(host, services, exporter, checks, figures, now)
+        except Exception as error:  # malformed figures of one host must not hide the others
+            exporter = None, f"its figures cannot be read: {error!r}"
+            of_host, hosts[host] = _judge(host, services, exporter, checks, {}, now)
+        rows += of_host
+    at = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
+    others = [_endpoint(name, check) for name, check in checks.items() if name not in engines]
+    return fleet_status.report(rows, hosts, at), others
 
 
-def _other(name: str, check: Mapping[str, Any]) -> Endpoint:
-    said = {key: str(check.get(key) or "") for key in ("error", "hint", "note")}
-    return Endpoint(name, urlsplit(str(check["url"])).netloc, bool(check["ok"]), **said)
+def _endpoint(name: str, check: Check) -> Endpoint:
+    texts = {field: str(check.get(field) or "") for field in ("error", "hint", "note")}
+    return Endpoint(name, urlsplit(str(check["url"])).netloc, bool(check["ok"]), **texts)
 
 
 def key(host: str, service: Mapping[str, Any]) -> str:
-    """Return the name of a service in the fleet, by which endpoints go."""
+    """Return the key of a service: its name in the fleet."""
     return f"{(service.get('cluster') or {}).get('name') or host}/{service['name']}"
 
 
 class _Host:
-    """What the exporter of one Spark says, as M(dgxspark.vllm.spark_info) would report it."""
+    """The figures of one Spark's exporter, in the form of M(dgxspark.vllm.spark_info). known: it has figures of the collector; fresh: recent ones."""
 
     def __init__(self, samples: Samples, now: float) -> None:
         self.samples = samples
-        self.told = "dgxspark_collector_last_run_timestamp_seconds" in samples
-        # By the host's own clock: it may be another than the monitor's.
+        self.known = "dgxspark_collector_last_run_timestamp_seconds" in samples
+        # The clock of the host may differ from the monitor's.
         self.now = self.one("node_time_seconds") or now
         interval = self.one("dgxspark_collector_interval_seconds") or 0.0
-        self.fresh = self.told and self.age() <= STALE_ROUNDS * interval + STALE_SECONDS
+        self.fresh = self.known and self.age() <= STALE_ROUNDS * interval + STALE_SECONDS
 
     def one(self, name: str, **labels: str) -> float | None:
-        """Return the one sample with these labels."""
-        for own, value in self.samples.get(name) or ():
-            if all(own.get(label) == text for label, text in labels.items()):
+        """Return the sample with some labels."""
+        for sample_labels, value in self.samples.get(name) or ():
+            if all(sample_labels.get(label) == text for label, text in labels.items()):
                 return value
         return None
 
     def age(self) -> float:
-        """Return for how long the collector has written nothing."""
+        """Return the seconds since the collector's last run."""
         return self.now - (self.one("dgxspark_collector_last_run_timestamp_seconds") or 0)
 
     def gib(self, name: str) -> float | None:
         value = self.one(name)
         return None if value is None else value / GIB
 
-    def units(self, services: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the units of services; one that nobody spoke of is not known."""
-        return [{"name": service["unit"], **self.unit(str(service["unit"]))} for service in services]
-
     def unit(self, name: str) -> dict[str, Any]:
+        """Return a unit; without figures its state is unknown."""
         active = self.one("dgxspark_unit_active", unit=name) if self.fresh else None
         state = status_rows.NOT_KNOWN if active is None else "active" if active else "inactive"
         if state == "inactive" and self.one("dgxspark_unit_starting", unit=name):
@@ -162,12 +160,14 @@ class _Host:
             state = "failed"
         restarts = self.one("dgxspark_unit_restarts_total", unit=name)
         return {
+            "name": name,
             "active_state": state,
             "n_restarts": None if restarts is None else int(restarts),
             "active_seconds": self.one("dgxspark_unit_active_seconds", unit=name),
         }
 
     def resident(self) -> list[dict[str, Any]]:
+        """Return the GPU memory of services."""
         held: dict[str, float] = {}
         for labels, value in self.samples.get("dgxspark_gpu_memory_bytes") or ():
             name = labels.get("service") or ""
@@ -175,30 +175,31 @@ class _Host:
         return [{"name": name, "gib": size} for name, size in held.items() if name]
 
     def measured(self, services: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        fresh = {"total_gib": self.gib("dgxspark_memory_total_bytes")}
-        fresh["available_gib"] = self.gib("dgxspark_memory_available_bytes")
+        """Return the facts of the host, with the units of some services."""
+        memory = {
+            "total_gib": self.gib("dgxspark_memory_total_bytes"),
+            "available_gib": self.gib("dgxspark_memory_available_bytes"),
+        }
         return {
-            "units": self.units(services),
-            "memory": fresh if self.fresh else {},
+            "units": [self.unit(str(service["unit"])) for service in services],
+            "memory": memory if self.fresh else {},
             "resident": self.resident() if self.fresh else [],
         }
 
     def notes(self) -> list[str]:
-        """Return what else is worth a look on the host."""
-        if self.told and not self.fresh:
+        """Return notes about collector and memory guard."""
+        if self.known and not self.fresh:
             return [f"its collector has written nothing for {tables.uptime(self.age())}"]
-        found = [
-            f"the guard finds memory {level}"
-            for level in ("short", "critical")
-            if self.one("dgxspark_guard_level", level=level)
+        levels = [level for level in ("short", "critical") if self.one("dgxspark_guard_level", level=level)]
+        samples = self.samples.get("dgxspark_guard_stopped") or ()
+        stopped = [labels.get("service", "") for labels, value in samples if value]
+        return [
+            *(f"the guard finds memory {level}" for level in levels),
+            *(f"the guard of the memory stopped {name}" for name in stopped),
         ]
-        stopped = [
-            labels.get("service", "") for labels, value in self.samples.get("dgxspark_guard_stopped") or () if value
-        ]
-        return found + [f"the guard of the memory stopped {name}" for name in stopped]
 
     def proof(self, service: str) -> dict[str, Any]:
-        """Return what receipt and benchmark of a service say."""
+        """Return the figures of a service's receipt and benchmark."""
         at = self.one("dgxspark_receipt_timestamp_seconds", service=service)
         return {
             "decode_tokens_per_second": self.one("dgxspark_benchmark_decode_tokens_per_second", service=service),
@@ -215,64 +216,73 @@ def _day(at: float) -> str | None:
         return None
 
 
-def _of_host(
+def _rows_of(
     host: str,
-    body: Mapping[str, Any],
-    keys: Mapping[str, str],
-    checks: Mapping[str, Mapping[str, Any]],
+    services: Sequence[Mapping[str, Any]],
+    spark: _Host,
+    checks: Mapping[str, Check],
     figures: Mapping[str, Mapping[str, Any]],
-    said: str | None,
-    why: str,
-    now: float,
-) -> tuple[list[status_rows.Row], fleet_status.HostState]:
-    """Return the rows of a host, and the host as it was judged. said, why: of its exporter."""
-    seen = _Host(metrics.labelled(said or "", READ), now)
-    why = NO_COLLECTOR if said is not None and not seen.told else why
-    services = body["services"]
-    measured = seen.measured(services)
-    own = [keys[service["name"]] for service in services if not service.get("rank")]
+) -> tuple[list[status_rows.Row], dict[str, Any]]:
+    """Return the rows of a host, and its facts. checks, figures: of its engines, by key."""
+    measured = spark.measured(services)
+    units = {unit["name"]: unit for unit in measured["units"]}
     answers = []
     for service in services:
-        name = keys[service["name"]]
-        unit = next(each for each in measured["units"] if each["name"] == service["unit"])
-        if unit["active_state"] == status_rows.NOT_KNOWN and service.get("rank") and (checks.get(name) or {}).get("ok"):
-            unit["active_state"] = "active"  # the model answers, which takes all of its ranks
-        answers.append(_answer(service, unit["active_state"], checks.get(name), figures.get(name) or {}, seen))
-    answered = any((checks.get(name) or {}).get("ok") for name in own)
-    silent = not seen.told and not answered and why not in (NO_EXPORTERS, NO_COLLECTOR)
-    asked_of = {"reached": not silent, "why": why, "answers": {"services": {"host": measured, "services": answers}}}
-    judged = fleet_status.judge_host(asked_of, "services")
-    if not silent:
-        # Said where the memory would be drawn; no exporters at all are the owner's choice, and nothing to look at.
-        broken = [] if seen.told or why == NO_EXPORTERS else [why]
-        notes = [*judged.notes, *broken, *seen.notes()]
-        told = "" if seen.fresh else why or "its collector has stopped"
-        judged = replace(judged, notes=notes, state="look" if notes else "well", why=told)
-    rows = status_rows.status_rows(host, body, measured, answers)
+        name, unit = key(host, service), units[service["unit"]]
+        is_answering = (checks.get(name) or {}).get("ok")
+        if unit["active_state"] == status_rows.NOT_KNOWN and service.get("rank") and is_answering:
+            unit["active_state"] = "active"  # a model only answers with all of its ranks
+        answers.append(_answer(service, unit["active_state"], checks.get(name), figures.get(name) or {}, spark))
+    rows = status_rows.status_rows(host, {"services": services}, measured, answers)
     for row, answer in zip(rows, answers):
         row.watched = status_rows.Watched(answer["tokens_per_second"], answer["proved"], answer["proved_rate"])
-    return rows, judged
+    return rows, measured
+
+
+def _judge(
+    host: str,
+    services: Sequence[Mapping[str, Any]],
+    exporter: Exporter,
+    checks: Mapping[str, Check],
+    figures: Mapping[str, Mapping[str, Any]],
+    now: float,
+) -> tuple[list[status_rows.Row], fleet_status.HostState]:
+    """Return the rows of a host, and its state."""
+    text, why = exporter
+    spark = _Host(metrics.labelled(text or "", READ), now)
+    why = NO_COLLECTOR if text is not None and not spark.known else why
+    rows, measured = _rows_of(host, services, spark, checks, figures)
+    first_ranks = [key(host, service) for service in services if not service.get("rank")]
+    is_answering = any((checks.get(name) or {}).get("ok") for name in first_ranks)
+    if not spark.known and not is_answering and why not in (NO_EXPORTERS, NO_COLLECTOR):
+        return rows, fleet_status.HostState("unreachable", why or "it was not asked")
+    state = fleet_status.judge_facts(measured)
+    # A host without exporters is the owner's choice and gets no note; the page names the reason in place of its memory.
+    missing = [] if spark.known or why == NO_EXPORTERS else [why]
+    notes = [*state.notes, *missing, *spark.notes()]
+    reason = "" if spark.fresh else why or "its collector has stopped"
+    return rows, replace(state, notes=notes, state="look" if notes else "well", why=reason)
 
 
 def _answer(
     service: Mapping[str, Any],
     unit: str,
-    check: Mapping[str, Any] | None,
+    check: Check | None,
     figures: Mapping[str, Any],
-    seen: _Host,
+    spark: _Host,
 ) -> dict[str, Any]:
-    """Return the entry of M(dgxspark.vllm.spark_info) for a service. unit: its state; check: None where it was not asked."""
+    """Return the entry of M(dgxspark.vllm.spark_info) for a service. unit: its state; check: None without one."""
     blank = {name: None for name in (*metrics.GAUGES, "tokens_per_second", "fast_path")}
     answer = {
         "name": service["name"],
         **blank,
         **({} if service.get("rank") else figures),
-        **seen.proof(service["name"]),
+        **spark.proof(service["name"]),
     }
     if check is None:
-        # A unit is active once the model has answered.
+        # A unit becomes active with the first answer of the model.
         return {**answer, "ready": unit == "active", "stage": "unit", "error": ""}
     if service.get("state") == "on_demand" and unit in ("inactive", "deactivating"):
-        return {**answer, "ready": False, "stage": "unit", "error": ""}  # what answers is its socket
+        return {**answer, "ready": False, "stage": "unit", "error": ""}  # its socket answered
     stage = "completion" if check.get("completion") is not None else "models"
     return {**answer, "ready": bool(check["ok"]), "stage": stage, "error": str(check["error"])}

@@ -140,6 +140,18 @@ def image_names(run: Run) -> dict[str, str]:
     return names
 
 
+def tags(run: Run, repository: str) -> tuple[set[str], str]:
+    """Return the names of a repository's images, and the reason if Docker does not list them.
+
+    :param run: runs a program
+    :param repository: such as C(dgxspark/generation)
+    """
+    rc, out, err = run(["docker", "image", "ls", "--format", "{{.Tag}}", repository])
+    if rc not in (0, 127):
+        return set(), err.strip() or f"exit code {rc}"
+    return {f"{repository}:{tag}" for tag in out.split() if tag != "<none>"}, ""
+
+
 def image_sizes(run: Run, ids: Iterable[str]) -> dict[str, int]:
     """Return the bytes of images by id, without images that were removed meanwhile. Raises C(NoAnswer)."""
     _rc, out, _err = _answer(run, "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *ids)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from .._common import redaction
+from .._common import secret_names
 from .._common.foreign_text import parse_json
 from .._runtime import command
 
@@ -191,7 +191,7 @@ def describe_image(item: dict[str, Any]) -> dict[str, Any]:
         "env": {
             name: value
             for name, value in sorted(environment.items())
-            if _ENV_NAMES.match(name) and not redaction.is_secret_variable(name)
+            if _ENV_NAMES.match(name) and not secret_names.is_secret_variable(name)
         },
         "labels": dict(sorted(labels.items())),
         "size_gib": round(size / 1024**3, 3) if isinstance(size, (int, float)) and size else None,

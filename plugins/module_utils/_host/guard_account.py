@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from .._runtime import guard
-
 UNIT = "spark-guard.service"
 SETTINGS = "guard/settings.json"
 """Below C(/etc/dgxspark)."""
@@ -23,15 +21,18 @@ MOST = 300
 """Characters of one text."""
 LATEST = 4102444800.0
 """The year 2100; later times are impossible."""
+LEVELS = ("calm", "short", "critical")
+"""Of C(_runtime/guard.py), whose 22 KiB hosts need not compile for a report."""
+SHORTAGES = LEVELS[1:]
 DONE = {
-    guard.DROP: "gave the page cache back",
-    guard.UNLOAD: "asked {} to unload its models",
-    guard.IDLE: "stopped {}, which is on demand and idle",
-    guard.REFUSE: "let the gateway give {} no new requests",
-    guard.RESTART: "restarted {}",
-    guard.STOP: "stopped {}",
-    guard.ADMIT: "let the gateway give {} requests again",
-    guard.NAME: "said who took the memory",
+    "drop": "gave the page cache back",
+    "unload": "asked {} to unload its models",
+    "idle": "stopped {}, which is on demand and idle",
+    "refuse": "let the gateway give {} no new requests",
+    "restart": "restarted {}",
+    "stop": "stopped {}",
+    "admit": "let the gateway give {} requests again",
+    "name": "said who took the memory",
 }
 """The text for each step."""
 
@@ -49,10 +50,10 @@ def account(settings: Mapping[str, Any] | None, state: Mapping[str, Any] | None)
     return {
         "act": settings.get("act") is not False,
         **{key: _number(settings.get(key)) for key in FLOORS},
-        "level": state["level"] if state.get("level") in guard.LEVELS else None,
+        "level": state["level"] if state.get("level") in LEVELS else None,
         **{key: _number(state.get(key)) for key in ("available_gib", "lowest_gib", "at")},
         "last": {"at": _number(last.get("at")), **{key: _text(last.get(key)) for key in ("what", "whom", "why")}}
-        if isinstance(last, Mapping) and last.get("what") in guard.STEPS
+        if isinstance(last, Mapping) and last.get("what") in DONE
         else None,
         "stopped": {
             str(name): _text(note.get("why")) for name, note in sorted(stopped.items()) if isinstance(note, Mapping)
@@ -83,7 +84,7 @@ def notes(guard_state: Mapping[str, Any], unit: str | None) -> list[str]:
     lines = []
     if unit is not None and unit != "active":
         lines.append(f"the guard of the memory does not run: {UNIT} is {unit}")
-    elif unit and guard_state["level"] in (guard.SHORT, guard.CRITICAL):
+    elif unit and guard_state["level"] in SHORTAGES:
         who = f"; {guard_state['who']}" if guard_state["who"] else ""
         lines.append(f"guard: memory is {guard_state['level']}, {_gib(guard_state['available_gib'])} available{who}")
     lines += [

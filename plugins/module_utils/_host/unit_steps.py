@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .._runtime import command
+from .._runtime.command import Run
 from .host_state import Unit
 from .units import RUNNING, read_properties
 
@@ -61,6 +63,21 @@ class Steps:
     def any(self) -> bool:
         """Tell whether a unit changes; a restart that is due is no change yet."""
         return bool(self.enable or self.disable or self.stop or self.start or self.restart or self.reload)
+
+
+def remembering(run: Run) -> Run:
+    """Return a runner that asks systemd for the state of the same units only once. run: runs a program."""
+    answers: dict[tuple[str, ...], tuple[int, str, str]] = {}
+
+    def ask(argv: list[str], *options: Any) -> tuple[int, str, str]:
+        if argv[:2] != ["systemctl", "show"]:
+            return run(argv, *options)
+        command = tuple(argv)
+        if command not in answers:
+            answers[command] = run(argv, *options)
+        return answers[command]
+
+    return ask
 
 
 def read_units(names: list[str], text: str, monotonic_now: float, now: float) -> dict[str, Seen]:

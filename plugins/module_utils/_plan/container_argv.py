@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._cluster import collective, ray_cluster
+from .._cluster import collective, ray_cluster, ray_names
 from .._host import containers
 from .._vllm import shared_memory
 from .._vllm.launch import render
@@ -84,7 +84,7 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
     if span is None or span.executor != "ray":
         return [Container(container, docker_argv(settings, service, planned))]
     own, head, slot = span.address, span.addresses[span.head], span.position
-    ray = ray_cluster.container_name(container)
+    ray = ray_names.container_name(container)
     argv = [
         *_docker_run(settings, service, planned, ray, ray_cluster.IPC),
         *ray_cluster.mounts(service.name),

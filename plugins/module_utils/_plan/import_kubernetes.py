@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._common import redaction, shell
+from .._common import secret_names, shell
 from .._common.docker_run import DockerRun
 from . import import_scripts
 from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
@@ -346,7 +346,7 @@ def _variable(draft: Draft, entry: Mapping[str, Any]) -> None:
     if not isinstance(origin, Mapping):
         values = {str(key): value for key, value in draft.run.env.items()}
         draft.env({name: _settled(entry.get("value", ""), values, draft.variables)})
-    elif "secretKeyRef" in origin and redaction.is_secret_variable(name):
+    elif "secretKeyRef" in origin and secret_names.is_secret_variable(name):
         draft.run.options.append(("--env", name))
     elif "secretKeyRef" in origin:
         draft.leave(name, "comes from a secret of the cluster; put it into a file and name that under 'secrets'")

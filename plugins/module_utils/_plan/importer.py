@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .._cluster import clustering
-from .._common import plain_secrets, redaction, shell
+from .._common import plain_secrets, redaction, secret_names, shell
 from .._common.docker_run import read_options
 from .._compat.compat import check_launch, check_written
 from .._compat.rules_unit import Written
@@ -531,7 +531,7 @@ class _Import:
                 if isinstance(text, str):
                     self.conceal(text)
                     env.setdefault(variable, text)
-        for option in [name for name in args if redaction.is_secret_option(name)]:
+        for option in [name for name in args if secret_names.is_secret_option(name)]:
             self.conceal_all(args.pop(option))
             self.leave(f"--{option}", "a secret: nothing here keeps one for an option")
         for place, text in list(plain_secrets.in_settings(args)):
@@ -890,7 +890,7 @@ def _known_values(env: Mapping[str, str | None]) -> dict[str, str]:
 def _is_secret(name: str, value: str) -> bool:
     """Return whether a variable of a launch is a secret, also if its value is unknown or waits for another variable."""
     unknown = not value or "$" in value
-    named = redaction.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
+    named = secret_names.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
     return named or redaction.holds_secret(value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
-from .._vllm import image_catalogue
+from .._vllm import image_catalogue, image_names
 from .lock import COMMIT, ids, image_on, locked_image, model_key, model_keys
 
 MOVING_REVISIONS = ("main", "master")
@@ -258,7 +258,7 @@ def _is_locked(image: Mapping[str, Any], locked: Mapping[str, Any]) -> bool:
 
 def moves(ref: str, catalogue: Sequence[Mapping[str, Any]] = ()) -> bool:
     """Return whether an image reference names a tag that its publisher pushes again and again."""
-    _repository, tag, digest = image_catalogue.split_image(ref)
+    _repository, tag, digest = image_names.split_image(ref)
     if digest:
         return False
     entry = image_catalogue.lookup(ref, [row for row in catalogue if isinstance(row, Mapping)])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common import plain_data
-from .._vllm import image_catalogue
+from .._vllm import image_names
 from .lock import SCHEMA, image_on, model_key, model_keys
 
 HEADER = """\
@@ -208,7 +208,7 @@ def _collect_image(ref: str, reports: Mapping[str, Mapping[str, Any]], refusals:
             "-e spark_allow_moving=true --limit HOST."
         )
         return None
-    repository = image_catalogue.split_image(ref)[0]
+    repository = image_names.split_image(ref)[0]
     by_platform: dict[str, dict[str, tuple[str, set[str]]]] = {}
     for host, image in present.items():
         platform = f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}"
@@ -227,7 +227,7 @@ def _collect_image(ref: str, reports: Mapping[str, Mapping[str, Any]], refusals:
 def _digests_of(image: Mapping[str, Any], repository: str) -> set[str]:
     """Return the digests that an image on a host has in a repository."""
     digests = image.get("repo_digests") or []
-    return {name.partition("@")[2] for name in digests if image_catalogue.split_image(name)[0] == repository}
+    return {name.partition("@")[2] for name in digests if image_names.split_image(name)[0] == repository}
 
 
 def _collect_platform(
@@ -244,7 +244,7 @@ def _collect_platform(
             "run site.yml, then lock again."
         )
         return None
-    ref_digest = image_catalogue.split_image(ref)[2]
+    ref_digest = image_names.split_image(ref)[2]
     digest = ref_digest if ref_digest in shared else next(iter(sorted(shared)), None)
     return {"digest": digest, "id": builds[min(builds)][0]}
 

@@ -15,7 +15,7 @@ from .._cluster import ray_cluster
 from .._common.docker_run import read_options
 from .._content import vocabularies
 from .._vllm import seccomp
-from .._vllm.image_catalogue import split_image
+from .._vllm.image_names import split_image
 from . import lora, service_keys
 from .planned import ExtraModel, File, PlannedImage, PlannedModel
 from .service import PlacedService

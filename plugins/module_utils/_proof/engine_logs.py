@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from .._cluster import ray_cluster
+from .._cluster import ray_names
 from .._common.foreign_text import decode_text
 from .._host import beneath
 from .._host.host_view import HostView
@@ -66,7 +66,7 @@ def read_session(run_dir: Path, service: str) -> tuple[list[str], str]:
 
     Sessions are named by the time of their start.
     """
-    folder = run_dir / "ray" / service / ray_cluster.SESSION
+    folder = run_dir / "ray" / service / ray_names.SESSION
     try:
         sessions = sorted(path for path in folder.glob("session_2*") if path.is_dir() and not path.is_symlink())
         logs = f"{sessions[-1].name}/logs"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .._cluster import ray_cluster
+from .._cluster import ray_names
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
 from .._host.host_view import HostView, Request
@@ -60,7 +60,7 @@ class Engine:
     @property
     def main_container(self) -> str:
         """The container in which the rank of this host works."""
-        return ray_cluster.container_name(self.container) if self.under_ray and self.rank else self.container
+        return ray_names.container_name(self.container) if self.under_ray and self.rank else self.container
 
 
 @dataclass(frozen=True)

@@ -177,11 +177,12 @@ def new_receipt(
     return receipt, receipts.compare(previous, receipt)
 
 
-def look(module: Any, task: Task) -> Proof:
+def look(module: Any, task: Task, explain: readiness.Explain | None = None) -> Proof:
     """Ask the services and compare their memory and kernels with the plan; no receipt is written.
 
     :param module: the Ansible module, which fails if a program gives no answer
     :param task: the services to prove
+    :param explain: as C(readiness.wait) takes it
     :returns: the results
     :raises Silent: if a service did not answer, after the others were asked
     """
@@ -189,7 +190,7 @@ def look(module: Any, task: Task) -> Proof:
     services = [service for service in task.services if not rests(module, task.receipts_dir, asks, service)]
     answers, failures = {}, []
     for service in services:
-        answers[service.name], why = readiness.wait(asks, service.question(task.timeout), module.check_mode)
+        answers[service.name], why = readiness.wait(asks, service.question(task.timeout), module.check_mode, explain)
         failures += [why] if why else []
     if failures:
         raise Silent("\n".join(failures), answers)

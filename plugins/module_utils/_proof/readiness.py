@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .._host import docker, units
 from .._runtime import endpoint, engine_client, start_stages
 from .._runtime.command import NoAnswer, Run, noted
-from . import explain
 
 LOOK_SECONDS = 10.0
 """That one look at the unit or the container may take; there is another one after the next try."""
 # vLLM's own reason stands 60 to 100 lines above the end of its log with one process, and more with each further one.
 READ_LINES = 2000
+Explain = Callable[[Sequence[str]], Any]
+"""C(explain.explain), given by the caller: a proof of healthy services does without its tables of failures."""
 STATE = ("active_state", "sub_state", "result", "n_restarts", "active_since", "status_text")
 
 
@@ -179,12 +180,13 @@ class _Behind:
         return answer
 
 
-def wait(run: Run, question: Question, check: bool = False) -> tuple[Answer, str]:
+def wait(run: Run, question: Question, check: bool = False, explain: Explain | None = None) -> tuple[Answer, str]:
     """Wait until a server answers, or its unit is active.
 
     :param run: made by C(command.reader); silent calls of systemctl and docker are repeated until the deadline
     :param question: with C(url) or C(unit)
     :param check: do not wait for a stopped server
+    :param explain: explains the log of a server that is not ready; without it the reason is the log itself
     :returns: the answer, and the reason of a failure, or an empty text
     """
     behind = _Behind(run, question.unit, question.container, question.on_demand)
@@ -216,13 +218,14 @@ def wait(run: Run, question: Question, check: bool = False) -> tuple[Answer, str
     if answer.ready:
         return answer, ""
     log_lines = _log_without_key(run, question, question.log_lines)
+    explanation = explain(log_lines) if explain else None
     answer = replace(
         answer,
         log=log_lines[-question.log_lines :] if log_lines else [],
         log_stage=start_stages.stage_of(log_lines) if log_lines else None,
-        log_error=explain.error_of(log_lines),
+        log_error=explanation.error if explanation else "",
     )
-    return answer, failure_text(question, answer, log_lines)
+    return answer, failure_text(question, answer, explanation)
 
 
 def _something_to_ask(question: Question, behind: _Behind) -> bool:
@@ -329,12 +332,12 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
     return silent
 
 
-def failure_text(question: Question, answer: Answer, log_lines: list[str]) -> str:
+def failure_text(question: Question, answer: Answer, explanation: Any) -> str:
     """Return one message with server, stage, reason, fix, unit and log.
 
     :param question: with C(url) or C(unit)
     :param answer: of a failed wait, with the displayed lines of its log
-    :param log_lines: all lines that were read
+    :param explanation: of C(explain.explain), None without one
     :returns: the message
     """
     where = question.url or question.unit
@@ -351,9 +354,8 @@ def failure_text(question: Question, answer: Answer, log_lines: list[str]) -> st
         text += f"; it says: {state['status_text']}." if state["status_text"] else "."
     if answer.log_stage and answer.stage in ("health", "unit"):
         text += f" By its log the start had come to the stage {answer.log_stage}."
-    answer_of_log = explain.explain(log_lines)
-    if answer_of_log.is_known:
-        text += f" Its log says why: {answer_of_log.cause}. Fix: {answer_of_log.fix}. Source: {answer_of_log.source}."
+    if explanation and explanation.is_known:
+        text += f" Its log says why: {explanation.cause}. Fix: {explanation.fix}. Source: {explanation.source}."
     if answer.log_error:
         text += "\nIts own words:\n" + "\n".join(f"  {line}" for line in answer.log_error.splitlines())
     if answer.log:

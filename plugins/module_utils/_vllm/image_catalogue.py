@@ -8,10 +8,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from .._common.plain_data import MappingOf, Required, misfits
+from .image_names import split_image
 from .versions import parse_version, version
 
 FAMILIES = ("serve", "passthrough")
@@ -225,29 +225,6 @@ EXTRA_KEYS = (
     "note",
 )
 """Keys of a catalogue entry; users' own entries take the same."""
-
-
-@lru_cache(maxsize=1024)
-def split_image(image: str) -> tuple[str, str | None, str | None]:
-    """Split an image reference into repository, tag and digest; Docker Hub's own name is taken off."""
-    name, _at, digest = image.strip().partition("@")
-    head, slash, leaf = name.rpartition("/")
-    leaf, _colon, tag = leaf.partition(":")
-    repository = re.sub(r"^(?:index\.)?docker\.io/", "", f"{head}{slash}{leaf}")
-    return repository, tag or None, digest or None
-
-
-def names_of_image(image: Mapping[str, Any]) -> set[str]:
-    """Return all names of an image of C(docker image inspect), with and without Docker Hub's own."""
-    names = {str(image.get("Id") or "")} | set(image.get("RepoTags") or []) | set(image.get("RepoDigests") or [])
-    plain = set()
-    for name in names - {""}:
-        repository, tag, digest = split_image(name)
-        if name.startswith("sha256:"):
-            plain.add(name)
-            continue
-        plain |= {f"{repository}:{tag or 'latest'}"} if not digest else {f"{repository}@{digest}"}
-    return (names | plain) - {""}
 
 
 def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from playbook_runs import LOST_SSH, ansible_playbook
 
-from ansible_collections.dgxspark.vllm.plugins.action.doctor import differences
+from ansible_collections.dgxspark.vllm.plugins.action.doctor import drifted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import plain
 
 pytestmark = pytest.mark.slow
@@ -101,9 +101,9 @@ def test_what_was_changed_since_it_was_deployed_is_said_once() -> None:
     deployed = {"recorded": {"number": 3, "units": {"spark-gateway.service": {"enabled": True, "active": "active"}}}}
     deployed["units"] = {"spark-gateway.service": {"enabled": True, "active": "failed"}}
     planned = {"services": [service], "models": []}
-    found = differences(planned, facts, {"images": {"images": {}}, "deployed": deployed})
+    found = drifted(planned, facts, {"images": {"images": {}}, "deployed": deployed})
     # That the unit of a service is gone, and a service left over, the doctor says itself.
-    assert [(finding["rule"], finding["service"]) for finding in found] == [("drift.stopped", "")]
-    assert "spark-gateway.service ran when it was recorded, but is now failed" in found[0]["message"]
-    assert differences(planned, facts, {"deployed": {"failed": True, "msg": "no"}}) == []
-    assert differences(planned, {}, {"deployed": deployed}) == []
+    assert [(finding.rule, finding.service) for finding in found] == [("drift.stopped", "")]
+    assert "spark-gateway.service ran when it was recorded, but is now failed" in found[0].message
+    assert drifted(planned, facts, {"deployed": {"failed": True, "msg": "no"}}) == []
+    assert drifted(planned, {}, {"deployed": deployed}) == []

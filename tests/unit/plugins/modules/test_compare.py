@@ -377,7 +377,7 @@ def test_ephemeral_ports_that_somebody_changed_are_something_to_apply(
         ),
         ({"images": [["dgxspark/ray:1", "sha256:0"]]}, "the image dgxspark/ray:1 is not there"),
         (
-            {"network": {"units": [{"path": "/etc/dgxspark/none", "sha256": "0"}]}},
+            {"network": {"file": {"path": "/etc/dgxspark/none", "sha256": "0"}}},
             "/etc/dgxspark/none is not as it has to be",
         ),
         (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import engine_env, firewall, ray_cluster
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import engine_env, firewall, ray_cluster, ray_names
 
 HEAD, WORKER = "192.168.100.10", "192.168.100.11"
 
@@ -97,7 +97,7 @@ def test_there_are_only_so_many_slots(slot: int) -> None:
 def test_the_engine_shares_what_it_needs_with_ray() -> None:
     args = ray_cluster.engine_args("x", "spark-x", HEAD)
     assert (
-        args[args.index("--pid") + 1] == f"container:{ray_cluster.container_name('spark-x')}" == "container:spark-x-ray"
+        args[args.index("--pid") + 1] == f"container:{ray_names.container_name('spark-x')}" == "container:spark-x-ray"
     )
     mount = ray_cluster.mounts("x")
     assert mount == ["--volume", "/run/dgxspark/ray/x/session:/tmp/ray"]

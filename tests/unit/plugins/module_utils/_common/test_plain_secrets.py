@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_secrets, redaction
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_secrets, redaction, secret_names
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import container_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes, variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue_data
 
@@ -104,7 +104,7 @@ def test_no_option_and_no_variable_of_vllm_is_taken_for_a_secret_with_the_values
     text = "\n".join(str(value).replace("\\n", "\n") for name, value in vars(catalogue_data).items() if name.isupper())
     options = set(re.findall(r"\b[a-z][a-z0-9]+(?:-[a-z0-9]+)+\b", text))
     assert len(options) > 200
-    named = {option for option in options if redaction.is_secret_option(option)}
+    named = {option for option in options if secret_names.is_secret_option(option)}
     assert named <= {"api-key", "hf-token", "allow-credentials"}, named
 
 
@@ -137,7 +137,7 @@ LINES = (
 @pytest.mark.parametrize(("words", "secrets"), LINES)
 def test_command_lines_of_others_leave_the_host_without_their_secrets(words: list[str], secrets: list[str]) -> None:
     box = {"Name": "/x", "Config": {"Cmd": words, "Image": "img"}, "HostConfig": {}}
-    for shown in (redaction.without_secrets(words), unmanaged.launch_of(box, {})):
+    for shown in (redaction.without_secrets(words), container_launch.launch_of(box, {})):
         assert not any(secret in word for secret in secrets for word in shown), shown
         assert [word for word in words if word in ("--port", "8000", "serve", "m", "vllm")] == [
             word for word in shown if word in ("--port", "8000", "serve", "m", "vllm")
@@ -154,7 +154,7 @@ def test_what_the_environment_keeps_secret_is_taken_out_of_the_command_too() -> 
         },
         "HostConfig": {},
     }
-    shown = unmanaged.launch_of(box, {})
+    shown = container_launch.launch_of(box, {})
     assert VALUE not in json.dumps(shown) and "A=b" in shown and shown[-1].startswith("serve --with ")
 
 

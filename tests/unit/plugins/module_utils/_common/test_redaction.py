@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction, secret_names
 
 VALUE = 'kq7/W+zz"1 x9&Lö'
 
@@ -226,7 +226,7 @@ def test_inspect_keeps_everything_else() -> None:
      ("max_tokens", False), ("tokenizer_mode", False), ("api_key_file", False), ("key", False), ("secret_name", False), ("", False)],
 )  # fmt: skip
 def test_names(name: str, secret: bool) -> None:
-    assert redaction.is_secret_name(name) is secret
+    assert secret_names.is_secret_name(name) is secret
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, unmanaged
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import container_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import import_launch
 
 IMAGE: dict[str, Any] = {"Config": {"Env": ["PATH=/bin", "VLLM_VERSION=0.24.0"], "Entrypoint": ["vllm", "serve"]}}
@@ -55,12 +56,14 @@ def service(**changes: Any) -> dict[str, Any]:
 
 
 def read(box: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = import_launch(adopt.command_of(unmanaged.launch_of(box, IMAGE)), form="docker")["service"]
+    found: dict[str, Any] = import_launch(adopt.command_of(container_launch.launch_of(box, IMAGE)), form="docker")[
+        "service"
+    ]
     return found
 
 
 def test_a_container_is_read_as_the_command_that_it_came_from() -> None:
-    argv = unmanaged.launch_of(BOX, IMAGE)
+    argv = container_launch.launch_of(BOX, IMAGE)
     text = " ".join(argv)
     assert "-p 8001:8000" in text and "--ipc host" in text and "-v /data/hf:/root/.cache/huggingface" in text
     assert "VLLM_LOGGING_LEVEL=DEBUG" in text
@@ -217,7 +220,7 @@ def test_the_unit_of_a_program(cgroup: str, unit: str, why: str) -> None:
 def test_values_of_secrets_are_left_out_of_a_command() -> None:
     words = ["vllm", "serve", "M", "--api-key", "sk-1", "--hf-token=hf_1", "--tokenizer", "T"]
     assert redaction.without_secrets(words) == [*words[:4], "<redacted>", "--hf-token=<redacted>", "--tokenizer", "T"]
-    assert "sk-1" not in " ".join(unmanaged.launch_of(container("M", "--api-key", "sk-1"), IMAGE))
+    assert "sk-1" not in " ".join(container_launch.launch_of(container("M", "--api-key", "sk-1"), IMAGE))
 
 
 def test_what_was_taken_over_before_is_told_with_the_way_back() -> None:

@@ -23,11 +23,11 @@ FOREIGN = image("foreign", "postgres:17")
 DANGLING = image("dangling")
 OURS = image("ours", "dgxspark/ray:abc", size=30)
 IMAGES = [NEW_IMAGE, OLD_IMAGE, FOREIGN, DANGLING, OURS]
-WANTED = ["vllm/vllm-openai:v0.24.0"]
+PLANNED = ["vllm/vllm-openai:v0.24.0"]
 
 
 def unused(**changes: Any) -> list[str]:
-    given: dict[str, Any] = {"containers": [], "wanted": WANTED, "keep": [], "noted": [], "notes": "", **changes}
+    given: dict[str, Any] = {"containers": [], "planned": PLANNED, "keep": [], "asked_ids": [], "notes": "", **changes}
     return [entry["what"] for entry in cleanup.unused_images(IMAGES, **given)]
 
 
@@ -36,7 +36,7 @@ def test_old_images_of_known_kinds_are_found_and_others_not_looked_at() -> None:
 
 
 def test_an_image_that_was_asked_what_is_in_it_is_ours_without_a_name() -> None:
-    assert "sha256:000000000000 (no name)" in unused(noted=[IDS["dangling"]])
+    assert "sha256:000000000000 (no name)" in unused(asked_ids=[IDS["dangling"]])
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_an_image_that_was_asked_what_is_in_it_is_ours_without_a_name() -> None:
         {"keep": ["vllm/vllm-openai:v0.23.0"]},
         {"notes": "ExecStart=docker run docker.io/vllm/vllm-openai:v0.23.0 serve"},
         {"notes": IDS["old"]},
-        {"wanted": [*WANTED, IDS["old"]]},
-        {"wanted": [*WANTED, "docker.io/vllm/vllm-openai:v0.23.0"]},
+        {"planned": [*PLANNED, IDS["old"]]},
+        {"planned": [*PLANNED, "docker.io/vllm/vllm-openai:v0.23.0"]},
     ],
 )
 def test_what_anything_names_stays(changes: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def test_what_anything_names_stays(changes: dict[str, Any]) -> None:
 def test_a_step_that_another_image_stands_on_goes_with_that_one() -> None:
     step = image("dangling", Config={"Labels": {"dgxspark.simulated": "true"}})
     child = {**NEW_IMAGE, "Parent": step["Id"]}
-    given: dict[str, Any] = {"containers": [], "wanted": WANTED, "keep": [], "noted": [], "notes": ""}
+    given: dict[str, Any] = {"containers": [], "planned": PLANNED, "keep": [], "asked_ids": [], "notes": ""}
     assert cleanup.unused_images([step, child], **given) == []
     assert [entry["what"] for entry in cleanup.unused_images([step, NEW_IMAGE], **given)] == [
         f"{step['Id'][:19]} (no name)"
@@ -71,7 +71,7 @@ def test_a_digest_in_the_plan_keeps_its_image() -> None:
     digest = f"vllm/vllm-openai@sha256:{'d' * 64}"
     pulled = {**OLD_IMAGE, "RepoTags": [], "RepoDigests": [digest]}
     assert cleanup.unused_images([pulled], [], [digest], [], [], "") == []
-    (entry,) = cleanup.unused_images([pulled], [], WANTED, [], [], "")
+    (entry,) = cleanup.unused_images([pulled], [], PLANNED, [], [], "")
     assert entry["remove"] == [digest]
 
 

@@ -16,6 +16,7 @@ from planned_fixture import RECIPES
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     doctor,
+    doctor_host,
     drift,
     fleet_status,
     rollout,
@@ -125,7 +126,7 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
             facts: dict[str, Any], at: dict[str, Any], whole: bool = True, host: str = host
         ) -> list[dict[str, Any]]:
             planned = plan_of(size)["hosts"][host]
-            known = drift.Host.read(planned, ranks=whole).heard(facts, compared={"launches": {"big": at}})
+            known = drift.Host.planned(planned, has_ranks=whole).with_answers(facts, compared={"launches": {"big": at}})
             return [each.to_dict() for each in drift.check_launches(known)]
 
         assert launches(facts, at) == []
@@ -158,7 +159,7 @@ def test_the_doctor_looks_at_each_rank(size: int) -> None:
     stopped = {"name": UNIT, "active_state": "inactive", "n_restarts": 0, "enabled": True, "queued": False}
     for body in plan_of(size)["hosts"].values():
         facts = {"units": [{**stopped, "type": "notify", "managed": True, "result": "success"}], "services": ["big"]}
-        report = doctor.HostReport.read(body, facts, earlyoom, {}, {}, {})
+        report = doctor_host.HostReport.from_dicts(body, facts, earlyoom, {}, {}, {})
         found = {each.rule for each in doctor.check(report)}
         assert {"doctor.earlyoom", "doctor.unit_stopped"} <= found
 

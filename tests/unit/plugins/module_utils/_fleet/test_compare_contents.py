@@ -28,7 +28,7 @@ def host_of(root: Path, there: Any = (), silent: str = "", **params: Any) -> Any
         inspect=lambda refs: {ref: "sha256:1" for ref in refs if ref in there},
         tags=set,
         generation=lambda: None,
-        manifests={},
+        generations={},
         current=generations.Current(),
         image_ids={},
         parts=None,
@@ -91,20 +91,3 @@ def test_the_file_of_the_network_is_what_the_role_would_write(
         [] if fine else [f"{NETPLAN} is not as it has to be"]
     )
     assert compare_contents.network_faults(host_of(tmp_path), {"file": {}}) == []  # it is somebody else's
-
-
-def test_the_unit_of_a_relay_is_as_its_role_writes_it(tmp_path: Path) -> None:
-    path = "/etc/systemd/system/dgxspark-fabric-relay.service"
-    unit = {"path": path, "sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
-
-    def faults(wanted: dict[str, str]) -> list[str]:
-        return compare_contents.network_faults(host_of(tmp_path), {"units": [wanted]})
-
-    wrong, gone = [f"{path} is not as it has to be"], {**unit, "sha256": ""}
-    assert faults(unit) == wrong and faults(gone) == []
-    put(tmp_path, path, TEXT, 0o644)
-    assert faults(unit) == [] and faults(gone) == [f"{path} is to be gone"]
-    put(tmp_path, path, TEXT, 0o600)
-    assert faults(unit) == wrong and faults({**unit, "mode": "0600"}) == []
-    put(tmp_path, path, TEXT + "#", 0o644)
-    assert faults(unit) == wrong

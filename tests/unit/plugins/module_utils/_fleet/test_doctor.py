@@ -12,7 +12,7 @@ from typing import Any
 import planned_fixture
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_signs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host, doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage, plain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 
@@ -85,7 +85,7 @@ def healthy() -> dict[str, Any]:
 
 
 def found(given: dict[str, Any]) -> dict[str, str]:
-    findings = doctor.check(doctor.HostReport.read(**given))
+    findings = doctor.check(doctor_host.HostReport.from_dicts(**given))
     assert all(finding.fix for finding in findings)
     return {finding.rule.removeprefix("doctor."): finding.severity for finding in findings}
 
@@ -275,13 +275,13 @@ def test_what_the_guard_sees_and_did() -> None:
     given = healthy()
     given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
     given["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
-    (finding,) = doctor.check(doctor.HostReport.read(**given))
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
     assert (
         finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB hold" in finding.message
     )
     last = {"at": 900.0, "what": "restart", "whom": "heavy", "why": "4.0 GiB above its plan"}
     given["facts"]["guard"] = guarded(last=last)
-    (finding,) = doctor.check(doctor.HostReport.read(**given))
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
     assert finding.rule == "doctor.guard_acted" and "restarted heavy (4.0 GiB above its plan)" in finding.message
     last["at"] = 1000.0 - 90000
     assert found(given) == {}
@@ -292,7 +292,7 @@ def test_a_service_that_the_guard_stopped_says_so() -> None:
     unit(active_state="inactive")(given)
     given["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
     given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
-    findings = doctor.check(doctor.HostReport.read(**given))
+    findings = doctor.check(doctor_host.HostReport.from_dicts(**given))
     (finding,) = [each for each in findings if each.rule == "doctor.unit_stopped"]
     assert finding.message == (
         "spark-heavy.service was stopped by the guard of the memory: 0.80 GiB available, nothing milder is left."
@@ -360,7 +360,7 @@ def test_answers_that_repeat(text: str) -> None:
 def test_the_cause_in_a_log_comes_with_its_service_fix_and_source() -> None:
     given = healthy()
     log_of("OSError: [Errno 28] No space left on device")(given)
-    (finding,) = doctor.check(doctor.HostReport.read(**given))
+    (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
     assert (finding.rule, finding.service, finding.severity) == ("doctor.engine_log", "heavy", "error")
     assert finding.message.endswith("(OSError: [Errno 28] No space left on device).")
     assert "df -h" in finding.fix and "disk_full" in finding.source

@@ -114,9 +114,9 @@ def clean() -> dict[str, Any]:
 
 
 def findings(known: dict[str, Any]) -> list[dict[str, Any]]:
-    host = drift.Host.read(known["planned"], known["checksums"], known.get("ranks", True))
-    heard = host.heard(known["facts"], known["images"], known["compared"])
-    return [finding.to_dict() for finding in drift.check(heard)]
+    host = drift.Host.planned(known["planned"], known["checksums"], known.get("ranks", True))
+    answered = host.with_answers(known["facts"], known["images"], known["compared"])
+    return [finding.to_dict() for finding in drift.check(answered)]
 
 
 def only(known: dict[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
         "5 of 100 hosts did not answer: spark-003..004, spark-009, spark-050, spark-099; 14 of 200"
     )
     assert found.services[0].host == "spark-003"
-    assert json.loads(json.dumps(found.plain())) == found.plain()
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
 
 
 def test_any_fleet_fits_on_a_screen() -> None:

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    generation_choice,
+    generation_schema_1,
+    generations,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostState
 
@@ -44,15 +48,15 @@ def at(number: int | None, came: int | None = None, restoring: int | None = None
     ],
 )
 def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, asked: int, expected: int | None) -> None:
-    number, why = generations.target(manifests, current, same, asked)
+    number, why = generation_choice.target(manifests, current, same, asked)
     assert number == expected and bool(why) is (expected is None)
 
 
 def test_what_stays() -> None:
-    assert generations.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
-    assert generations.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
-    assert generations.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
-    assert generations.kept(made(True), 1, 0) == {1}
+    assert generation_choice.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
+    assert generation_choice.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
+    assert generation_choice.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
+    assert generation_choice.kept(made(True), 1, 0) == {1}
 
 
 ENGINE = """[Service]
@@ -83,7 +87,7 @@ WATCHDOG = "[Service]\nExecStart=/usr/bin/python3 /usr/local/libexec/dgxspark/sp
     ],
 )
 def test_which_unit_a_file_concerns(unit: str, text: str, path: str, concerned: bool) -> None:
-    assert generations.concerns(unit, text, path) is concerned
+    assert generation_schema_1.concerns(unit, text, path) is concerned
 
 
 def test_the_image_of_a_unit() -> None:

@@ -63,7 +63,7 @@ def test_a_log_is_silent_for_ten_seconds_at_most_while_a_task_runs() -> None:
     assert made.due(9.0) == []
     assert made.due(10.0) == ["a: Download missing snapshots, 10 s"]
     assert made.due(19.0) == []
-    made.said(18.0)
+    made.printed(18.0)
     assert made.due(27.0) == [] and len(made.due(28.0)) == 1
     made.end("a")
     assert made.due(100.0) == []

@@ -86,9 +86,9 @@ LOOK = {"current": {"proven": True, "wanted": "m"}, "same": True, "running": Tru
     ],
 )
 def test_who_runs_what_is_wanted_is_proved_unchanged_and_up(change: dict[str, Any]) -> None:
-    assert rollout.runs_it(LOOK, "m") is True
-    assert rollout.runs_it({**LOOK, **change}, "m") is False
-    assert rollout.runs_it(None, "m") is False
+    assert rollout.is_up_to_date(LOOK, "m") is True
+    assert rollout.is_up_to_date({**LOOK, **change}, "m") is False
+    assert rollout.is_up_to_date(None, "m") is False
 
 
 def test_more_failures_than_allowed_take_the_batch_back() -> None:

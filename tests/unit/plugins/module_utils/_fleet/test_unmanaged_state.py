@@ -10,7 +10,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches, unmanaged_state
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import launches, unmanaged
 from ansible_collections.dgxspark.vllm.plugins.modules import service_state, spark_info
 
 GIB = 1024 * 1024
@@ -76,11 +76,9 @@ class Docker:
 def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     played = Docker(tmp_path)
     play(monkeypatch, played)
-    monkeypatch.setattr(unmanaged_state, "NOTES", tmp_path / "notes")
     monkeypatch.setattr(launches, "UNITS", tmp_path / "units")
-    monkeypatch.setattr(launches, "NOTES", tmp_path / "notes")
-    for module in (launches, unmanaged_state):
-        monkeypatch.setattr(module, "PROC_ROOT", str(tmp_path))
+    monkeypatch.setattr(unmanaged, "NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(unmanaged, "PROC_ROOT", str(tmp_path))
     return played
 
 

@@ -158,7 +158,7 @@ def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None
 
     def host(image_id: str) -> drift.Host:
         containers = [{"name": "spark-gateway", "state": "running", "image_id": image_id}]
-        return drift.Host.read(body).heard({"containers": containers})
+        return drift.Host.planned(body).with_answers({"containers": containers})
 
     assert drift.check_addon_images(host(sha("5"))) == []
     told = drift.check_addon_images(host(sha("e")))
