@@ -22,7 +22,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
@@ -300,7 +300,7 @@ class ActionModule(ActionBase):
                     self._connection.fetch_file(remote, str(draft))
                 return
             except (AnsibleError, OSError) as error:
-                why = untrusted.printable(str(error))
+                why = foreign_text.printable(str(error))
             if (size_of(draft) or 0) > size:
                 raise AnsibleActionFail(
                     f"{what}: {remote} of {self.host} has more than the {size} bytes that the host announced; the transfer was "
@@ -516,7 +516,7 @@ class ActionModule(ActionBase):
         )
         if result.get("failed"):
             why = str(result.get("msg") or result.get("module_stderr") or f"step {step} failed")
-            raise AnsibleActionFail(untrusted.printable(why))
+            raise AnsibleActionFail(foreign_text.printable(why))
         return dict(checked_answer(result, answers.BUNDLE[step], self.host, f"step {step} of {MODULE}"))
 
     def _asked(self, names: Iterable[str], known: Collection[str], step: str) -> None:
@@ -578,11 +578,11 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
         connection.set_option("ssh_transfer_method", before)
 
 
-def said(own: Mapping[str, Any], name: str, parser: untrusted.Parser, host: str) -> dict[str, Any]:
+def said(own: Mapping[str, Any], name: str, form: Any, host: str) -> dict[str, Any]:
     """Return what a host said that is registered under a name, checked; empty where it said nothing."""
     found = plain(own.get(name))
     return (
-        dict(checked_answer(found, parser, host, name))
+        dict(checked_answer(found, form, host, name))
         if isinstance(found, Mapping) and not found.get("failed") and found
         else {}
     )

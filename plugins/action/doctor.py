@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
@@ -65,7 +65,7 @@ class ActionModule(ActionBase):
                 silent.append(host)
             try:
                 findings += answers.judged(self._alone, host, plan["hosts"].get(host) or {}, first, second)
-            except untrusted.Untrusted as error:
+            except foreign_text.Untrusted as error:
                 findings.append({"host": host, **doctor.not_asked(WHAT["health"], str(error)).to_dict()})
         findings += placement.findings(plan)
         ignored = {host: set(variables["hostvars"][host].get("spark_ignore_rules") or []) for host in play}

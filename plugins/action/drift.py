@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
             ignored = plain(own[host].get("spark_ignore_rules")) or []
             try:
                 hosts[host], found_here = answers.judged(_alone, host, planned[host], asked[host], checksums, ranks)
-            except untrusted.Untrusted as error:
+            except foreign_text.Untrusted as error:
                 hosts[host] = {**about({}), "reached": True, "why": str(error)}
                 found_here = [drift.not_asked(WHAT["deployed"], str(error)).to_dict()]
             findings += [{"host": host, **finding} for finding in found_here if finding["rule"] not in ignored]

@@ -11,7 +11,6 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
@@ -41,7 +40,5 @@ class ActionModule(ActionBase):
             module_name="dgxspark.vllm.hub_access", module_args=args, task_vars=task_vars or {}
         )
         return dict(
-            checked_answer(
-                result, untrusted.anything, str((task_vars or {}).get("inventory_hostname", "")), self._task.action
-            )
+            checked_answer(result, Any, str((task_vars or {}).get("inventory_hostname", "")), self._task.action)
         )

@@ -13,7 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
@@ -109,7 +109,7 @@ class ActionModule(ActionBase):
         )
         if found.get("failed"):
             why = str(found.get("msg") or found.get("module_stderr") or f"step {step} failed")
-            raise AnsibleActionFail(untrusted.printable(why))
+            raise AnsibleActionFail(foreign_text.printable(why))
         return dict(checked_answer(found, answers.MODEL_FOLDER[step], self._host(), f"step {step} of {MODULE}"))
 
     def _host(self) -> str:

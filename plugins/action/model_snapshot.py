@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import FETCH
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
         """Run the module; an answer that is none fails."""
         found: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
         if found.get("failed"):
-            return dict(untrusted.received(found))
+            return dict(foreign_text.received(found))
         return dict(checked_answer(found, answers.MODEL_SNAPSHOT, str(variables.get("inventory_hostname", "")), MODULE))
 
     def _read_token(self, path: str) -> str:

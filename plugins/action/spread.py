@@ -10,7 +10,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.modules.spread import DOCUMENTATION
@@ -19,7 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
-GOT = untrusted.table(untrusted.text, answers.GOT)
+GOT = {reader.LINE: answers.GOT}
 THING = ("kind", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
 
 
@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         # Of a play in batches those of this batch: the others are not at this task, and what they said is from before.
         alive = [str(host) for host in self.variables.get("ansible_play_batch") or []]
         looks = {
-            host: checked_answer(plain(said["distribution"]), answers.spread_look, host, "dgxspark.vllm.spark_info")
+            host: checked_answer(plain(said["distribution"]), answers.DISTRIBUTION, host, "dgxspark.vllm.spark_info")
             for host in alive
             if (said := self.said(host, args["looks_from"])).get("distribution")
         }

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
     fleet_status,
@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
             try:
                 # Alone first: what one host says must not keep the others from being shown.
                 answers.judged(_shown, str(host), asked, planned, args["answer"])
-            except untrusted.Untrusted as error:
+            except foreign_text.Untrusted as error:
                 asked = {"reached": True, "answers": {args["answer"]: {"failed": True, "msg": str(error)}}}
             found_rows, found_hosts = look(str(host), asked, planned, args["answer"])
             rows += found_rows

@@ -12,7 +12,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import SPREAD
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
         """Run the module; an answer that is none fails."""
         found: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
         if found.get("failed"):
-            return dict(untrusted.received(found))
+            return dict(foreign_text.received(found))
         return dict(checked_answer(found, answers.TRANSFER, str(variables.get("inventory_hostname", "")), MODULE))
 
 

@@ -224,7 +224,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, docker_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer

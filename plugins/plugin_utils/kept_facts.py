@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight
@@ -78,6 +78,5 @@ def checksum_of(facts: Mapping[str, Any]) -> str:
 def _is_sound(facts: Mapping[str, Any]) -> bool:
     """Tell whether a plan can use facts. facts: C({measured, images})."""
     return isinstance(facts["measured"], dict) and not any(
-        plain_data.unfit(facts[name], name) or plain_data.misfits(facts[name], form, name)
-        for name, form in FORMS.items()
+        plain_data.unfit(facts[name], name) or reader.problems(form, facts[name], name) for name, form in FORMS.items()
     )

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import known_starts
@@ -23,7 +23,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import 
 
 FOLDER = "measured"
 SCHEMA = 1
-_STARTS = untrusted.listing(answers.KEPT_START, known_starts.MOST_STARTS)
+_STARTS = reader.Most([answers.KEPT_START], known_starts.MOST_STARTS)
 
 
 class MeasuredStarts:
@@ -49,7 +49,7 @@ class MeasuredStarts:
             content = parse_json(path.read_text(encoding="utf-8"), str(path))
             if not isinstance(content, dict) or content.get("schema") != SCHEMA:
                 return []
-            return list(_STARTS(content.get("starts"), str(path)))
+            return list(reader.read(_STARTS, content.get("starts"), str(path)))
         except (OSError, ValueError):  # Untrusted is a ValueError
             return []
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import SEVERITIES, Finding
-from .._common.plain_data import view
+from .._common.reader import from_dict
 from .._host import guard_account, host_update
 from .._plan.planned import PlannedService
 from .._proof.explain import Explanation
@@ -173,7 +173,7 @@ class Engine:
         cache, answer = said.get("cache") or {}, (said.get("answer") or {}).get("text") or ""
         log = said.get("log")
         return cls(
-            view(Explanation, log) if log else None,
+            from_dict(Explanation, log) if log else None,
             answer,
             cache.get("path"),
             cache.get("oldest"),
@@ -245,17 +245,17 @@ class HostReport:
         """
         clock, last, receipts = looked.get("clock") or {}, looked.get("last_boot") or {}, looked.get("receipts")
         return cls(
-            services=[PlannedService.read(service) for service in planned.get("services") or []],
+            services=[from_dict(PlannedService, service) for service in planned.get("services") or []],
             told=bool(facts),
             deployed=facts.get("services") or [],
-            units={unit["name"]: view(Unit, unit) for unit in facts.get("units") or []},
+            units={unit["name"]: from_dict(Unit, unit) for unit in facts.get("units") or []},
             containers={each["name"]: each.get("image_id") for each in facts.get("containers") or []},
             guard=facts.get("guard"),
             unknown=bool(facts.get("unknown")),
-            memory=view(Memory, facts.get("memory") or {}),
-            processes=[view(Process, each) for each in (facts.get("gpu") or {}).get("processes") or []],
-            answers={name: view(Answer, answer) for name, answer in answers.items()},
-            images={ref: view(Image, image or {}) for ref, image in images.items()},
+            memory=from_dict(Memory, facts.get("memory") or {}),
+            processes=[from_dict(Process, each) for each in (facts.get("gpu") or {}).get("processes") or []],
+            answers={name: from_dict(Answer, answer) for name, answer in answers.items()},
+            images={ref: from_dict(Image, image or {}) for ref, image in images.items()},
             now=clock.get("now"),
             synchronized=clock.get("synchronized"),
             began=asked.get("began"),
@@ -264,7 +264,7 @@ class HostReport:
             docker_proxies=looked.get("docker_proxies") or {},
             driver_packages=looked.get("driver_packages") or {},
             gpu_error=looked.get("gpu_error") or "",
-            gpu_load=view(GpuLoad, looked.get("gpu_load") or {}),
+            gpu_load=from_dict(GpuLoad, looked.get("gpu_load") or {}),
             soc_c=looked.get("soc_c"),
             helpers=looked.get("helpers") or {},
             kernel_log=looked.get("kernel_log") or {},
@@ -272,7 +272,7 @@ class HostReport:
             went_off=last.get("ended") if last.get("shut_down") is False else None,
             reboot_required=bool(looked.get("reboot_required")),
             reboot_packages=looked.get("reboot_packages") or [],
-            receipts=None if receipts is None else {name: view(Receipt, each) for name, each in receipts.items()},
+            receipts=None if receipts is None else {name: from_dict(Receipt, each) for name, each in receipts.items()},
             registries=looked.get("registries"),
             shm_gib=looked.get("shm_gib") or 0.0,
             unused_images=looked.get("unused_images") or [],

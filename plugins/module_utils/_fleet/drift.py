@@ -18,7 +18,7 @@ from typing import Any
 
 from .._common.docker_run import DockerRun, read_docker_run
 from .._common.findings import SEVERITIES, Finding
-from .._common.plain_data import view
+from .._common.reader import from_dict
 from .._host import deployed
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._host.host_state import HostState
@@ -95,7 +95,7 @@ class Spark:
         return cls(
             services=spark.get("services") or [],
             units=units,
-            containers={each["name"]: view(Container, each) for each in listed},
+            containers={each["name"]: from_dict(Container, each) for each in listed},
             stopped=(spark.get("guard") or {}).get("stopped") or {},
             relays=bool((spark.get("fabric") or {}).get("relay")),
             versions=generations.facts_of(spark),
@@ -158,16 +158,16 @@ class Compared:
         differences = compared.get("differences") or {}
         return cls(
             files={kind: differences.get(kind) or [] for kind in FILES},
-            units={name: view(Unit, unit) for name, unit in (compared.get("units") or {}).items()},
+            units={name: from_dict(Unit, unit) for name, unit in (compared.get("units") or {}).items()},
             moved=differences.get("moved") or {},
-            models=[view(Model, model) for model in differences.get("models") or []],
-            receipts={name: view(Launch, each) for name, each in (compared.get("launches") or {}).items()},
+            models=[from_dict(Model, model) for model in differences.get("models") or []],
+            receipts={name: from_dict(Launch, each) for name, each in (compared.get("launches") or {}).items()},
             unrecorded=not recorded,
             **{name: recorded.get(name) for name in ("number", "restoring")},
             checksums=recorded.get("checksums") or {},
             came_from=recorded.get("from"),
             facts=recorded.get("facts") or {},
-            units_then={name: view(Unit, unit) for name, unit in (recorded.get("units") or {}).items()},
+            units_then={name: from_dict(Unit, unit) for name, unit in (recorded.get("units") or {}).items()},
             images_then={name: image.get("id") for name, image in (recorded.get("images") or {}).items()},
         )
 
@@ -203,8 +203,8 @@ class Host:
     def read(cls, planned: Mapping[str, Any], checksums: Mapping[str, str] | None = None, ranks: bool = True) -> Host:
         """Return a host by its part of the plan, which Ansible has passed on; C(heard) adds what it said."""
         return cls(
-            services=[PlannedService.read(service) for service in planned.get("services") or []],
-            locked={ref: view(Locked, each) for ref, each in (planned.get("images_locked") or {}).items()},
+            services=[from_dict(PlannedService, service) for service in planned.get("services") or []],
+            locked={ref: from_dict(Locked, each) for ref, each in (planned.get("images_locked") or {}).items()},
             addon_images=planned.get("addon_images") or {},
             relay=bool(((planned.get("cluster") or {}).get("fabric") or {}).get("relay")),
             checksums=checksums or {},

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._addons import addons
-from .._common import plain_data, schema, untrusted, validation
+from .._common import foreign_text, plain_data, reader, schema, validation
 from .._common.foreign_text import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, variables
@@ -52,7 +52,7 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
             )
         said = {key: given.get(key) for key in ("measured", "images", "fabric")}
         for key, form in preflight.ANSWERS.items():
-            strange = plain_data.unfit(said[key], key) or plain_data.misfits(said[key], form, key)
+            strange = plain_data.unfit(said[key], key) or reader.problems(form, said[key], key)
             if strange:
                 messages.append(
                     f"host {host}: what it said of itself cannot be used ({' '.join(printable('; '.join(strange[:3])).split())}). Run again; if it stays, "
@@ -60,7 +60,7 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
                 )
                 said[key] = None
             else:
-                said[key] = untrusted.received(said[key])
+                said[key] = foreign_text.received(said[key])
         found[host] = {**given, **said, "vars": variables}
     return found
 

@@ -15,13 +15,14 @@ from typing import Any
 from .._cluster import clustering, sockets
 from .._cluster.clustering import Cluster
 from .._common.plain_data import InputError
+from .._common.reader import to_dict
 from . import image_questions, inventory, preflight
 from .addon_plan import plan_add_ons
 from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
 from .known_starts import KnownStarts
-from .planned import PlannedHost, plain
+from .planned import PlannedHost
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster
 
@@ -81,7 +82,7 @@ def make_plan(
         planned[cluster.head].findings.extend(told)
     add_ons = plan_add_ons(sparks, beside, planned, spanned, sources)
     plan_firewalls(sparks, beside, planned, spanned, add_ons, resolve)
-    bodies = {name: plain(body) for name, body in planned.items()}
+    bodies = {name: to_dict(body) for name, body in planned.items()}
     return {"schema": SCHEMA, "hosts": bodies, "clusters": spanned, "addons": add_ons}
 
 

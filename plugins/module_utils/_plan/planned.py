@@ -1,37 +1,15 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A service and a host as they are planned. They are mappings for Ansible alone, which C(plain) writes and C(PlannedService.read) reads."""
+"""A planned service and a planned host. Ansible gets them as mappings, of C(reader.to_dict)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
-OPTIONAL: Mapping[str, Any] = {"optional": True}
-"""Metadata of a field that its mapping does not have where it is None."""
-
-
-def plain(value: Any) -> Any:
-    """Return what is planned as Ansible takes it: objects as mappings, what they hold as well."""
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if value is None or isinstance(
-        value, (str, int, float, dict)
-    ):  # nearly all that there is, and none of it holds objects
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        found = ((name, optional, getattr(value, name)) for name, optional in _fields_of(type(value)))
-        return {name: plain(item) for name, optional, item in found if item is not None or not optional}
-    return value
-
-
-@lru_cache(maxsize=64)
-def _fields_of(kind: type) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a class, each with whether its mapping goes without it where it is None."""
-    return tuple((each.name, bool(each.metadata.get("optional"))) for each in fields(kind))
+from .._common.reader import OPTIONAL
 
 
 @dataclass(frozen=True)
@@ -309,37 +287,6 @@ class PlannedService:
     def key(self, host: str) -> str:
         """Return the name of the service in the fleet: host, or cluster, and service."""
         return f"{self.cluster.name if self.cluster else host}/{self.name}"
-
-    @classmethod
-    def read(cls, planned: Mapping[str, Any]) -> PlannedService:
-        """Return a service of a plan that Ansible has passed on. Raises TypeError and KeyError for what no plan has."""
-        model, settings = planned["model"], dict(planned["settings"])
-        if settings.get("rank"):
-            rank = dict(settings["rank"])
-            rank.update(peers=_each(Peer, rank["peers"]), model=RankModel(**rank["model"]))
-            settings["rank"] = RankSettings(**{**rank, "parts": _each(Container, rank["parts"])})
-        return cls(
-            **{
-                **planned,
-                "cluster": ClusterOf(**planned["cluster"]) if planned["cluster"] else None,
-                "model": PlannedModel(**{**model, "extra": _each(ExtraModel, model["extra"])}),
-                "image": PlannedImage(**planned["image"]),
-                "built_image": BuiltImage(**planned["built_image"]) if planned.get("built_image") else None,
-                "ray_image": RayImage(**planned["ray_image"]) if planned["ray_image"] else None,
-                "secrets": _each(Secret, planned["secrets"]),
-                "files": _each(File, planned["files"]),
-                "limits": Limits(**planned["limits"]),
-                "probe": Probe(**planned["probe"]),
-                "settings": UnitSettings(**settings),
-                "parts": _each(Container, planned["parts"]),
-                "gateway": Backend(**planned["gateway"]) if planned.get("gateway") else None,
-                "on_demand": OnDemand(**planned["on_demand"]) if planned.get("on_demand") else None,
-            }
-        )
-
-
-def _each(kind: Any, entries: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [kind(**entry) for entry in entries]
 
 
 @dataclass

@@ -13,11 +13,12 @@ from .._cluster import clustering, collective, fabric, fabric_layout
 from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
+from .._common.reader import to_dict
 from .._vllm import image_catalogue
 from . import container_argv, image_check, image_questions, on_demand, unit_files, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
-from .planned import PlannedHost, PlannedService, plain
+from .planned import PlannedHost, PlannedService
 from .service import Host, PlacedService, ServiceSpec, Sources
 from .service_files import place
 
@@ -288,12 +289,12 @@ def join_ranks(
     for row in cluster_plan["services"]:
         name = row["name"]
         ranks = {host: _named(planned[host].services, name) for host in row["hosts"]}
-        mark = clustering.fingerprint([[host, plain(rank.settings.rank), rank.env] for host, rank in ranks.items()])
+        mark = clustering.fingerprint([[host, to_dict(rank.settings.rank), rank.env] for host, rank in ranks.items()])
         for host, rank in ranks.items():
             joined = _joined(rank, mark, sorted(solved[name]))
             body = planned[host]
             body.services = [joined if service is rank else service for service in body.services]
-        images = {host: plain(rank.image) for host, rank in ranks.items()}
+        images = {host: to_dict(rank.image) for host, rank in ranks.items()}
         findings += [finding.to_dict() for finding in clustering.check_images(cluster, name, images)]
         findings.append(_span_finding(cluster, row, solved[name], ranks[row["hosts"][0]]).to_dict())
     planned[cluster.head].findings += findings

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._addons import addons
 from .._cluster import firewall, sockets
-from .._common import plain_data, plain_secrets, schema, validation
+from .._common import plain_data, plain_secrets, reader, schema, validation
 from .._common import variables as schema_variables
 from .._host import host_paths, registries
 from .._vllm import image_catalogue
@@ -120,7 +120,7 @@ def _check_image_catalogue(problems: validation.Problems, settings: dict[str, An
 def _check_fabric(problems: validation.Problems, settings: Mapping[str, Any]) -> None:
     for name in ("spark_fabric_addresses", "spark_ray_pip_env"):
         wrong = [
-            *plain_data.misfits(settings[name], plain_data.MappingOf(str), name),
+            *reader.problems({str: str}, settings[name], name),
             *plain_data.several_lines(settings[name], name),
         ]
         problems.messages += [f"{problems.where}: {message}" for message in wrong]
