@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from .foreign_text import Untrusted, printable, steers
 from .plain_data import LARGEST, is_address, is_interface, kind, shown, strict_address
@@ -295,7 +295,7 @@ def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
     Other keys are ignored; a missing field that may be C(None) is C(None). Raises TypeError if another field without default is missing.
     """
     entries = {}
-    for name, (build, is_nullable) in _builders(kind).items():
+    for name, (build, is_nullable) in _builders(cast(Any, kind)).items():
         if name in values:
             entries[name] = build(values[name])
         elif is_nullable:
@@ -342,7 +342,7 @@ def to_dict(value: Any) -> Any:
         return value
     if not is_dataclass(value):
         return value
-    entries = ((name, is_optional, getattr(value, name)) for name, is_optional in _fields(type(value)))
+    entries = ((name, is_optional, getattr(value, name)) for name, is_optional in _fields(cast(Any, type(value))))
     return {name: to_dict(item) for name, is_optional, item in entries if item is not None or not is_optional}
 
 

@@ -311,7 +311,7 @@ def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"{where} is not as it was written: its sum does not fit. {copy_again}"]
     try:
         # The bundle may have come on a stick: its texts are checked like answers of hosts.
-        return dict(read(MANIFEST, data, where)), []
+        return dict(read(MANIFEST_FORM, data, where)), []
     except Untrusted as error:
         return {}, [f"{error}. {copy_again}"]
 
@@ -342,7 +342,7 @@ _MODEL = {
     "files": {RELATIVE: {"size": SIZE, "sha256": SHA256, "blob?": Maybe(Either(BLOB, EMPTY))}},
     Any: Any,
 }
-MANIFEST = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
+MANIFEST_FORM = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
 
 
 # --- finding contents -----------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
             "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
             "tools": bool(service.checks.get("tools")),
             "on_demand": service.on_demand is not None,
-            "hold_seconds": on_demand.held(service.on_demand),
+            "hold_seconds": on_demand.longest_wait(service.on_demand),
             "hosts": list(service.cluster.hosts) if service.cluster else [host],
         }
         found.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))

@@ -49,7 +49,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     planned = _beside_each_other(planned, fitting)
     findings = [finding for launch in launches.values() for finding in launch.findings]
     findings = _explain_by_option(_explain_by_length([*findings, *budget["findings"]]))
-    told = on_demand.check_cuts(host.name, fitting, cuts)
+    told = on_demand.cut_findings(host.name, fitting, cuts)
     told += _check_host(host, planned) if measured else []
     for service in planned:
         told += service_findings.check(host, sources, service, services[service.name])

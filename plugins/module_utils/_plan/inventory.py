@@ -87,7 +87,7 @@ def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: 
     # What this collection runs beside the engines takes its memory like what somebody else runs there.
     settings["beside"] = [] if wrong else on_demand.with_proxy(addons.sidecars(settings["addons"]), services)
     names |= {each["name"] for each in settings["beside"]}
-    messages += on_demand.check(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
+    messages += on_demand.find_conflicts(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
     messages += _check_sidecars(name, settings["spark_sidecars"], names)
     return replace(host, services=services)
 

@@ -255,7 +255,7 @@ def combinations(
         if entry["name"] in budget["image_plans"]:
             entry["image_plan"] = budget["image_plans"][entry["name"]]
     node = AtOnce(request)
-    return on_demand.fitting(
+    return on_demand.combinations_that_fit(
         {name: [service for service in group if node.alone(service.name)] for name, group in members.items()}, node.fit
     )
 

@@ -98,7 +98,9 @@ def _rank_problems(hosts: Mapping[str, Host]) -> list[str]:
     """Return messages about the on-demand sets of each host, ranks included."""
     messages: list[str] = []
     for name, host in hosts.items():
-        messages += on_demand.check_ranks(name, [*host.services, *on_demand.servers(host.settings["beside"])])
+        messages += on_demand.find_conflicts_of_ranks(
+            name, [*host.services, *on_demand.servers(host.settings["beside"])]
+        )
     return messages
 
 
@@ -323,7 +325,9 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 decides = service.cluster.head if service.cluster else host
                 sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
     for (decides, name), by_host in sets.items():
-        joined = on_demand.fitting_everywhere([_members_and_combinations(members) for members in by_host.values()])
+        joined = on_demand.combinations_on_all_hosts(
+            [_members_and_combinations(members) for members in by_host.values()]
+        )
         planned[decides].sets = {**(planned[decides].sets or {}), name: joined}
         for host, members in by_host.items():
             names = {member.name for member in members}
