@@ -74,9 +74,7 @@ def _why_not_selected(name: str, hosts_by_service: Mapping[str, Sequence[str]], 
     return f"service {name}: it is on {', '.join(sorted(hosts))}, which this run leaves out. Add it to --limit."
 
 
-def _cut_clusters(
-    planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]
-) -> Iterator[str]:
+def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]) -> Iterator[str]:
     """Yield the selected services of several hosts of which the run leaves some out."""
     clusters = {
         service["name"]: service["cluster"]
