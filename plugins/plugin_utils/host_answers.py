@@ -30,18 +30,18 @@ def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
         ) from error
 
 
-def sections_apart(said: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
-    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as answers of their own, C({section: ...}).
+def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
+    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as separate answers, C({section: ...}).
 
     A section without an answer is C({failed, msg}), as M(dgxspark.vllm.ask) has it. name: of the answer that has the sections.
     """
-    answer = said.get(name) or {}
+    answer = answers.get(name) or {}
     if answer.get("failed"):
-        return dict(said)
+        return dict(answers)
     unknown = answer.get("unknown") or {}
     apart: dict[str, Any] = {}
     for section in (section for section in sections if section in answer):
         value = answer[section]
         why = str(unknown.get(section) or f"{section} are not known")
         apart[section] = {"failed": True, "msg": why} if value is None else {section: value}
-    return {**said, **apart}
+    return {**answers, **apart}
