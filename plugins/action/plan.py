@@ -157,8 +157,8 @@ class ActionModule(ActionBase):
 
     def _standing_plan(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """Return the plan of C(made_from) as result, after writing and showing it; empty if the answers of hosts need another plan."""
-        made = task_vars.get(args["made_from"]) if args["made_from"] else None
-        if not made or "made" not in made or made["asking"] or made["errors"]:
+        made = task_vars.get(args["made_from"]) or {}
+        if "made" not in made or made["asking"] or made["errors"]:
             return {}
         play = set(task_vars.get("ansible_play_hosts_all") or []) & set(task_vars["groups"].get(args["group"]) or [])
         comparisons = {name: task_vars["hostvars"][name].get(args["measured_from"]) or {} for name in sorted(play)}
@@ -169,12 +169,7 @@ class ActionModule(ActionBase):
         if messages or check_dest(args["dest"]):
             return {}  # the next plan reports it
         about = parse_json(made["made"], "the plan of this run", exact=True)
-        bodies = {
-            part: {host: parse_json(text, host, exact=True) for host, text in made[part].items()}
-            for part in ("hosts", "addons")
-        }
-        plan = {"schema": about["schema"], "clusters": plain(made["clusters"]), **bodies}
-        self._present(args, plan, about["findings"])
+        self._present(args, plan_of_result(made, about["schema"]), about["findings"])
         # Without a proof, as in check mode, nothing has to be proved.
         is_proved = not any(comparison.get("unproved") for comparison in comparisons.values())
         result = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
@@ -373,6 +368,15 @@ def judged_with(
         if not bare.asking and list_causes(bare.findings):
             return bare
     return plan
+
+
+def plan_of_result(result: Mapping[str, Any], schema: int) -> dict[str, Any]:
+    """Return the plan in an earlier result of the action."""
+    bodies = {
+        part: {host: parse_json(text, host, exact=True) for host, text in result[part].items()}
+        for part in ("hosts", "addons")
+    }
+    return {"schema": schema, "clusters": plain(result["clusters"]), **bodies}
 
 
 def are_unchanged(comparisons: Mapping[str, Mapping[str, Any]], checksums: Mapping[str, str]) -> bool:

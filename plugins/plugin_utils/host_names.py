@@ -58,9 +58,11 @@ def check(groups: Mapping[str, Iterable[str]], sources: Sources) -> str:
     for path in sources.files():
         words = _words(path)
         hosts = {word for word in words if word in names}
+        if not hosts:
+            continue
         if path.endswith(".csv"):
-            lists += [path] if hosts else []
-        elif hosts and (keys & hosts or (len(words) == 1 and _about_secrets(path, sources))):
+            lists.append(path)
+        elif keys & hosts or (len(words) == 1 and _about_secrets(path, sources)):
             keys |= hosts
             files[path] = sources.reads(path) or str(Path(path).parent)
     return " ".join([*(_key_sentences(keys, files) if keys else ()), *map(_list_sentence, sorted(lists))])

@@ -91,23 +91,28 @@ def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[
     inventory, lists_hosts = f"the inventory '{printable(path)}'", find is _hosts_problems
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        return [] if os.access(path, os.X_OK) else [f"{inventory} is not UTF-8 text: {error.reason}."]
-    except OSError as error:
-        return [f"{inventory} cannot be read: {error.strerror or error}; see its owner and mode."]
+    except (UnicodeDecodeError, OSError) as error:
+        return [f"{inventory} {why}" for why in _unreadable(path, error)]
     if text.startswith("$ANSIBLE_VAULT") or (lists_hosts and not path.endswith(YAML_SUFFIXES)):
         return []
     try:
         root = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError) as error:
         return [f"{inventory}{_yaml_problem(error, text)}"]
-    if root is None:
-        return []
     if not isinstance(root, yaml.MappingNode):
-        return [f"{inventory} holds no groups; the shortest one is {SHORTEST}"] if lists_hosts else []
+        is_wrong = lists_hosts and root is not None
+        return [f"{inventory} holds no groups; the shortest one is {SHORTEST}"] if is_wrong else []
     if lists_hosts and any(key.value == "plugin" for key, _value in root.value):
         return []
     return [f"{inventory}, line {line}: {problem}." for line, problem in find(root)]
+
+
+def _unreadable(path: str, error: Exception) -> Iterator[str]:
+    """Yield why a file is unreadable; an executable file is a script, which may be binary."""
+    if isinstance(error, OSError):
+        yield f"cannot be read: {error.strerror or error}; see its owner and mode."
+    elif isinstance(error, UnicodeDecodeError) and not os.access(path, os.X_OK):
+        yield f"is not UTF-8 text: {error.reason}."
 
 
 def _yaml_problem(error: Exception, text: str) -> str:

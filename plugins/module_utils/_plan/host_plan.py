@@ -37,12 +37,12 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     planned = _plan_services(host, sources, services, launches, budget)
     fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
     planned = _with_combinations(planned, fitting)
-    findings = [finding for launch in launches.values() for finding in launch.findings]
-    findings = _explain_by_option(_explain_by_length([*findings, *budget["findings"]]))
-    checks = on_demand.cut_findings(host.name, fitting, cuts)
-    checks += _check_planned(host, sources, services, planned)
+    launch_findings = [finding for launch in launches.values() for finding in launch.findings]
+    findings = _explain_by_option(_explain_by_length([*launch_findings, *budget["findings"]]))
+    checks = [*on_demand.cut_findings(host.name, fitting, cuts), *_check_planned(host, sources, services, planned)]
     findings += [finding.to_dict() for finding in checks]
     order = [service.name for service in planned]
+    refs = {service.image.ref for service in planned}
     return PlannedHost(
         services=planned,
         sets=fitting or None,
@@ -56,12 +56,12 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         image_questions=budget["questions"],
         image_answers=budget.get("image_answers", {}),
         basis="measured" if measured else "inventory",
-        images=sorted({service.image.ref for service in planned}),
+        images=sorted(refs),
         image_candidates=_image_candidates(host, sources),
         models=_models(planned, sources.lock, sources.pin, settings["spark_hf_home"]),
         # Another host may have them, so that they are copied.
         missing=_missing(planned, host),
-        images_locked=lock_file.locked_images(sources.applied_lock, (service.image.ref for service in planned)),
+        images_locked=lock_file.locked_images(sources.applied_lock, refs),
         built_images=_built_images(planned),
         ray_images=_ray_images(planned),
         settings=_settings(settings),

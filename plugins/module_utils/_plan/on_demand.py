@@ -220,13 +220,11 @@ class _Choice:
     def grant(self, name: str, services: tuple[str, ...]) -> None:
         """Grant a combination of a set if it fits; record a cut if only other sets prevent it."""
         combination = frozenset(services)
-        parts = [combination - {service} for service in combination]
-        if not all(part in self.possible[name] for part in parts) or not self.fits(
-            {**self.singles, name: [combination]}
-        ):
+        parts = {combination - {service} for service in combination}
+        if not parts <= self.possible[name] or not self.fits({**self.singles, name: [combination]}):
             return
         self.possible[name].add(combination)
-        if not all(part in self.accepted[name] for part in parts):
+        if not parts <= self.accepted[name]:
             return
         other_sets = [other for other in self.order if other != name]
         if not other_sets or self.fits({**self.granted, name: [combination]}):

@@ -60,17 +60,13 @@ def plan_cluster(
     )
     services, refused = _read_services(cluster, hosts, sources)
     problems += refused
-    ranks: dict[str, list[PlacedService]] = {name: [] for name in cluster.hosts}
     findings = _network_findings(network)
     for spanning in services:
         part = clustering.part_fabric(network, spanning.cluster.hosts)
-        for rank, name in enumerate(spanning.cluster.hosts):
-            span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, part)
-            ranks[name].append(_rank(spanning.service, span, environment, rank, spanning.needs_ray))
-        service = spanning.service
-        reach = clustering.check_reach(spanning.cluster, service.name, service.args, part)
+        reach = clustering.check_reach(spanning.cluster, spanning.service.name, spanning.service.args, part)
         findings += [finding.to_dict() for finding in reach]
-    hosts = {name: _with_ranks(host, ranks[name]) for name, host in hosts.items()}
+    ranks = _ranks_by_host(services, network)
+    hosts = {name: _with_ranks(host, ranks.get(name, [])) for name, host in hosts.items()}
     if services and not refused:
         problems += _idle_hosts(cluster, hosts)
     problems += (text for text in _rank_problems(hosts) if text not in messages)
@@ -86,6 +82,18 @@ def plan_cluster(
         "findings": findings,
     }
     return cluster_plan, hosts
+
+
+def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[PlacedService]]:
+    """Return the ranks of the services of a cluster by host."""
+    ranks: dict[str, list[PlacedService]] = {}
+    for spanning in services:
+        part = clustering.part_fabric(network, spanning.cluster.hosts)
+        for rank, name in enumerate(spanning.cluster.hosts):
+            span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, part)
+            placed = _rank(spanning.service, span, environment, rank, spanning.needs_ray)
+            ranks.setdefault(name, []).append(placed)
+    return ranks
 
 
 def _service_row(spanning: _Spanning) -> dict[str, Any]:
