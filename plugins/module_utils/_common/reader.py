@@ -185,17 +185,23 @@ def _read_object(kind: Any, value: Any, where: str, wrong: list[str]) -> Any:
 
 
 def _read_list(form: list[Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
-    if isinstance(value, (list, tuple)) and len(value) <= most:
+    if not isinstance(value, (list, tuple)):
+        wrong.append(refused(where, value, "a list"))
+    elif len(value) > most:
+        wrong.append(f"{where} has {len(value)} entries, more than {most}")
+    else:
         return [_read(form[0], item, f"{where}[{index}]", wrong) for index, item in enumerate(value)]
-    wrong.append(refused(where, value, _bounded("a list", most)))
     return value
 
 
 def _read_mapping(form: dict[Any, Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
-    if not isinstance(value, Mapping) or len(value) > most:
-        wrong.append(refused(where, value, _bounded("a mapping", most)))
+    if not isinstance(value, Mapping):
+        wrong.append(refused(where, value, "a mapping"))
         return value
-    record, rest = _parts(form)
+    if len(value) > most:
+        wrong.append(f"{where} has {len(value)} entries, more than {most}")
+        return value
+    record, mapping = _parts(form)
     missing = [name for name, _form, is_required in record if is_required and name not in value]
     if missing:
         wrong.append(f"{where} lacks {', '.join(map(repr, missing))}")
@@ -204,12 +210,12 @@ def _read_mapping(form: dict[Any, Any], value: Any, where: str, wrong: list[str]
         for name, entry_form, _is_required in record
         if name in value
     }
-    if rest:
+    if mapping:
         names = {name for name, _form, _is_required in record}
         for name, item in value.items():
             if name not in names:
-                name = _read(rest[0], name, f"a name in {where}", wrong)
-                entries[name] = _read(rest[1], item, f"{where}.{printable(str(name))[:80]}", wrong)
+                name = _read(mapping[0], name, f"a name in {where}", wrong)
+                entries[name] = _read(mapping[1], item, f"{where}.{printable(str(name))[:80]}", wrong)
     return entries
 
 
@@ -220,8 +226,8 @@ def _parts(form: dict[Any, Any]) -> tuple[list[tuple[str, Any, bool]], tuple[Any
         for name, entry_form in form.items()
         if isinstance(name, str)
     ]
-    rest = next((entry for entry in form.items() if not isinstance(entry[0], str)), None)
-    return record, rest
+    mapping = next((entry for entry in form.items() if not isinstance(entry[0], str)), None)
+    return record, mapping
 
 
 _READERS: Mapping[type, Callable[[Any, Any, str, list[str]], Any]] = {
@@ -233,10 +239,6 @@ _READERS: Mapping[type, Callable[[Any, Any, str, list[str]], Any]] = {
     Most: _read_most,
     Then: _read_then,
 }
-
-
-def _bounded(description: str, most: int) -> str:
-    return description if most == MOST_ENTRIES else f"{description} of at most {most} entries"
 
 
 def _is_kind(*types: type) -> Callable[[Any], bool]:
@@ -305,7 +307,7 @@ def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
 
 @cache
 def _builders(kind: Any) -> dict[str, tuple[Callable[[Any], Any], bool]]:
-    """Return by field what builds its value, and whether it is C(None) without a value."""
+    """Return by field the function that builds its value, and whether a missing value is C(None)."""
     hints = get_type_hints(kind)
     required = _required(kind)
     return {
@@ -356,8 +358,11 @@ def _fields(kind: Any) -> tuple[tuple[str, bool], ...]:
 
 def one_of(*values: Any) -> Form:
     """Return the form of some allowed values; true is not 1."""
-    words = f"one of {', '.join(map(repr, values))}"
-    return Form(words, lambda value: any(value == right and type(value) is type(right) for right in values))
+    names = ", ".join(map(repr, values))
+    return Form(
+        names if len(values) == 1 else f"one of {names}",
+        lambda value: any(value == right and type(value) is type(right) for right in values),
+    )
 
 
 def text(description: str, test: Callable[[str], Any]) -> Form:
@@ -394,7 +399,7 @@ def is_absolute(text: str) -> bool:
 
 
 def _to_address(parse: Callable[[str], Any], description: str) -> Callable[[str, str], str]:
-    """Return what gives a text in the one spelling of its kind of address. parse: raises ValueError for another text."""
+    """Return a function that normalises an address. parse: raises ValueError for another text."""
 
     def change(text: str, where: str) -> str:
         try:
