@@ -11,7 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import with_advice
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import why_unreachable
 
@@ -23,7 +23,7 @@ class ActionModule(ActionBase):
     """Run some modules one after the other; a host that is gone, or a module that fails, is an answer too.
 
     Tasks with C(ignore_unreachable) and C(ignore_errors) would keep the host in the play too, but not three other promises.
-    Its texts: Ansible prints what ssh or a module says before anything can make it C(untrusted.printable). Its place: each silent host
+    Its texts: Ansible prints what ssh or a module says before anything can make it C(foreign_text.printable). Its place: each silent host
     gets some ten lines above the report that says alike ones in one. Its clock: under the strategy C(linear) a second task begins when
     the slowest host has answered, so C(began) and C(ended), which bound the error of a host's clock in C(doctor.check_clock), would be the fleet's.
     """
@@ -41,16 +41,16 @@ class ActionModule(ActionBase):
                     module_name=entry["module"], module_args=entry.get("args") or {}, task_vars=task_vars or {}
                 )
             except AnsibleConnectionFailure as error:
-                why = untrusted.printable(why_unreachable(str(error)))
+                why = foreign_text.printable(why_unreachable(str(error)))
                 break
             except AnsibleError as error:
                 found = {"failed": True, "msg": with_advice(str(error))}
             if found.get("unreachable"):
-                why = untrusted.printable(why_unreachable(str(found.get("msg") or "")))
+                why = foreign_text.printable(why_unreachable(str(found.get("msg") or "")))
                 break
             try:
-                found = untrusted.received(found)
-            except untrusted.Untrusted as error:
+                found = foreign_text.received(found)
+            except foreign_text.Untrusted as error:
                 found = {"failed": True, "msg": f"its answer is invalid: {error}"}
             # The interpreter that was found for the host, so that later tasks need not look for it.
             result.setdefault("ansible_facts", {}).update(found.get("ansible_facts") or {})

@@ -21,7 +21,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import incoming, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
@@ -305,7 +305,7 @@ class ActionModule(HostSteps):
                     self._connection.fetch_file(remote, str(draft))
                 return
             except (AnsibleError, OSError) as error:
-                reason = untrusted.printable(str(error))
+                reason = foreign_text.printable(str(error))
             if (size_of(draft) or 0) > size:
                 raise AnsibleActionFail(
                     f"{title}: {remote} of {self.host} has more than the {size} bytes that the host announced; the transfer was "
@@ -564,12 +564,12 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
         connection.set_option("ssh_transfer_method", before)
 
 
-def registered_answer(variables: Mapping[str, Any], name: str, parser: untrusted.Parser, host: str) -> dict[str, Any]:
+def registered_answer(variables: Mapping[str, Any], name: str, form: Any, host: str) -> dict[str, Any]:
     """Return the answer of a host that is registered under a name, checked; empty for a failed or missing one."""
     answer = plain(variables.get(name))
     if not isinstance(answer, Mapping) or answer.get("failed") or not answer:
         return {}
-    return dict(checked_answer(answer, parser, host, name))
+    return dict(checked_answer(answer, form, host, name))
 
 
 def with_locked(images: Mapping[str, Any], locked: Mapping[str, Any]) -> dict[str, Any]:

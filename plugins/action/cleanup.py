@@ -9,7 +9,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_action import HostAction
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -33,7 +32,5 @@ class ActionModule(HostAction):
             module_name="dgxspark.vllm.cleanup", module_args=args, task_vars=task_vars or {}
         )
         return dict(
-            checked_answer(
-                result, untrusted.anything, str((task_vars or {}).get("inventory_hostname", "")), self._task.action
-            )
+            checked_answer(result, Any, str((task_vars or {}).get("inventory_hostname", "")), self._task.action)
         )

@@ -18,7 +18,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery, first_inventory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import machine
@@ -209,7 +209,7 @@ def search(root: str) -> tuple[list[Target], list[str]]:
     else:
         lines = [line for line in answer.err.splitlines() if line.strip()]
         why = answer.why or (lines[-1].strip() if lines else f"exit code {answer.rc}")
-        notes.append(f"mDNS was not asked: {untrusted.printable(why)}")
+        notes.append(f"mDNS was not asked: {foreign_text.printable(why)}")
     if machine.is_spark(None, machine.read_pci(root).values(), machine.read_dmi(root)["product_family"], None):
         targets.append(Target(discovery.LOCAL[0]))
         try:

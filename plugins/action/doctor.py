@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, doctor_host, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
@@ -59,7 +59,7 @@ class ActionModule(ActionBase):
             silent += not first.get("reached")
             try:
                 findings += answers.judged(_judge_alone, host, plan["hosts"].get(host) or {}, first, second)
-            except untrusted.Untrusted as error:
+            except foreign_text.Untrusted as error:
                 findings.append({"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()})
         findings += placement.findings(plan)
         ignored = {host: set(hostvars[host].get("spark_ignore_rules") or []) for host in hosts}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
             lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
             try:
                 hosts[name], of_host = answers.judged(_judge_alone, name, planned, lock_findings, asked)
-            except untrusted.Untrusted as error:
+            except foreign_text.Untrusted as error:
                 hosts[name] = {**summary({}), "reached": True, "why": str(error)}
                 of_host = [drift.not_asked(TITLES["deployed"], str(error)).to_dict()]
             ignored = plain(hostvars.get("spark_ignore_rules")) or []

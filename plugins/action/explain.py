@@ -13,8 +13,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import view
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 from ansible_collections.dgxspark.vllm.plugins.modules.explain import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
@@ -41,8 +41,8 @@ class ActionModule(ActionBase):
             if answer.get("failed"):
                 return {**result, **answer}
             try:
-                explanations = untrusted.received(answer.get("explanations") or [])
-            except untrusted.Untrusted as error:
+                explanations = foreign_text.received(answer.get("explanations") or [])
+            except foreign_text.Untrusted as error:
                 raise AnsibleActionFail(f"explain: the answer of the host is invalid: {error}") from error
             host = str((task_vars or {}).get("inventory_hostname") or "")
         else:
@@ -57,9 +57,9 @@ class ActionModule(ActionBase):
 
 def page(explanation: dict[str, str], host: str) -> str:
     """Return the printed text of an explanation: the name of its log and the labelled lines."""
-    name = untrusted.printable("/".join(filter(None, (host, explanation["name"]))))
-    lines = view(explain.Explanation, explanation).lines()
-    return "\n".join([*([f"Log: {name}"] if name else []), *map(untrusted.printable, lines)])
+    name = foreign_text.printable("/".join(filter(None, (host, explanation["name"]))))
+    lines = from_dict(explain.Explanation, explanation).lines()
+    return "\n".join([*([f"Log: {name}"] if name else []), *map(foreign_text.printable, lines)])
 
 
 def read_log(src: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
@@ -52,7 +51,7 @@ class ActionModule(HostAction):
         if args.get("gather") and plan:
             args["gather"] = {"images": plan.get("image_candidates") or [], **plain(args["gather"])}
         answer = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
-        result.update(checked_answer(answer, untrusted.anything, host, MODULE))
+        result.update(checked_answer(answer, Any, host, MODULE))
         facts = {name: result.pop(name, None) for name in ("spark", "images", "unknown", "host_architecture")}
         if not self._task.check_mode and not result.get("failed"):
             KeptFacts(task_vars or {}).keep(host, facts["spark"], facts["images"])

@@ -9,7 +9,6 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_steps import read_secret
@@ -31,4 +30,4 @@ class ActionModule(ActionBase):
             module_name="dgxspark.vllm.hub_access", module_args=args, task_vars=variables
         )
         host = str(variables.get("inventory_hostname", ""))
-        return dict(checked_answer(answer, untrusted.anything, host, self._task.action))
+        return dict(checked_answer(answer, Any, host, self._task.action))

@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import FETCH
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
@@ -61,6 +61,6 @@ class ActionModule(ActionBase):
         """Run the module; fails for a malformed answer."""
         answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
         if answer.get("failed"):
-            return dict(untrusted.received(answer))
+            return dict(foreign_text.received(answer))
         host = str(variables.get("inventory_hostname", ""))
         return dict(checked_answer(answer, answers.MODEL_SNAPSHOT, host, MODULE))

@@ -67,54 +67,50 @@ MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
 
 
 class ActionModule(ActionBase):
-    """Gather the variables of every host in the group, call the engine, show and write what comes out."""
+    """Plan the hosts of the group; show and write the plan."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return C(hosts) and C(findings); fail on malformed input, and on errors unless told otherwise."""
+        """Return C(hosts) and C(findings); fail on malformed input, and on errors if C(fail_on_error) is set."""
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        made = self._standing_plan(args, task_vars)
-        if made:
-            result.update(made)
-            return result
+        if standing_plan := self._standing_plan(args, task_vars):
+            return {**result, **standing_plan}
         hosts, messages = self._read_hosts(args, task_vars)
-        others = read_others(set(hosts), messages, task_vars)
+        other_hosts = read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
         args["measurements"] = dest_path(args["measurements"], task_vars, messages)
         messages += check_dest(args["dest"], args["measurements"])
-        about_recipes: list[str] = []
-        known_recipes, wrong = load_recipes(recipe_dirs(hosts, about_recipes))
-        sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, about_recipes)
-        about_recipes += wrong
+        recipe_messages: list[str] = []
+        recipes, problems = load_recipes(recipe_dirs(hosts, recipe_messages))
+        sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, recipe_messages)
+        recipe_messages += problems
         if args["models"]:  # without an inventory too
-            result.update(models({**known_recipes, **sources.every(known_recipes)}, about_recipes))
-            return result
-        messages += about_recipes
-        known_recipes.update(recipe_sources.named(sources, hosts, known_recipes))
-        folder = controller_paths.fleet_folder(task_vars)
-        store = Path(folder, controller_paths.STATE, model_configs.FOLDER) if folder else None
+            return {**result, **models({**recipes, **sources.every(recipes)}, recipe_messages)}
+        messages += recipe_messages
+        recipes.update(recipe_sources.named(sources, hosts, recipes))
+        store = controller_paths.state_folder(task_vars, model_configs.FOLDER)
         configs = model_configs.ModelConfigs(store, not self._task.check_mode)
-        model_configs.complete_services(hosts, known_recipes, configs, messages)
-        locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
-        messages += wrong
-        messages += self._misplaced(hosts, others, args["dest"], task_vars)
+        model_configs.complete_services(hosts, recipes, configs, messages)
+        locked, problems = read_lock(lock_path(hosts, task_vars, messages))
+        messages += problems
+        messages += self._misplaced(hosts, other_hosts, args["dest"], task_vars)
         for name, host in hosts.items():
-            # What model.path of a recipe is relative to when nothing else is said.
+            # model.path of a recipe is relative to the inventory folder by default.
             if not host["vars"].get("spark_model_dir"):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
 
         def judged(facts: Mapping[str, Mapping[str, Any]]) -> JudgedPlan:
             with_facts = {name: {**host, **facts.get(name, {})} for name, host in hosts.items()}
-            plan = self._make_plan(with_facts, others, known_recipes, locked, args, task_vars, list(messages))
+            plan = self._make_plan(with_facts, other_hosts, recipes, locked, args, task_vars, list(messages))
             return JudgedPlan(plan, [], False) if args["measurements"] else judge(plan, args, task_vars)
 
         plan = judged_with(self._kept_facts(hosts, task_vars) if args["kept_facts"] == "use" else {}, judged)
         if args["measurements"]:
-            return {**result, **self._export(plan.plan, known_recipes, args["measurements"])}
+            return {**result, **self._export(plan.plan, recipes, args["measurements"])}
         if args["kept_facts"] == "keep" and not self._task.check_mode:
             self._keep_facts(hosts, task_vars)
         return {**result, **self._conclude(args, plan, locked)}
@@ -122,7 +118,7 @@ class ActionModule(ActionBase):
     def _conclude(self, args: Mapping[str, Any], plan: JudgedPlan, locked: Mapping[str, Any] | None) -> dict[str, Any]:
         """Show and write a plan; return the result of the task. Raises AnsibleActionFail for a plan with errors."""
         errors = list_causes(plan.findings)
-        # Kept facts may be old: the refusal is made with new ones.
+        # Kept facts may be outdated; the next plan with new facts refuses.
         fails = bool(errors) and args["fail_on_error"] and not plan.asking and not plan.facts
         if not plan.asking:
             self._present(args, plan.plan, plan.findings, fails)
@@ -148,70 +144,60 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _kept_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return what hosts of this play said in the last run, without those that are not to be asked."""
-        kept, play = KeptFacts(task_vars), set(task_vars.get("ansible_play_hosts_all") or [])
+        """Return the kept facts of the hosts of this play, without hosts that must not be asked."""
+        store, play = KeptFacts(task_vars), set(task_vars.get("ansible_play_hosts_all") or [])
         names = [name for name in hosts if name in play and hosts[name]["vars"].get("spark_plan_facts") != "never"]
-        return {name: facts for name in names if (facts := kept.of_host(name))}
+        return {name: facts for name in names if (facts := store.of_host(name))}
 
     @staticmethod
     def _keep_facts(hosts: Mapping[str, Mapping[str, Any]], task_vars: dict[str, Any]) -> None:
-        """Keep what hosts said for the next run; what cannot be written costs that run a plan, and is a warning."""
-        kept = KeptFacts(task_vars)
+        """Keep the facts of hosts for the next run; warn if they cannot be written."""
+        store = KeptFacts(task_vars)
         try:
             for name, host in hosts.items():
-                kept.keep(name, host["measured"], host["images"])
+                store.keep(name, host["measured"], host["images"])
         except OSError as error:
-            display.warning(f"facts of hosts are not kept for the next run, {kept.folder} cannot be written: {error}")
+            display.warning(f"facts of hosts are not kept for the next run, {store.folder} cannot be written: {error}")
 
     def _standing_plan(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of C(made_from) once its plan was written and shown, empty if the hosts' answers ask for another plan."""
-        made = task_vars.get(args["made_from"]) if args["made_from"] else None
-        if not made or "made" not in made:
+        """Return the plan of C(made_from) as result, after writing and showing it; empty if the answers of hosts need another plan."""
+        made = task_vars.get(args["made_from"]) or {}
+        if "made" not in made or made["asking"] or made["errors"]:
             return {}
         play = set(task_vars.get("ansible_play_hosts_all") or []) & set(task_vars["groups"].get(args["group"]) or [])
-        if made["asking"] or made["errors"] or set(made["facts"]) != play:
-            return {}
-        if self._upstream(args["upstream_from"], play, task_vars):
-            return {}
-        said = {name: task_vars["hostvars"][name].get(args["measured_from"]) or {} for name in sorted(play)}
-        if not all(is_unchanged(answer, made["facts"][name]) for name, answer in said.items()):
+        comparisons = {name: task_vars["hostvars"][name].get(args["measured_from"]) or {} for name in sorted(play)}
+        if not are_unchanged(comparisons, made["facts"]) or self._upstream(args["upstream_from"], play, task_vars):
             return {}
         messages: list[str] = []
         args["dest"] = dest_path(args["dest"], task_vars, messages)
-        messages += check_dest(args["dest"])
-        if messages:
-            return {}  # the plan that is made then says so
+        if messages or check_dest(args["dest"]):
+            return {}  # the next plan reports it
         about = parse_json(made["made"], "the plan of this run", exact=True)
-        bodies = {
-            part: {host: parse_json(text, host, exact=True) for host, text in made[part].items()}
-            for part in ("hosts", "addons")
-        }
-        plan = {"schema": about["schema"], "clusters": plain(made["clusters"]), **bodies}
-        self._present(args, plan, about["findings"])
+        self._present(args, plan_of_result(made, about["schema"]), about["findings"])
         # Without a proof, as in check mode, nothing has to be proved.
-        proved = not any(answer.get("unproved") for answer in said.values())
-        again = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
-        return {**again, "changed": False, "unchanged": proved, "_ansible_verbose_override": True}
+        is_proved = not any(comparison.get("unproved") for comparison in comparisons.values())
+        result = {key: value for key, value in made.items() if key not in ("changed", "failed", "made")}
+        return {**result, "changed": False, "unchanged": is_proved, "_ansible_verbose_override": True}
 
     def _make_plan(
         self,
         hosts: dict[str, dict[str, Any]],
-        others: dict[str, dict[str, Any]],
-        known_recipes: Mapping[str, Mapping[str, Any]],
+        other_hosts: dict[str, dict[str, Any]],
+        recipes: Mapping[str, Mapping[str, Any]],
         locked: Mapping[str, Any] | None,
         args: Mapping[str, Any],
         task_vars: dict[str, Any],
         messages: list[str],
     ) -> dict[str, Any]:
-        """Ask the engine for the plan. messages: what is wrong already. Raises AnsibleActionFail with all of it."""
+        """Return the plan of the engine. messages: earlier problems. Raises AnsibleActionFail with all problems."""
         plan: dict[str, Any] = {}
         try:
             plan = engine.make_plan(
                 hosts,
-                known_recipes,
+                recipes,
                 digest,
                 plain(task_vars.get("groups") or {}),
-                others,
+                other_hosts,
                 locked,
                 args["locked"],
                 self._upstream(args["upstream_from"], hosts, task_vars),
@@ -231,15 +217,13 @@ class ActionModule(ActionBase):
             )
         return plan
 
-    def _export(
-        self, plan: Mapping[str, Any], known_recipes: Mapping[str, Mapping[str, Any]], dest: str
-    ) -> dict[str, Any]:
-        """Write what was measured without a name of anything that is the owner's; return how much it is.
+    def _export(self, plan: Mapping[str, Any], recipes: Mapping[str, Mapping[str, Any]], dest: str) -> dict[str, Any]:
+        """Write the measured starts without names of the owner; return the number of rows.
 
-        plan: with measurements. known_recipes: those whose models are published are the shipped ones. dest: a file of the controller.
+        plan: with measurements. recipes: by name; the models of shipped recipes are public. dest: a file of the controller.
         """
         shipped, _wrong = load_recipes([RECIPES])
-        public = [recipe["model"].get("repo") for name, recipe in shipped.items() if name in known_recipes]
+        public = [recipe["model"].get("repo") for name, recipe in shipped.items() if name in recipes]
         launches = [launch for host in plan["hosts"].values() for launch in host["measurements"]]
         content, left_out = measurement_rows.export(launches, filter(None, public))
         rows = len(content["rows"])
@@ -256,14 +240,14 @@ class ActionModule(ActionBase):
     @staticmethod
     def _misplaced(
         hosts: Mapping[str, Mapping[str, Any]],
-        others: Mapping[str, Mapping[str, Any]],
+        other_hosts: Mapping[str, Mapping[str, Any]],
         dest: str,
         task_vars: Mapping[str, Any],
     ) -> list[str]:
-        """Return which files of the controller that variables or C(dest) name Ansible would read as a part of the inventory."""
+        """Return messages about files of variables or C(dest) that Ansible would read as inventory."""
         sources = inventory_sources(task_vars.get("ansible_inventory_sources"))
         messages = controller_paths.misplaced(
-            {name: host["vars"] for name, host in {**hosts, **others}.items()}, sources
+            {name: host["vars"] for name, host in {**hosts, **other_hosts}.items()}, sources
         )
         if dest and dest not in {host["vars"].get("spark_plan_file") for host in hosts.values()}:
             source = sources.reads(dest)
@@ -273,7 +257,7 @@ class ActionModule(ActionBase):
     def _read_hosts(
         self, args: dict[str, Any], task_vars: dict[str, Any]
     ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Return the variables of every host in the group, templated, with what could not be."""
+        """Return the templated variables of every host in the group, and the problems."""
         names = task_vars.get("groups", {}).get(args["group"]) or []
         messages: list[str] = []
         if not names:
@@ -299,21 +283,21 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _with_models(measured: Any, fetched_from: str, host: str, hostvars: Any) -> Any:
-        """Return what a host says of itself with the models that have come since.
+        """Return the facts of a host with the models that this run has fetched.
 
-        measured: C(spark) of spark_info, None where it was not asked. fetched_from: name of the variable that has the results of model_snapshot.
+        measured: C(spark) of spark_info, None if unknown. fetched_from: name of the variable with the results of model_snapshot.
         """
         results = plain((hostvars.get(fetched_from) or {}).get("results")) if fetched_from and measured else None
-        for each in results or []:
-            if each.get("skipped") or each.get("failed") or not each.get("complete"):
+        for result in results or []:
+            if result.get("skipped") or result.get("failed") or not result.get("complete"):
                 continue
-            said = checked_answer(each, answers.MODEL_SNAPSHOT, host, "model_snapshot")
-            repo, revision = str(each["item"]["repo"]), str(each["item"]["revision"])
-            there = dict((measured.get("snapshots") or {}).get(repo) or {})
-            commits = [*(there.get("commits") or []), said["commit"]]
-            refs = {**(there.get("refs") or {}), **({} if revision == said["commit"] else {revision: said["commit"]})}
-            snapshots = {**(measured.get("snapshots") or {}), repo: {**there, "commits": commits, "refs": refs}}
-            measured = {**measured, "snapshots": snapshots}
+            commit = checked_answer(result, answers.MODEL_SNAPSHOT, host, "model_snapshot")["commit"]
+            repo, revision = str(result["item"]["repo"]), str(result["item"]["revision"])
+            snapshots = measured.get("snapshots") or {}
+            model = dict(snapshots.get(repo) or {})
+            model["commits"] = [*(model.get("commits") or []), commit]
+            model["refs"] = {**(model.get("refs") or {}), **({} if revision == commit else {revision: commit})}
+            measured = {**measured, "snapshots": {**snapshots, repo: model}}
         return measured
 
     def _image_plans(
@@ -323,7 +307,7 @@ class ActionModule(ActionBase):
         task_vars: dict[str, Any],
         locked: Mapping[str, Any] | None,
     ) -> ImagePlans:
-        """Return what images said of launches, in this run and before. name: of the variable of what hosts registered."""
+        """Return the answers of images about launches. name: of the variable with the results of hosts."""
         plans = ImagePlans(task_vars, not self._task.check_mode, locked)
         for host in hosts if name else ():
             plans.hear(host, plain(task_vars["hostvars"][host].get(name)))
@@ -331,20 +315,20 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _upstream(name: str, hosts: Iterable[str], task_vars: dict[str, Any]) -> dict[str, Any] | None:
-        """Return C(upstream) of M(dgxspark.vllm.spark_info) on one of the hosts; it is the same on all."""
-        said = [received(plain(task_vars["hostvars"][host].get(name))) for host in hosts] if name else []
-        return next((each["upstream"] for each in said if each and each.get("upstream")), None)
+        """Return C(upstream) of M(dgxspark.vllm.spark_info) of one host; it is the same on all."""
+        results = (received(plain(task_vars["hostvars"][host].get(name))) for host in (hosts if name else ()))
+        return next((result["upstream"] for result in results if result and result.get("upstream")), None)
 
     @staticmethod
     def _known_as(name: str, task_vars: dict[str, Any]) -> str:
-        """Return where a host of the inventory is reached, or the name itself."""
-        known = task_vars.get("groups", {}).get("all") or []
-        return address_of(name, task_vars["hostvars"][name]) if name in known else name
+        """Return the address of a host of the inventory, or the name itself."""
+        names = task_vars.get("groups", {}).get("all") or []
+        return address_of(name, task_vars["hostvars"][name]) if name in names else name
 
 
 @dataclass(frozen=True)
 class JudgedPlan:
-    """A plan with its findings. asking: images are asked next. facts: checksums of the kept facts that it was made with, by host."""
+    """A plan with its findings. asking: images are asked next. facts: checksums of the used kept facts by host."""
 
     plan: dict[str, Any]
     findings: list[dict[str, Any]]
@@ -353,7 +337,7 @@ class JudgedPlan:
 
 
 def judge(plan: dict[str, Any], args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> JudgedPlan:
-    """Return a plan with its findings. Raises AnsibleActionFail for a play that has some hosts of a cluster and is to have all.
+    """Return a plan with its findings. Raises AnsibleActionFail for a play without some hosts of a cluster, unless it is allowed.
 
     args, task_vars: of the action.
     """
@@ -367,49 +351,65 @@ def judge(plan: dict[str, Any], args: Mapping[str, Any], task_vars: Mapping[str,
 
 
 def judged_with(
-    kept: Mapping[str, Mapping[str, Any]], judged: Callable[[Mapping[str, Mapping[str, Any]]], JudgedPlan]
+    kept_facts: Mapping[str, Mapping[str, Any]], judged: Callable[[Mapping[str, Mapping[str, Any]]], JudgedPlan]
 ) -> JudgedPlan:
     """Return the plan from kept facts; a plan from the inventory alone if kept facts do not allow one.
 
     An error that the inventory alone explains stops the run before any host is contacted: its plan is returned then.
 
-    :param kept: C({measured, images}) of hosts that have kept facts
+    :param kept_facts: C({measured, images}) by host
     :param judged: makes a plan with such facts
     :returns: the plan
     """
-    if not kept:
+    if not kept_facts:
         return judged({})
     try:
-        found = replace(judged(kept), facts={name: checksum_of(facts) for name, facts in kept.items()})
+        plan = replace(judged(kept_facts), facts={name: checksum_of(facts) for name, facts in kept_facts.items()})
     except AnsibleActionFail:
         return judged({})
-    if not found.asking and list_causes(found.findings):
+    if not plan.asking and list_causes(plan.findings):
         bare = judged({})
         if not bare.asking and list_causes(bare.findings):
             return bare
-    return found
+    return plan
+
+
+def plan_of_result(result: Mapping[str, Any], schema: int) -> dict[str, Any]:
+    """Return the plan in an earlier result of the action."""
+    bodies = {
+        part: {host: parse_json(text, host, exact=True) for host, text in result[part].items()}
+        for part in ("hosts", "addons")
+    }
+    return {"schema": schema, "clusters": plain(result["clusters"]), **bodies}
+
+
+def are_unchanged(comparisons: Mapping[str, Mapping[str, Any]], checksums: Mapping[str, str]) -> bool:
+    """Tell whether all hosts of a play are up to date, with the facts of the plan; see C(is_unchanged)."""
+    return comparisons.keys() == checksums.keys() and all(
+        is_unchanged(comparison, checksums[name]) for name, comparison in comparisons.items()
+    )
 
 
 def is_unchanged(answer: Mapping[str, Any], checksum: str) -> bool:
-    """Tell whether a host is up to date, and says what a plan was made with.
+    """Tell whether a host is up to date, with the facts of the plan.
 
-    answer: of M(dgxspark.vllm.compare). checksum: of the facts that the plan was made with.
+    answer: of M(dgxspark.vllm.compare). checksum: of the facts of the plan.
     """
     facts = {"measured": answer.get("spark"), "images": answer.get("images")}
     return bool(answer.get("up_to_date")) and checksum_of(plain(facts)) == checksum
 
 
-# Add-on services that are about other hosts too: they are applied in every run.
+# Add-on services with data of other hosts, which every run applies.
 FOR_ALL = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
-# Of a host, what is asked of it before the plan that counts.
+# Keys of a planned host with questions that precede the final plan.
 LOOKED = ("image_candidates", "image_questions")
 
 
-def models(known_recipes: Mapping[str, Mapping[str, Any]], wrong: Sequence[str]) -> dict[str, Any]:
-    """Show what the recipes can do on one to eight Sparks. wrong: recipes that cannot be read. Raises AnsibleActionFail for those."""
-    if wrong:
-        raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *wrong]))
-    rows, references = model_table.model_rows(known_recipes), model_table.reference_rows(known_recipes)
+def models(recipes: Mapping[str, Mapping[str, Any]], problems: Sequence[str]) -> dict[str, Any]:
+    """Show the recipes with their limits on one to eight Sparks. problems: of unreadable recipes; raises AnsibleActionFail for them."""
+    if problems:
+        raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *problems]))
+    rows, references = model_table.model_rows(recipes), model_table.reference_rows(recipes)
     display.display(model_table.models_text(rows))
     if references:
         display.display(model_table.references_text(references))
@@ -417,18 +417,18 @@ def models(known_recipes: Mapping[str, Mapping[str, Any]], wrong: Sequence[str])
 
 
 def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bool:
-    """Tell whether images are asked right after this plan, so that it is not the last word. ask, brings: the options of those names.
+    """Tell whether images are asked after this plan, so that another plan follows. ask, brings: options of the action.
 
     Refusals that an image may answer later in the run do not stop it.
     """
-    states = {each["state"] for host in plan["hosts"].values() for each in host["image_questions"]}
+    states = {question["state"] for host in plan["hosts"].values() for question in host["image_questions"]}
     if ask in ("later", "both"):
         image_questions.postpone(plan["hosts"], brings)
     return ask in ("now", "both") and image_questions.ASK in states
 
 
 def check_dest(dest: str, measurements: str = "") -> list[str]:
-    """Return what is wrong with where the plan, or what was measured, is to be written."""
+    """Return the problems of the paths for the plan or the measurements."""
     if dest.endswith(".html"):
         return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
     try:
@@ -443,12 +443,12 @@ def check_dest(dest: str, measurements: str = "") -> list[str]:
 
 
 def page_of(dest: Path) -> Path:
-    """Return where the page of a plan is, beside its JSON."""
+    """Return the path of the page of a plan, next to its JSON."""
     return dest.with_name(f"{dest.stem}.html")
 
 
 def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
-    """Write a plan as JSON and, beside it, as a page; return where the page is."""
+    """Write a plan as JSON and as a page; return the path of the page."""
     page = page_of(dest)
     folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
@@ -458,7 +458,7 @@ def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any
 
 
 def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None, how: str) -> None:
-    """Show a plan on the screen. page: where it has been written as a page, if it has. how: the option C(show)."""
+    """Show a plan on the screen. page: its path, if written. how: the option C(show)."""
     if how == "json":
         display.display(json.dumps({**plan, "findings": findings}, sort_keys=True))
         return
@@ -467,59 +467,61 @@ def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | N
     display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or ""), notes), screen_only=True)
     if placed := placement.text(plan):
         display.display(placed)
-    if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
+    if constants.DEFAULT_LOG_PATH:  # without colours
         display.display(picture.plan_text(*shown, False, str(page or ""), notes), log_only=True)
 
 
 def answer(
     plan: Mapping[str, Any], findings: list[dict[str, Any]], locked: Mapping[str, Any] | None, how: str = "whole"
 ) -> dict[str, Any]:
-    """Return what the action answers of a plan. locked: the lock file. how: the option C(answer)."""
-    described = [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
-    described += [
-        {"image": ref, "models": []} for host in plan["addons"].values() for ref in host["images"]["named"].values()
-    ]
-    found = {
+    """Return the result of the action. locked: the lock file. how: the option C(answer)."""
+    hosts, add_ons = plan["hosts"], plan["addons"]
+    result = {
         "changed": False,
-        "hosts": plan["hosts"],
+        "hosts": hosts,
         "clusters": plan["clusters"],
-        "addons": plan["addons"],
+        "addons": add_ons,
         "lacking": {
-            kind: [host for host, body in plan["hosts"].items() if body["missing"][kind]]
-            for kind in ("images", "models")
+            kind: [host for host, body in hosts.items() if body["missing"][kind]] for kind in ("images", "models")
         },
-        "on_demand": [
-            host
-            for host, body in plan["hosts"].items()
-            if any(service["state"] == "on_demand" for service in body["services"])
-        ],
-        "for_all": [host for host, body in plan["addons"].items() if any(body.get(role) for role in FOR_ALL)],
-        "locked_names": lock_findings.questions(locked, described),
+        "on_demand": [host for host, body in hosts.items() if _has_on_demand(body)],
+        "for_all": [host for host, body in add_ons.items() if any(body.get(role) for role in FOR_ALL)],
+        "locked_names": lock_findings.questions(locked, _names_in_use(plan)),
         "errors": picture.count_causes(list_causes(findings)),
-        # The plan itself, once on the screen, is not wanted there a second time with -v.
+        # The screen shows the plan already, so -v must not repeat it.
         "_ansible_verbose_override": True,
     }
     if how == "whole":
         return {
-            **found,
+            **result,
             "keys_of_fleet": sorted(own_keys(plan)),
             "findings": findings,
             "placement": placement.check(plan),
         }
+    if how == "looks":
+        return {
+            **result,
+            "hosts": {host: {key: body[key] for key in LOOKED} for host, body in hosts.items()},
+            "addons": {},
+        }
     # Ansible walks through every value of a registered result several times, and a text is one value.
-    hosts = {
-        host: {key: body[key] for key in LOOKED} if how == "looks" else json.dumps(body)
-        for host, body in plan["hosts"].items()
-    }
-    return {
-        **found,
-        "hosts": hosts,
-        "addons": {} if how == "looks" else {host: json.dumps(body) for host, body in plan["addons"].items()},
-    }
+    texts = {part: {host: json.dumps(body) for host, body in plan[part].items()} for part in ("hosts", "addons")}
+    return {**result, **texts}
+
+
+def _names_in_use(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the images and models of all services, as C(lock_findings.questions) takes them."""
+    names = [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
+    images = [ref for host in plan["addons"].values() for ref in host["images"]["named"].values()]
+    return [*names, *({"image": ref, "models": []} for ref in images)]
+
+
+def _has_on_demand(body: Mapping[str, Any]) -> bool:
+    return any(service["state"] == "on_demand" for service in body["services"])
 
 
 def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
-    """Return the clusters that this play has some hosts of, and not all."""
+    """Return a message for each cluster of which this play has some hosts, but not all."""
     return [
         f"cluster {name}: the play has {', '.join(host for host in cluster['hosts'] if host in play)}, not "
         f"{', '.join(host for host in cluster['hosts'] if host not in play)}. Ranks of one engine change together: "
@@ -530,8 +532,8 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
 
 
 def refusal(errors: list[dict[str, Any]]) -> str:
-    """Say in a few lines why the run stops; what vLLM would say and what to change stand with the plan above it."""
-    # What moves is decided by a person once, for all of it: every service and every name is said here, with what to do.
+    """Return a short text about the errors; the shown plan has the details and the fixes."""
+    # Unpinned names need one decision for all services, so this message lists them with the fix.
     moving = lock_findings.refusal([error for error in errors if error["rule"] == "lock.moving"])
     groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
     lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]

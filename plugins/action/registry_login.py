@@ -10,7 +10,6 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -47,4 +46,4 @@ class ActionModule(ActionBase):
             task_vars=variables,
         )
         answer.pop("invocation", None)  # it repeats the arguments
-        return dict(checked_answer(answer, untrusted.anything, host, self._task.action))
+        return dict(checked_answer(answer, Any, host, self._task.action))

@@ -14,7 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted, validation
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, validation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
     bench_compare,
@@ -152,8 +152,8 @@ class ActionModule(HostAction):
         refused: list[dict[str, str]] = []
         for host in self.hosts:
             try:
-                measured = untrusted.received(plain(self.variables["hostvars"][host].get(name)) or {})
-            except untrusted.Untrusted as error:
+                measured = foreign_text.received(plain(self.variables["hostvars"][host].get(name)) or {})
+            except foreign_text.Untrusted as error:
                 measured = {"msg": f"its answer is invalid: {error}", "failed": True}
             if not measured or measured.get("unreachable") or measured.get("failed"):
                 refused.append({"where": str(host), "reason": str(measured.get("msg") or "the host did not answer")})
@@ -196,7 +196,7 @@ class ActionModule(HostAction):
             task_vars=self.variables,
         )
         if answer.get("failed"):
-            raise Refused(untrusted.printable(str(answer.get("msg") or "it failed without a word")))
+            raise Refused(foreign_text.printable(str(answer.get("msg") or "it failed without a word")))
         answer = checked_answer(
             answer, answers.SERVICE_BENCH[step], str(self.variables.get("inventory_hostname") or ""), MODULE
         )
@@ -478,7 +478,7 @@ class ActionModule(HostAction):
             task_vars=self.variables,
         )
         if answer.get("failed"):
-            said = untrusted.printable(str(answer.get("msg") or "it failed without a word"))
+            said = foreign_text.printable(str(answer.get("msg") or "it failed without a word"))
             display.warning(f"{service['name']}: the figures were not kept: {said}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.modules.spread import DOCUMENTATION
@@ -19,7 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
-RESULTS = untrusted.table(untrusted.text, answers.GOT)
+RESULTS = {reader.LINE: answers.GOT}
 THING = ("kind", "holders", "lacking", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
 
 
@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         # In a play in batches only the hosts of this batch are at this task; the answers of others are old.
         batch = [str(host) for host in self.variables.get("ansible_play_batch") or []]
         self.looks = {
-            host: checked_answer(plain(answer["distribution"]), answers.spread_look, host, "dgxspark.vllm.spark_info")
+            host: checked_answer(plain(answer["distribution"]), answers.DISTRIBUTION, host, "dgxspark.vllm.spark_info")
             for host in batch
             if (answer := self.answer_of(host, "looks_from")).get("distribution")
         }

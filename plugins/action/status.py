@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     answers,
     fleet_status,
@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
             try:
                 # Tested alone: a malformed answer of one host must not hide the others.
                 answers.judged(_text_of, str(host), asked, planned, args["answer"])
-            except untrusted.Untrusted as error:
+            except foreign_text.Untrusted as error:
                 asked = {"reached": True, "answers": {args["answer"]: {"failed": True, "msg": str(error)}}}
             of_host, states = judge(str(host), asked, planned, args["answer"])
             rows += of_host

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import SPREAD
@@ -82,7 +82,7 @@ class ActionModule(ActionBase):
         """Run the module; fails for a malformed answer."""
         answer: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=self.variables)
         if answer.get("failed"):
-            return dict(untrusted.received(answer))
+            return dict(foreign_text.received(answer))
         return dict(checked_answer(answer, answers.TRANSFER, self.host, MODULE))
 
 

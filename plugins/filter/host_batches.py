@@ -61,7 +61,7 @@ def host_batches(hosts: Sequence[str], clusters: Mapping[str, Mapping[str, Any]]
     :returns: C({batches, problem})
     """
     names = list(map(str, hosts))
-    members = {name: each["hosts"] for name, each in clusters.items() if set(each["hosts"]) & set(names)}
+    members = {name: cluster["hosts"] for name, cluster in clusters.items() if set(cluster["hosts"]) & set(names)}
     try:
         most = int(size)
     except (TypeError, ValueError):

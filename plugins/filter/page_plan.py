@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the status page of the fleet monitor is given of a plan."""
+"""The part of a plan for the status page of the fleet monitor."""
 
 from __future__ import annotations
 

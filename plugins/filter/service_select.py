@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which services a run is about, by names as a person gives them."""
+"""The services of a run, by names of the command line."""
 
 from __future__ import annotations
 
@@ -70,24 +70,24 @@ def service_select(
     required_as: str = "",
     addons: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Find the services that a run is about.
+    """Return the services of a run.
 
     :param planned: the hosts of a plan
     :param play: the hosts of the run
     :param names: services, with commas or as a list; all of these hosts when empty or C(all)
-    :param required_as: variable that has to name some, for the message
-    :param addons: of the plan, whose speech servers on demand may be named, too
+    :param required_as: variable that must name a service, for the message
+    :param addons: of the plan, for the names of speech servers on demand
     :returns: C({hosts, problems})
     """
-    wanted = [name for name in verbs.names_of(names) if name != "all"]
-    beside = {
-        host: [each["name"] for each in (own.get("speech") or {}).get("services", ()) if each.get("on_demand")]
-        for host, own in (addons or {}).items()
+    selected = [name for name in verbs.names_of(names) if name != "all"]
+    speech_servers = {
+        host: [server["name"] for server in (body.get("speech") or {}).get("services", ()) if server.get("on_demand")]
+        for host, body in (addons or {}).items()
     }
-    chosen, problems = verbs.select(planned, list(map(str, play)), wanted, beside)
-    if required_as and not wanted:
+    hosts, problems = verbs.select(planned, list(map(str, play)), selected, speech_servers)
+    if required_as and not selected:
         problems = [f"name the service: -e {required_as}=NAME"]
-    return {"hosts": chosen, "problems": problems}
+    return {"hosts": hosts, "problems": problems}
 
 
 class FilterModule:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a module is given of the planned services of a host."""
+"""The fields of planned services that a module reads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service
 
 DOCUMENTATION = r"""
 name: service_view
-short_description: What a module is given of planned services
+short_description: Select the fields of planned services for a module
 version_added: 0.1.0
 description:
-  - Returns of planned services the keys that a module reads, so that the rest of a plan does not travel to the host.
+  - Returns the fields of planned services that a module reads, so that the host does not receive other parts of the plan.
 options:
   _input:
     description: The services of a host, as M(dgxspark.vllm.plan) returns them.
@@ -26,7 +26,7 @@ options:
     required: true
   view:
     description:
-      - Whom they are for. V(report) is M(dgxspark.vllm.spark_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
+      - The reader. V(report) is M(dgxspark.vllm.spark_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
         M(dgxspark.vllm.generation), V(status) M(dgxspark.vllm.spark_info) with V(services) and V(starts), V(explain)
         M(dgxspark.vllm.explain), and V(support) M(dgxspark.vllm.support_bundle).
     type: str
@@ -55,8 +55,8 @@ _value:
 def service_view(services: Sequence[Mapping[str, Any]], view: str) -> list[dict[str, Any]]:
     """Return the view; DOCUMENTATION has the arguments."""
     if view not in service_views.VIEWS:
-        known = ", ".join(service_views.VIEWS)
-        raise AnsibleFilterError(f"service_view: there is no view {view!r} of a planned service; take one of {known}")
+        names = ", ".join(service_views.VIEWS)
+        raise AnsibleFilterError(f"service_view: there is no view {view!r} of a planned service; take one of {names}")
     return service_views.view(services, view)
 
 

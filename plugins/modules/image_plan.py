@@ -224,7 +224,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, docker_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
@@ -254,73 +254,97 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    trust = plan_probe.trusts(params["args"])
-    wrong: list[str] = []
-    files, draft = (of_model(params, prefix, trust, wrong) for prefix in ("", "draft_"))
-    wrong += [
-        *([] if params["snapshot"] else plan_probe.problems(files, trust)),
-        *(plan_probe.problems(draft, trust, "draft_files") if draft else []),
-        *(f"{name} is {params[name]}; it must be 1 or more" for name in ("timeout", "memory_gib") if params[name] < 1),
-        *(f"available has {size}; it must be above 0" for size in params["available"] if size < 1),
-    ]
-    if wrong:
-        module.fail_json(msg="; ".join(wrong))
+    files, draft_files = _model_files(module)
     run = runner(module)
     image_id, digests = identify(module, run)
     env = {str(name): str(value) for name, value in params["env"].items()}
-    asked = plan_probe.question(files, params["args"], params["available"], draft, params["total_memory"], env)
-    path = Path(params["cache_dir"], plan_probe.cache_name(image_id, asked))
-    source, reason, found = "cache", "", read_cache(path, asked["available"])
-    if found is None and module.check_mode:
-        source, reason = "none", "in check mode no image is asked"
-    elif found is None:
-        # What was asked before is asked again with it, so that a file has all sizes of a launch.
-        asked["available"] = sorted({*asked["available"], *known_sizes(path)})
-        found, reason = ask(module, run, image_id, asked)
-        source = "image" if found else "none"
-        if found:
-            write_cache(module, path, {"schema": plan_probe.SCHEMA, "id": image_id, "answer": found})
-    sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
+    question = plan_probe.question(files, params["args"], params["available"], draft_files, params["total_memory"], env)
+    source, answer, reason = find_answer(module, run, image_id, question)
     module.exit_json(
         changed=False,
         source=source,
         reason=reason,
         image_id=image_id,
         repo_digests=digests,
-        files=sums,
-        answer=found,
+        files={name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())},
+        answer=answer,
     )
 
 
+def _model_files(module: AnsibleModule) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files of the model and of its drafter; fail the module for wrong arguments."""
+    params = module.params
+    trust = plan_probe.trusts(params["args"])
+    wrong: list[str] = []
+    files, draft_files = (of_model(params, prefix, trust, wrong) for prefix in ("", "draft_"))
+    if not params["snapshot"]:
+        wrong += plan_probe.problems(files, trust)
+    if draft_files:
+        wrong += plan_probe.problems(draft_files, trust, "draft_files")
+    wrong += [
+        f"{name} is {params[name]}; it must be 1 or more" for name in ("timeout", "memory_gib") if params[name] < 1
+    ]
+    wrong += [f"available has {size}; it must be above 0" for size in params["available"] if size < 1]
+    if wrong:
+        module.fail_json(msg="; ".join(wrong))
+    return files, draft_files
+
+
+def find_answer(
+    module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]
+) -> tuple[str, dict[str, Any] | None, str]:
+    """Return the source of an answer, the answer, and the reason if there is no answer.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param image_id: of the image
+    :param question: of C(plan_probe.question); receives the sizes of earlier questions
+    """
+    path = Path(module.params["cache_dir"], plan_probe.cache_name(image_id, question))
+    answer = read_cache(path, question["available"])
+    if answer is not None:
+        return "cache", answer, ""
+    if module.check_mode:
+        return "none", None, "in check mode no image is asked"
+    # With the sizes of earlier questions, so that the file has all sizes of a launch.
+    question["available"] = sorted({*question["available"], *kept_sizes(path)})
+    answer, reason = ask(module, run, image_id, question)
+    if not answer:
+        return "none", None, reason
+    write_cache(module, path, {"schema": plan_probe.SCHEMA, "id": image_id, "answer": answer})
+    return "image", answer, reason
+
+
 def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str]) -> dict[str, str]:
-    """Return the files of a model that say what it is, as they were given or from its snapshot.
+    """Return the files that describe a model, by name, from the arguments or from its snapshot.
 
     :param params: of the module
     :param prefix: C(draft_) for the drafter
     :param trust: whether code of the model's repository is trusted
-    :param wrong: takes messages
-    :returns: texts by name
+    :param wrong: receives the messages
     """
-    given, named = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
-    if not named:
-        return given
-    what = f"{named['repo']}@{named['commit']}"
-    if given:
+    files, snapshot = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
+    if not snapshot:
+        return files
+    name = f"{snapshot['repo']}@{snapshot['commit']}"
+    if files:
         wrong.append(f"{prefix}files stands beside {prefix}snapshot; leave one of them out")
-    if not snapshots.COMMIT.fullmatch(named["commit"]) or named["repo"].count("/") != 1:
-        wrong.append(f"{prefix}snapshot is {what}; it must be ORG/NAME and a commit")
-        return given
-    folder = snapshots.repo_folder(Path(params["hf_home"]), named["repo"]) / "snapshots" / named["commit"]
-    found, lost = snapshots.texts(
-        folder, lambda name: plan_probe.describes(name, trust), plan_probe.MOST_FILE, plan_probe.MOST_FILES
+    if not snapshots.COMMIT.fullmatch(snapshot["commit"]) or snapshot["repo"].count("/") != 1:
+        wrong.append(f"{prefix}snapshot is {name}; it must be ORG/NAME and a commit")
+        return files
+    folder = snapshots.repo_folder(Path(params["hf_home"]), snapshot["repo"]) / "snapshots" / snapshot["commit"]
+    files, unreadable = snapshots.texts(
+        folder, lambda file: plan_probe.describes(file, trust), plan_probe.MOST_FILE, plan_probe.MOST_FILES
     )
-    if "config.json" not in found and "params.json" not in found:
-        wrong.append("; ".join([f"the snapshot {what} is not on this host, or says not what the model is", *lost]))
-    return found
+    if "config.json" not in files and "params.json" not in files:
+        wrong.append(
+            "; ".join([f"the snapshot {name} is not on this host, or says not what the model is", *unreadable])
+        )
+    return files
 
 
 def texts(files: dict[str, Any]) -> dict[str, str]:
-    """Return files as texts: Ansible turns a text that is JSON into what it says."""
+    """Return files as texts, since Ansible parses a text of JSON."""
     return {
         str(name): content if isinstance(content, str) else json.dumps(content, sort_keys=True)
         for name, content in files.items()
@@ -328,7 +352,7 @@ def texts(files: dict[str, Any]) -> dict[str, str]:
 
 
 def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
-    """Return the id of the image and its digests in registries; one that is not there fails the task."""
+    """Return the id of the image and its digests in registries; fail the module for a missing image."""
     ref = module.params["image"]
     try:
         image = docker.images(run, [ref])[ref]
@@ -338,63 +362,61 @@ def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
     if not image:
         module.fail_json(msg=f"image {ref} cannot be asked: it is not on this host; pull it first")
         return "", []
-    described = docker_facts.describe_image(image)
-    return str(described["id"]), list(described["repo_digests"] or [])
+    facts = docker_facts.describe_image(image)
+    return str(facts["id"]), list(facts["repo_digests"] or [])
 
 
-def ask(module: AnsibleModule, run: Any, image_id: str, asked: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Ask an image.
+def ask(module: AnsibleModule, run: Any, image_id: str, question: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """Return the answer of an image, or None and the reason.
 
     :param module: of Ansible
     :param run: runs programs
     :param image_id: of the image
-    :param asked: the question
-    :returns: its answer, or None and why there is none
+    :param question: of C(plan_probe.question)
     """
     timeout, memory = module.params["timeout"], module.params["memory_gib"]
     container = f"dgxspark-image-plan-{os.getpid()}"
-    data = f"{json.dumps(asked)}\n".encode()
+    data = f"{json.dumps(question)}\n".encode()
     rc, out, err = run(plan_probe.command(image_id, container, timeout, memory), timeout + 60, data=data)
     if rc in image_probe.TIMED_OUT:
         docker.remove_container(run, container)
-    said, why = plan_probe.parse(rc, out, err, timeout, memory)
-    if said is None:
+    printed, why = plan_probe.parse(rc, out, err, timeout, memory)
+    if printed is None:
         return None, why
     try:
-        image_answer.read(said)
+        image_answer.read(printed)
     except Untrusted as error:
         return None, f"its answer cannot be right: {error}"
-    return image_answer.raw(said, "the answer"), ""
+    return image_answer.raw(printed, "the answer"), ""
 
 
-def kept(path: Path) -> dict[str, Any] | None:
-    """Return a kept answer, None if there is none, or none that this release can read."""
+def read_kept(path: Path) -> dict[str, Any] | None:
+    """Return a kept answer, None without one that this release can read."""
     try:
         content = state_file.read(path)
         if content is None or content.get("schema") != plan_probe.SCHEMA:
             return None
         image_answer.read(content.get("answer"))
-        answer: dict[str, Any] = image_answer.raw(content["answer"], "the kept answer")
-        return answer
+        return image_answer.raw(content["answer"], "the kept answer")
     except (OSError, ValueError):  # Untrusted is a ValueError
         return None
 
 
-def known_sizes(path: Path) -> set[int]:
-    """Return the sizes that a kept answer has plans for."""
-    return {each["available"] for each in (kept(path) or {}).get("sizes", [])}
+def kept_sizes(path: Path) -> set[int]:
+    """Return the sizes of a kept answer."""
+    return {entry["available"] for entry in (read_kept(path) or {}).get("sizes", [])}
 
 
 def read_cache(path: Path, sizes: list[int]) -> dict[str, Any] | None:
-    """Return a kept answer that has a plan for each size, or that says why there is none at all."""
-    found = kept(path)
-    if found is None or found["failure"]:
-        return found
-    return found if set(sizes) <= {each["available"] for each in found["sizes"]} else None
+    """Return a kept answer with a plan for each size, or with a failure for all sizes; None without one."""
+    answer = read_kept(path)
+    if answer is None or answer["failure"] or set(sizes) <= {entry["available"] for entry in answer["sizes"]}:
+        return answer
+    return None
 
 
 def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer, by one rename; a host that cannot keep it is asked again next time.
+    """Keep an answer by one rename; warn if it cannot be kept.
 
     :param module: of Ansible
     :param path: of the file

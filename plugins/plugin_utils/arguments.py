@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a playbook is given by C(-e), compared with the schema before anything is done; what an action is given, by its documentation."""
+"""Arguments: extra variables of a playbook (C(-e)), checked by the schema, and the specification of an action from its documentation."""
 
 from __future__ import annotations
 
@@ -14,49 +14,48 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schem
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 
 SIMILAR = 0.85
-"""How like an argument of the playbook another name has to be to be taken for it: C(service) is, C(service_user) is not."""
+"""Least similarity of a misspelt argument; C(service) is a misspelt C(services), C(service_user) is another name."""
 TEMPLATE = ("{{", "{%")
 REQUIRED = {
     "import_src": "import needs the launch to convert: -e import_src=FILE",
     "services": "stop needs the services by name: -e services=NAME,NAME, or -e services=all for every service of the hosts",
 }
-"""What to say of a variable that a playbook cannot do without."""
+"""Messages for missing variables that a playbook requires."""
 
 
-def check(given: Mapping[str, Any], playbook: str = "") -> list[str]:
-    """Return what is wrong with variables of the command line; those of others are left alone.
+def check(extra_vars: Mapping[str, Any], playbook: str = "") -> list[str]:
+    """Return the problems of extra variables; variables of other collections are not checked.
 
-    given: the extra variables by name. playbook: which one, where it has arguments of its own.
+    :param extra_vars: by name
+    :param playbook: its name, for playbooks with arguments
     """
-    own = PLAYBOOKS.get(playbook, {})
-    prefixes = ("spark_", *({f"{playbook}_"} if any(name.startswith(f"{playbook}_") for name in own) else ()))
-    known = {**VARIABLES, **own}
-    found = validation.Problems("-e")
-    # A YAML file of extra variables may hold names that are numbers or dates; none of them is a variable of this collection.
-    for name in sorted(name for name in given if isinstance(name, str)):
-        value = given[name]
-        if name in known:
-            why = (
-                ""
-                if value is None or _is_template(value)
-                else schema.wrong(known[name], schema.from_command_line(known[name], value))
-            )
+    arguments = PLAYBOOKS.get(playbook, {})
+    prefixes = ["spark_", *([f"{playbook}_"] if any(name.startswith(f"{playbook}_") for name in arguments) else [])]
+    keys = {**VARIABLES, **arguments}
+    problems = validation.Problems("-e")
+    # A YAML file of extra variables may have numbers or dates as names, which no variable of this collection has.
+    for name in sorted(name for name in extra_vars if isinstance(name, str)):
+        value = extra_vars[name]
+        if name in keys:
+            why = "" if value is None or _is_template(value) else _wrong(keys[name], value)
             if why:
-                found.add(f"'{name}' {why}")
-            continue
-        near = validation.nearest_word(name, own, SIMILAR)
-        if near:
-            found.add(f"unknown variable '{name}'; did you mean '{near}'?")
-        elif name.startswith(prefixes):
-            names = own if own and not name.startswith("spark_") else VARIABLES
-            found.add(
+                problems.add(f"'{name}' {why}")
+        elif near := validation.nearest_word(name, arguments, SIMILAR):
+            problems.add(f"unknown variable '{name}'; did you mean '{near}'?")
+        elif name.startswith(tuple(prefixes)):
+            names = arguments if arguments and not name.startswith("spark_") else VARIABLES
+            problems.add(
                 f"unknown variable '{name}'{validation.nearest(name, names)} docs/inventory.md lists those that there are."
             )
-    return found.messages
+    return problems.messages
+
+
+def _wrong(key: schema.Key, value: Any) -> str:
+    return schema.wrong(key, schema.from_command_line(key, value))
 
 
 def _is_template(value: Any) -> bool:
-    """Whether what a value is comes out later."""
+    """Tell whether a value is a template, which has no value yet."""
     return isinstance(value, str) and any(mark in value for mark in TEMPLATE)
 
 

@@ -1,27 +1,28 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files and folders of the controller that an inventory names: where they are, and that Ansible does not read them as inventory.
+"""Files and folders of the controller in an inventory: their paths, and the check that Ansible does not read them as inventory.
 
-One rule for every path: C(~) is expanded, and a relative one is relative to the inventory folder, the folder of the inventory file
-that names the host (C(inventory_dir)); where an inventory has several, what there is once for all hosts, such as the lock file, is
-relative to that of the first Spark. Given a folder as its source, Ansible reads each file below it as an inventory, except hidden
-ones, some extensions, C(group_vars) and C(host_vars): a line of any other file there is the name of a host.
+C(~) is expanded. A relative path is relative to the inventory folder of its host (C(inventory_dir)), or, for files of the whole fleet such
+as the lock file, to the inventory folder of the first Spark. Ansible reads every file in a folder that is an inventory source as a list of
+hosts, except hidden ones, some extensions, C(group_vars) and C(host_vars).
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import MODEL_FOLDER
 
 KEYS = ".secrets"
 """Below the inventory folder: keys, tokens and passwords."""
 STATE = ".spark"
-"""Below the inventory folder: the lock file, and what is written for people and tools."""
+"""Below the inventory folder: the lock file, reports and kept files."""
 
 _SERVICE = ("api_key_file", "secrets.*", "files.*.source", "image.files.*.source")
 _NOTIFIER = ("token_file", "url_file", "headers_file", "password_file")
@@ -48,7 +49,7 @@ PLACES: tuple[str, ...] = (
     "spark_gateway.master_key_file",
     "spark_gateway.metrics_key_file",
     "spark_gateway.clients.*.key_file",
-    # A name's backend is one, a list of them, or below backends.
+    # The backends of a name are one, a list, or below backends.
     "spark_gateway.aliases.*.api_key_file",
     "spark_gateway.aliases.*.*.api_key_file",
     "spark_gateway.aliases.*.backends.*.api_key_file",
@@ -61,14 +62,14 @@ PLACES: tuple[str, ...] = (
     "spark_exporters.gpu_archive",
     "spark_monitoring.grafana_password_file",
     *(f"spark_monitoring.receivers.*.{key}" for key in ("url_file", "token_file", "password_file")),
-    # A notifier, or a list of them.
+    # One notifier, or a list.
     *(f"spark_fleet_monitor.notify.{depth}{key}" for depth in ("*.", "*.*.") for key in _NOTIFIER),
     "spark_fleet_monitor.extra.*.api_key_file",
 )
-"""Every place of a variable that holds a path of the controller; C(*) stands for each entry of a list or mapping."""
+"""Every place of a path of the controller in variables; C(*) stands for each entry of a list or mapping."""
 
 _MODELS = ("spark_services.*.model.path", "spark_cluster.services.*.model.path")
-"""Folders that are relative to C(spark_model_dir), and to the inventory folder where that is left out."""
+"""Folders that are relative to C(spark_model_dir), or without it to the inventory folder."""
 _WRITTEN = frozenset(
     (
         "spark_bench_dest",
@@ -87,181 +88,158 @@ _FOLDERS = frozenset(("spark_bundle_dir", "spark_model_dir", "spark_recipe_dirs"
 
 
 def resolve(path: str, folder: str | None) -> str:
-    """Return where a path leads on the controller.
-
-    path: as a person wrote it. folder: of the inventory; without one a relative path comes back as it is.
-    """
-    path = expanded(path)
-    if not path or not folder or is_whole(path):
-        return path
-    return whole(f"{folder}/{path}")
+    """Return the absolute form of a path. folder: of the inventory; without one a relative path stays unchanged."""
+    path = posixpath.expanduser(path)
+    return absolute(f"{folder}/{path}") if path and folder and not path.startswith("/") else path
 
 
-def expanded(path: str) -> str:
-    """Return a path with the home of whoever runs Ansible for C(~); one of nobody's home comes back as it is."""
-    try:
-        return str(Path(path).expanduser()) if path.startswith("~") else path
-    except RuntimeError:
-        return path
-
-
-def is_whole(path: str) -> bool:
-    """Whether a path begins at the root."""
-    return path.startswith("/")
-
-
-def whole(path: str) -> str:
-    """Return a path from the root, without C(.) and C(..), by its names alone: links are not followed."""
-    parts: list[str] = []
-    for part in Path.cwd().joinpath(path).parts[1:]:
-        if part == "..":
-            parts = parts[:-1]
-        else:
-            parts.append(part)
-    return "/" + "/".join(parts)
-
-
-def real(path: str) -> str:
-    """Return where a path leads when links are followed."""
-    return str(Path(path).resolve())
+def absolute(path: str) -> str:
+    """Return a path from the root, without C(.) and C(..), and without following links."""
+    return posixpath.normpath(f"/{Path.cwd().joinpath(path)}").replace("//", "/")
 
 
 def of_host(path: str, hostvars: Mapping[str, Any]) -> str:
-    """Return where a path leads that a host's variable names, or a task of the host; hostvars: what Ansible knows of the host."""
+    """Return the absolute form of a path in a variable or task of a host."""
     return resolve(path, str(hostvars.get("inventory_dir") or ""))
 
 
 def fleet_folders(task_vars: Mapping[str, Any], group: str = "sparks") -> list[str]:
-    """Return the inventory folders that the Sparks come from, each once; task_vars: as an action has them."""
+    """Return the inventory folders of the Sparks, each once. task_vars: of an action."""
     return list(dict.fromkeys(_folders(task_vars, group)))
 
 
 def fleet_folder(task_vars: Mapping[str, Any], group: str = "sparks") -> str:
-    """Return the first of them, an empty one without any; does not read the variables of all hosts, as every host of a run asks for it."""
+    """Return the first inventory folder of the Sparks, or an empty text; it does not read the variables of all hosts."""
     return next(_folders(task_vars, group), "")
+
+
+def state_folder(task_vars: Mapping[str, Any], name: str) -> Path | None:
+    """Return a folder of C(.spark) in the inventory folder, None without an inventory folder."""
+    folder = fleet_folder(task_vars)
+    return Path(folder, STATE, name) if folder else None
+
+
+def host_file(folder: Path | None, host: str) -> Path | None:
+    """Return the file of a host in a folder of C(.spark); the name of a host may hold any characters."""
+    return folder / f"{quote(host, safe='')}.json" if folder is not None else None
 
 
 def _folders(task_vars: Mapping[str, Any], group: str) -> Iterator[str]:
     hostvars = task_vars.get("hostvars") or {}
     names = (task_vars.get("groups") or {}).get(group) or []
-    found = (hostvars[name].get("inventory_dir") for name in names if name in hostvars)
-    return (str(folder) for folder in found if folder)
+    folders = (hostvars[name].get("inventory_dir") for name in names if name in hostvars)
+    return (str(folder) for folder in folders if folder)
 
 
 def of_fleet(path: str, task_vars: Mapping[str, Any]) -> str:
-    """Return where a path leads that is the same for all hosts; task_vars: as an action has them."""
-    if not path or is_whole(expanded(path)):
-        return resolve(path, None)
+    """Return the absolute form of a path that is the same for all hosts. task_vars: of an action."""
+    path = resolve(path, None)
+    if not path or path.startswith("/"):
+        return path
     return resolve(path, fleet_folder(task_vars) or str(task_vars.get("inventory_dir") or ""))
 
 
 def _is_path(value: Any) -> bool:
-    """Whether a value is a path of the controller; C(-) is the screen, and C({model}/NAME) a file of the checkpoint."""
+    """Tell whether a value is a path of the controller; C(-) is the screen, and C({model}/NAME) a file of the checkpoint."""
     return isinstance(value, str) and value not in ("", "-") and not value.startswith(MODEL_FOLDER)
 
 
-def _split(places: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
-    """Return the places of each variable."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for place in places:
-        name, *keys = place.split(".")
-        found.setdefault(name, []).append(tuple(keys))
-    return found
+Change = Callable[[str, str], str]
+"""Returns a new path for a place and its path."""
 
 
-_OF_VARIABLE = _split(PLACES)
-_OF_MODELS = _split(_MODELS)
-
-
-def _map(value: Any, keys: Sequence[str], change: Callable[[str, str], str], where: str) -> Any:
-    """Return a value with the paths at one place changed; what has another shape is left alone, its reader says so."""
+def _map(value: Any, keys: Sequence[str], change: Change, where: str) -> Any:
+    """Return a value with changed paths at one place; a value of another shape stays unchanged, its reader reports it."""
     if not keys:
         return change(where, value) if _is_path(value) else value
-    first, rest = keys[0], keys[1:]
+    first, below = keys[0], keys[1:]
     if isinstance(value, Mapping):
-        wanted = value if first == "*" else [first] if first in value else []
         return {
-            key: _map(item, rest, change, f"{where}.{key}") if key in wanted else item for key, item in value.items()
+            key: _map(item, below, change, f"{where}.{key}") if first in ("*", key) else item
+            for key, item in value.items()
         }
     if isinstance(value, list) and first == "*":
-        return [_map(item, rest, change, f"{where}[{number}]") for number, item in enumerate(value)]
+        return [_map(item, below, change, f"{where}[{number}]") for number, item in enumerate(value)]
     return value
+
+
+def _map_places(variables: Mapping[str, Any], places: Sequence[str], change: Change) -> dict[str, Any]:
+    """Return variables with changed paths at some places."""
+    mapped = dict(variables)
+    for place in places:
+        name, *keys = place.split(".")
+        if name in mapped:
+            mapped[name] = _map(mapped[name], keys, change, name)
+    return mapped
 
 
 def resolve_variables(
     variables: Mapping[str, Any], folder: str | None, fleet: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return a host's variables with every path of the controller resolved, and the places of those that cannot be.
+    """Return the variables of a host with absolute paths of the controller, and the places that stay relative.
 
-    variables: by name, templated. folder: the inventory folder of the host, if it has one. fleet: that of the first Spark.
+    :param variables: by name, templated
+    :param folder: the inventory folder of the host, if any
+    :param fleet: the inventory folder of the first Spark, if any
     """
-    lost: list[str] = []
+    relative: list[str] = []
 
     def change(where: str, path: str) -> str:
         full = resolve(path, fleet if where in _OF_FLEET else folder)
-        if not is_whole(full):
-            lost.append(f"{where} names '{path}'")
+        if not full.startswith("/"):
+            relative.append(f"{where} names '{path}'")
         return full
 
-    def below_models(where: str, path: str) -> str:
-        return expanded(path) if found.get("spark_model_dir") else change(where, path)
-
-    found = dict(variables)
-    for table, apply in ((_OF_VARIABLE, change), (_OF_MODELS, below_models)):
-        for name, places in table.items():
-            for keys in places:
-                if name in found:
-                    found[name] = _map(found[name], keys, apply, name)
-    return found, lost
+    resolved = _map_places(variables, PLACES, change)
+    below_models = (lambda _where, path: resolve(path, None)) if resolved.get("spark_model_dir") else change
+    return _map_places(resolved, _MODELS, below_models), relative
 
 
 def named_paths(variables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each path of the controller that a host's variables name, with where it stands; they are resolved already."""
-    found: list[tuple[str, str]] = []
+    """Yield the place and the path of each absolute path of the controller in the resolved variables of a host."""
+    paths: list[tuple[str, str]] = []
 
     def note(where: str, path: str) -> str:
-        found.append((where, path))
+        paths.append((where, path))
         return path
 
-    for table in (_OF_VARIABLE, _OF_MODELS):
-        for name, places in table.items():
-            for keys in places:
-                if name in variables:
-                    _map(variables[name], keys, note, name)
-    yield from ((where, path) for where, path in found if is_whole(path))
+    _map_places(variables, (*PLACES, *_MODELS), note)
+    yield from ((where, path) for where, path in paths if path.startswith("/"))
 
 
 class Sources:
-    """The inventory sources of a run, and what Ansible reads below them.
+    """The inventory sources of a run, and the files that Ansible reads in them.
 
-    sources: paths as they were given to Ansible. ignored: whether it leaves out a file or folder of this name in a folder that is a
-    source; extensions: of files with variables.
+    sources: paths as Ansible was given them. ignored: whether Ansible skips a file or folder of this name in a source that is a folder;
+    extensions: of files with variables.
     """
 
     def __init__(self, sources: Sequence[str], ignored: Callable[[str], bool], extensions: Sequence[str]) -> None:
+        paths = [source for source in sources if "," not in source]
         self.given = list(sources)
-        self.missing = [whole(source) for source in sources if "," not in source and not Path(source).exists()]
-        self.folders = [whole(source) for source in sources if "," not in source and Path(source).is_dir()]
-        self._files = [whole(source) for source in sources if "," not in source and Path(source).is_file()]
+        self.missing = [absolute(path) for path in paths if not Path(path).exists()]
+        self.folders = [absolute(path) for path in paths if Path(path).is_dir()]
+        self._files = [absolute(path) for path in paths if Path(path).is_file()]
+        self._variable_folders = list(dict.fromkeys([*self.folders, *(str(Path(file).parent) for file in self._files)]))
         self._ignored = ignored
         self._extensions = ("", *extensions)
 
     def reads(self, path: str) -> str | None:
-        """Return the source by which Ansible reads a file of this path, or would if it were there; None where it does not."""
-        # By the names on the way, and by where links lead: both ways may reach it.
-        for way in (whole, real):
+        """Return the source that makes Ansible read this path, also of a future file; None if it does not."""
+        # By names, and by the targets of links: Ansible may reach it both ways.
+        for way in (absolute, lambda name: str(Path(name).resolve())):
             full = way(path)
             for source in self.folders:
                 parts = _below(full, way(source))
                 if parts is not None and not any(self._ignored(part) for part in parts):
                     return source
-            for source in [*self.folders, *(str(Path(file).parent) for file in self._files)]:
+            for source in self._variable_folders:
                 if self._holds_variables(_below(full, way(source))):
                     return source
         return None
 
     def _holds_variables(self, parts: list[str] | None) -> bool:
-        """Whether Ansible takes a file for one with variables."""
+        """Tell whether Ansible reads variables from a file. parts: of its path below a source."""
         return (
             bool(parts)
             and parts is not None
@@ -271,41 +249,49 @@ class Sources:
         )
 
     def inventory_files(self) -> Iterator[str]:
-        """Yield each file of hosts: sources that are files, and those below folders."""
+        """Yield each file with hosts: sources that are files, and files in folders."""
         yield from self._files
         yield from self.files()
 
     def variable_files(self) -> Iterator[str]:
-        """Yield each file with variables of groups and hosts that lies beside or below a source."""
-        for source in dict.fromkeys([*self.folders, *(str(Path(file).parent) for file in self._files)]):
+        """Yield each file with variables of groups and hosts next to or below a source."""
+        for source in self._variable_folders:
             for kind in ("group_vars", "host_vars"):
-                for folder, names, files in os.walk(f"{source}/{kind}", followlinks=True):
-                    names.sort()
-                    paths = [f"{folder}/{name}" for name in sorted(files)]
-                    yield from (path for path in paths if self._holds_variables(_below(path, source)))
+                for path in _walk(f"{source}/{kind}", lambda _name: False):
+                    if self._holds_variables(_below(path, source)):
+                        yield path
 
     def files(self) -> Iterator[str]:
-        """Yield each file that Ansible has read as an inventory because it lies below a source that is a folder."""
+        """Yield each file that Ansible reads as an inventory in a source that is a folder."""
         for source in self.folders:
-            for folder, names, files in os.walk(source, followlinks=True):
-                names[:] = sorted(name for name in names if not self._ignored(name))
-                yield from (f"{folder}/{name}" for name in sorted(files) if not self._ignored(name))
+            for path in _walk(source, self._ignored):
+                if not self._ignored(Path(path).name):
+                    yield path
+
+
+def _walk(folder: str, ignored: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the files below a folder in order. ignored: whether to skip a folder of this name."""
+    for path, names, files in os.walk(folder, followlinks=True):
+        names[:] = sorted(name for name in names if not ignored(name))
+        yield from (f"{path}/{name}" for name in sorted(files))
 
 
 def _below(path: str, folder: str) -> list[str] | None:
-    """Return the names on the way from a folder to a path; None where it does not lie there."""
+    """Return the names on the way from a folder to a path, None if the path is not below the folder."""
     if path == folder:
         return []
     return path[len(folder) :].strip("/").split("/") if path.startswith(f"{folder.rstrip('/')}/") else None
 
 
 def better_place(where: str, path: str, source: str) -> str:
-    """Return where a file may lie that Ansible would read: hidden below the same source, or in its folder.
+    """Return a place that Ansible does not read: hidden in the source, or in its folder.
 
-    where: the variable that names it, as C(named_paths) says it.
+    :param where: the variable with the path, of C(named_paths)
+    :param path: of the file
+    :param source: that reads it
     """
     folder = source if Path(source).is_dir() else str(Path(source).parent)
-    parts = _below(whole(path), folder) or [Path(path).name]
+    parts = _below(absolute(path), folder) or [Path(path).name]
     name = where.partition(".")[0].partition("[")[0]
     if name in _WRITTEN:
         return str(Path(folder, STATE, parts[-1]))
@@ -317,27 +303,26 @@ def better_place(where: str, path: str, source: str) -> str:
 
 
 def misplaced(hosts: Mapping[str, Mapping[str, Any]], sources: Sources) -> list[str]:
-    """Return what is to be moved: paths that Ansible reads as a part of the inventory, each once.
-
-    hosts: by name their variables, paths resolved.
-    """
-    found: dict[str, tuple[str, str, list[str]]] = {}
+    """Return a message for each path that Ansible reads as inventory. hosts: by name, their resolved variables."""
+    hosts_by_path: dict[str, tuple[str, list[str]]] = {}
     for host, variables in hosts.items():
         for where, path in named_paths(variables):
-            if path in found:
-                if host not in found[path][2]:
-                    found[path][2].append(host)
-                continue
-            source = sources.reads(path)
-            if source:
-                found[path] = (where, source, [host])
-    return [refuse(where, path, source, names) for path, (where, source, names) in found.items()]
+            names = hosts_by_path.setdefault(path, (where, []))[1]
+            if host not in names:
+                names.append(host)
+    messages = []
+    for path, (where, names) in hosts_by_path.items():
+        source = sources.reads(path)
+        if source:
+            messages.append(refuse(where, path, source, names))
+    return messages
 
 
 def refuse(where: str, path: str, source: str, hosts: Sequence[str] = ()) -> str:
-    """Say why a file may not lie where it does, and where it may."""
-    who = f"host {hosts[0]}{f' and {len(hosts) - 1} more' if len(hosts) > 1 else ''}: " if hosts else ""
+    """Return the message about a misplaced file, with a better place."""
+    more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+    prefix = f"host {hosts[0]}{more}: " if hosts else ""
     return (
-        f"{who}{where} names '{path}', which lies where Ansible reads inventory and variables: each line of it may become a host, "
+        f"{prefix}{where} names '{path}', which lies where Ansible reads inventory and variables: each line of it may become a host, "
         f"and be printed. Move it to '{better_place(where, path, source)}', which Ansible does not read, and name it so."
     )

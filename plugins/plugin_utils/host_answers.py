@@ -10,35 +10,38 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
 
 
-def checked_answer(found: Any, parser: untrusted.Parser, host: str, what: str) -> Any:
-    """Return a host's answer as far as a parser of C(answers.py) takes it; fail, naming host and fault, where it does not.
+def checked_answer(answer: Any, form: Any, host: str, name: str) -> Any:
+    """Return a host's answer, or fail with the host and all problems of the answer.
 
-    found: what a module returned. what: of whom the answer is, for the message.
+    :param answer: the result of a module
+    :param form: of C(answers.py); see C(reader.py)
+    :param host: that answered
+    :param name: of the module, for the message
     """
     try:
-        return parser(untrusted.received(found), what)
-    except untrusted.Untrusted as error:
+        return reader.read(form, foreign_text.received(answer), name)
+    except foreign_text.Untrusted as error:
         raise AnsibleActionFail(
             f"{host} returned an invalid answer, which was discarded: {error}. Is it the expected host, and does it run "
             "this collection's release alone?"
         ) from error
 
 
-def sections_apart(said: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
-    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as answers of their own, C({section: ...}).
+def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
+    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as separate answers, C({section: ...}).
 
     A section without an answer is C({failed, msg}), as M(dgxspark.vllm.ask) has it. name: of the answer that has the sections.
     """
-    answer = said.get(name) or {}
+    answer = answers.get(name) or {}
     if answer.get("failed"):
-        return dict(said)
+        return dict(answers)
     unknown = answer.get("unknown") or {}
     apart: dict[str, Any] = {}
     for section in (section for section in sections if section in answer):
         value = answer[section]
         why = str(unknown.get(section) or f"{section} are not known")
         apart[section] = {"failed": True, "msg": why} if value is None else {section: value}
-    return {**said, **apart}
+    return {**answers, **apart}

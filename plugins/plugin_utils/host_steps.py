@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
@@ -31,7 +31,7 @@ class HostSteps(ActionBase):
 
     TRANSFERS_FILES = True
     MODULE = ""
-    ANSWERS: Mapping[str, untrusted.Parser] = {}
+    ANSWERS: Mapping[str, Any] = {}
     """Parsers of the answers, by step."""
     OPTIONS: tuple[str, ...] = ()
     """Options of the task that each step gets."""
@@ -51,7 +51,7 @@ class HostSteps(ActionBase):
         )
         if answer.get("failed"):
             reason = str(answer.get("msg") or answer.get("module_stderr") or f"step {step} failed")
-            raise AnsibleActionFail(untrusted.printable(reason))
+            raise AnsibleActionFail(foreign_text.printable(reason))
         return dict(checked_answer(answer, self.ANSWERS[step], self.host, f"step {step} of {self.MODULE}"))
 
     def check_names(self, names: Iterable[str], expected: Collection[str], step: str) -> None:

@@ -1,14 +1,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What images said of launches, as the controller keeps it: in the lock file, and a file per image and launch in C(.spark/image_plans)."""
+"""The answers of images about launches, on the controller: in the lock file, and a file per image and launch in C(.spark/image_plans)."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted, parse_json, printable
@@ -22,54 +21,51 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 FOLDER = "image_plans"
 NO_ANSWER_SECONDS = 24 * 3600
-"""An image that gave no answer at all, in time or memory, is asked again after that."""
+"""An image that ran out of time or memory is asked again after that."""
 
 
 class ImagePlans:
-    """What was said: in this run, and before."""
+    """The answers of this run and of earlier ones."""
 
     def __init__(self, task_vars: Mapping[str, Any], keep: bool, locked: Mapping[str, Any] | None = None) -> None:
         """Read nothing yet.
 
-        :param task_vars: as an action has them
-        :param keep: whether what is heard is written
-        :param locked: the lock file, None where there is none
+        :param task_vars: of an action
+        :param keep: write new answers
+        :param locked: the lock file, if any
         """
         self.locked: Mapping[str, str] = (locked or {}).get("image_plans") or {}
-        folder = controller_paths.fleet_folder(task_vars)
-        self.folder = Path(folder, controller_paths.STATE, FOLDER) if folder else None
+        self.folder = controller_paths.state_folder(task_vars, FOLDER)
         self.keep = keep
-        self.known: dict[str, dict[str, Any] | None] = {}
+        self.answers: dict[str, dict[str, Any] | None] = {}
 
     def __call__(self, key: str) -> dict[str, Any] | None:
-        """Return C(answer) and C(reason) of a question, None where it was not asked."""
-        if key not in self.known:
-            self.known[key] = self._read(key)
-        return self.known[key]
+        """Return C(answer) and C(reason) of a question, None for an unknown one."""
+        if key not in self.answers:
+            self.answers[key] = self._read(key)
+        return self.answers[key]
 
     def _read(self, key: str) -> dict[str, Any] | None:
-        for said in (self._locked(key), self._kept(key)):
+        for entry in (self._locked(key), self._read_file(key)):
             try:
-                if said and said["answer"] is None:
-                    return {"answer": None, "reason": said["reason"]}
-                if said:
-                    return {"answer": image_answer.read(said["answer"]), "reason": ""}
-            except Untrusted:  # an answer of another release is asked for again
+                if entry and entry["answer"] is None:
+                    return {"answer": None, "reason": entry["reason"]}
+                if entry:
+                    return {"answer": image_answer.read(entry["answer"]), "reason": ""}
+            except Untrusted:  # the image is asked again if another release wrote the answer
                 continue
         return None
 
     def _locked(self, key: str) -> dict[str, Any] | None:
+        if key not in self.locked:
+            return None
         try:
-            return (
-                {"answer": parse_json(self.locked[key], f"the answer {key} of the lock file"), "reason": ""}
-                if key in self.locked
-                else None
-            )
+            return {"answer": parse_json(self.locked[key], f"the answer {key} of the lock file"), "reason": ""}
         except ValueError:
             return None
 
-    def _kept(self, key: str) -> dict[str, Any] | None:
-        """Return what the file of a question has, None where there is none, or one of an image that is to be asked again."""
+    def _read_file(self, key: str) -> dict[str, Any] | None:
+        """Return the content of the file of a question, None without a file or with an outdated failure."""
         if self.folder is None:
             return None
         path = self.folder / key
@@ -77,51 +73,50 @@ class ImagePlans:
             content = parse_json(path.read_text(encoding="utf-8"), str(path))
             if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
                 return None
-            fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
+            is_fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
         except (OSError, ValueError):
             return None
-        said = {"answer": content.get("answer"), "reason": str(content.get("reason") or "")}
-        return said if fresh or said["answer"] is not None else None
+        entry = {"answer": content.get("answer"), "reason": str(content.get("reason") or "")}
+        return entry if is_fresh or entry["answer"] is not None else None
 
     def text(self, key: str) -> str | None:
-        """Return what the lock file keeps of an answer, None where there is no answer."""
-        said = self._kept(key) or self._locked(key)
-        if not said or said["answer"] is None or not (self(key) or {}).get("answer"):
+        """Return the text of an answer for the lock file, None without an answer."""
+        entry = self._read_file(key) or self._locked(key)
+        if not entry or entry["answer"] is None or not (self(key) or {}).get("answer"):
             return None
-        return json.dumps(image_answer.brief(said["answer"]), sort_keys=True, separators=(",", ":"))
+        return json.dumps(image_answer.brief(entry["answer"]), sort_keys=True, separators=(",", ":"))
 
-    def hear(self, host: str, result: Any) -> None:
-        """Take over what a host registered of the module C(image_plan), in a loop over its questions.
+    def hear(self, host: str, registered: Any) -> None:
+        """Add the answers of a host.
 
         :param host: its name
-        :param result: what was registered
+        :param registered: results of the module C(image_plan) in a loop over the questions
         """
-        for each in plain((result or {}).get("results")) or []:
-            question = each.get("item")
-            if each.get("skipped") or not isinstance(question, dict) or not question.get("key"):
+        for result in plain((registered or {}).get("results")) or []:
+            question = result.get("item")
+            if result.get("skipped") or not isinstance(question, dict) or not question.get("key"):
                 continue
-            if each.get("failed") or each.get("unreachable"):
-                self.known[question["key"]] = {
-                    "answer": None,
-                    "reason": printable(str(each.get("msg") or "the module failed")),
-                }
+            if result.get("failed") or result.get("unreachable"):
+                self._refuse(question, printable(str(result.get("msg") or "the module failed")))
                 continue
-            said = checked_answer(each, answers.IMAGE_PLAN, host, "image_plan")
-            same = said["image_id"] == question["image_id"] or not question["image_id"]
-            if not same and not set(said.get("repo_digests") or ()) & set(question["digests"]):
-                reason = f"{host} asked image {said['image_id']}, not {question['image_id']}"
-                self.known[question["key"]] = {"answer": None, "reason": reason}
-                continue
-            self._take(question, said)
+            answer = checked_answer(result, answers.IMAGE_PLAN, host, "image_plan")
+            is_same = answer["image_id"] == question["image_id"] or not question["image_id"]
+            if is_same or set(answer.get("repo_digests") or ()) & set(question["digests"]):
+                self._add(question, answer)
+            else:
+                self._refuse(question, f"{host} asked image {answer['image_id']}, not {question['image_id']}")
 
-    def _take(self, question: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    def _refuse(self, question: Mapping[str, Any], reason: str) -> None:
+        self.answers[question["key"]] = {"answer": None, "reason": reason}
+
+    def _add(self, question: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        raw, reason = result["answer"], result["reason"]
         try:
-            answer = None if said["answer"] is None else image_answer.read(said["answer"])
+            answer = None if raw is None else image_answer.read(raw)
         except Untrusted as error:
-            answer, said = None, {**said, "answer": None, "reason": f"its answer cannot be right: {error}"}
-        self.known[question["key"]] = {"answer": answer, "reason": said["reason"]}
-        # By a name alone nothing is kept: it may stand for another image tomorrow.
+            answer, raw, reason = None, None, f"its answer cannot be right: {error}"
+        self.answers[question["key"]] = {"answer": answer, "reason": reason}
+        # Answers of an image without an id are not kept: its name may move.
         if self.keep and self.folder is not None and question["image_id"]:
-            content = {"schema": plan_probe.SCHEMA, "id": question["image_id"], "answer": said["answer"]}
-            path = self.folder / question["key"]
-            write(path, json.dumps({**content, "reason": said["reason"]}, sort_keys=True) + "\n")
+            content = {"schema": plan_probe.SCHEMA, "id": question["image_id"], "answer": raw, "reason": reason}
+            write(self.folder / question["key"], json.dumps(content, sort_keys=True) + "\n")

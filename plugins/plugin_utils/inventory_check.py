@@ -52,23 +52,28 @@ def _missing(path: str) -> str:
 
 
 def _without_sparks(groups: Mapping[str, Sequence[str]], sources: Sources) -> str:
-    """Say that no Spark is in the inventory, and why as far as that is known."""
+    """Return the message that the inventory has no Sparks, with a visible reason."""
     if not sources.given or (sources.missing and all(path.startswith(_SYSTEM_DEFAULT) for path in sources.missing)):
         return f"no inventory was given; name one with -i, such as -i my-sparks ({WRITE_ONE})."
-    named = ", ".join(f"'{printable(path)}'" for path in sources.given)
+    inventory = "the inventory " + ", ".join(f"'{printable(path)}'" for path in sources.given)
     if GROUP in groups:
-        return f"the group '{GROUP}' of the inventory {named} has no hosts; list the DGX Sparks there: {SHORTEST}"
+        return f"the group '{GROUP}' of {inventory} has no hosts; list the DGX Sparks there: {SHORTEST}"
     group_names = sorted(name for name in groups if name not in ("all", "ungrouped"))
-    if not group_names and not groups.get("all") and any(map(_has_content, sources.inventory_files())):
-        return f"the inventory {named} could not be read; Ansible's warning above has the reason."
-    if not group_names and not groups.get("all"):
-        return f"the inventory {named} is empty; list the DGX Sparks in the group '{GROUP}': {SHORTEST}"
-    if not group_names:
-        return f"the inventory {named} has no group '{GROUP}'; put the DGX Sparks into it: {SHORTEST}"
-    shown_names = ", ".join(f"'{printable(name)}'" for name in group_names[:5])
-    near = validation.nearest_word(GROUP, group_names) or (group_names[0] if len(group_names) == 1 else "")
-    rename = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
-    return f"the inventory {named} has no group '{GROUP}' but {shown_names}{' and more' if len(group_names) > 5 else ''}; {rename}."
+    if group_names:
+        return f"{inventory} has no group '{GROUP}' but {_group_hint(group_names)}."
+    if groups.get("all"):
+        return f"{inventory} has no group '{GROUP}'; put the DGX Sparks into it: {SHORTEST}"
+    if any(map(_has_content, sources.inventory_files())):
+        return f"{inventory} could not be read; Ansible's warning above has the reason."
+    return f"{inventory} is empty; list the DGX Sparks in the group '{GROUP}': {SHORTEST}"
+
+
+def _group_hint(names: Sequence[str]) -> str:
+    """Return the groups of an inventory without Sparks, with the group to rename."""
+    shown = ", ".join(f"'{printable(name)}'" for name in names[:5]) + (" and more" if len(names) > 5 else "")
+    near = validation.nearest_word(GROUP, names) or (names[0] if len(names) == 1 else "")
+    fix = f"rename the group '{printable(near)}' to '{GROUP}'" if near else f"add '{GROUP}' with the DGX Sparks"
+    return f"{shown}; {fix}"
 
 
 def _has_content(path: str) -> bool:
@@ -78,39 +83,48 @@ def _has_content(path: str) -> bool:
 
 
 def _file_problems(path: str, find: Callable[[yaml.MappingNode], Iterator[tuple[int, str]]]) -> list[str]:
-    """Return the mistakes of one file; a script or the configuration of an inventory plugin has none here.
+    """Return the mistakes of one file; empty for scripts and configurations of inventory plugins.
 
     :param path: of the file
     :param find: yields the line and the text of each mistake in valid YAML
     """
-    shown = printable(path)
+    inventory, lists_hosts = f"the inventory '{printable(path)}'", find is _hosts_problems
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        return [] if os.access(path, os.X_OK) else [f"the inventory '{shown}' is not UTF-8 text: {error.reason}."]
-    except OSError as error:
-        return [f"the inventory '{shown}' cannot be read: {error.strerror or error}; see its owner and mode."]
-    of_hosts = find is _hosts_problems
-    if text.startswith("$ANSIBLE_VAULT") or (of_hosts and not path.endswith(YAML_SUFFIXES)):
+    except (UnicodeDecodeError, OSError) as error:
+        return [f"{inventory} {why}" for why in _unreadable(path, error)]
+    if text.startswith("$ANSIBLE_VAULT") or (lists_hosts and not path.endswith(YAML_SUFFIXES)):
         return []
     try:
         root = yaml.compose(text, Loader=_LOADER)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = min(mark.line + 1 if mark else 1, text.count("\n") + 1)  # behind the end where something is not closed
-        return [
-            f"the inventory '{shown}', line {line}: not valid YAML ({printable(str(error.problem or error.context))}); "
-            "check the indentation of this line and of the line above, with spaces only."
-        ]
     except (yaml.YAMLError, RecursionError) as error:
-        return [f"the inventory '{shown}' is not valid YAML: {printable(str(error))}."]
-    if root is None:
-        return []
+        return [f"{inventory}{_yaml_problem(error, text)}"]
     if not isinstance(root, yaml.MappingNode):
-        return [f"the inventory '{shown}' holds no groups; the shortest one is {SHORTEST}"] if of_hosts else []
-    if of_hosts and any(key.value == "plugin" for key, _value in root.value):
+        is_wrong = lists_hosts and root is not None
+        return [f"{inventory} holds no groups; the shortest one is {SHORTEST}"] if is_wrong else []
+    if lists_hosts and any(key.value == "plugin" for key, _value in root.value):
         return []
-    return [f"the inventory '{shown}', line {line}: {text}." for line, text in find(root)]
+    return [f"{inventory}, line {line}: {problem}." for line, problem in find(root)]
+
+
+def _unreadable(path: str, error: Exception) -> Iterator[str]:
+    """Yield why a file is unreadable; an executable file is a script, which may be binary."""
+    if isinstance(error, OSError):
+        yield f"cannot be read: {error.strerror or error}; see its owner and mode."
+    elif isinstance(error, UnicodeDecodeError) and not os.access(path, os.X_OK):
+        yield f"is not UTF-8 text: {error.reason}."
+
+
+def _yaml_problem(error: Exception, text: str) -> str:
+    """Return the end of a sentence about invalid YAML."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return f" is not valid YAML: {printable(str(error))}."
+    mark = error.problem_mark or error.context_mark
+    line = min(mark.line + 1 if mark else 1, text.count("\n") + 1)  # the mark of an open bracket is after the last line
+    return (
+        f", line {line}: not valid YAML ({printable(str(error.problem or error.context))}); "
+        "check the indentation of this line and of the line above, with spaces only."
+    )
 
 
 def _hosts_problems(root: yaml.MappingNode) -> Iterator[tuple[int, str]]:
@@ -160,20 +174,20 @@ def _group_problems(key: yaml.Node, body: yaml.Node) -> Iterator[tuple[int, str]
         yield line, f"the group '{name}' is no mapping; write its hosts below '{name}:' and 'hosts:', each as 'NAME:'"
         return
     for section, value in body.value:
-        part, line = printable(str(section.value)), section.start_mark.line + 1
-        if part not in SECTIONS:
-            if name == GROUP or _VARIABLE.fullmatch(part):
-                below = "vars:" if _VARIABLE.fullmatch(part) else "hosts:"
-                yield line, f"'{part}' stands directly below the group '{name}'; indent it below '{below}'"
-            continue
-        if not (_is_empty(value) or isinstance(value, yaml.MappingNode) or _is_text(value)):
-            yield line, f"'{part}' of the group '{name}' is a list; write each entry as 'NAME:' without a dash"
-            continue
-        for entry, content in value.value if isinstance(value, yaml.MappingNode) else ():
-            if part == "children":
-                yield from _group_problems(entry, content)
-            elif part == "hosts":
-                yield from _host_problems(entry, content)
+        yield from _section_problems(name, section, value)
+
+
+def _section_problems(group: str, section: yaml.Node, value: yaml.Node) -> Iterator[tuple[int, str]]:
+    part, line = printable(str(section.value)), section.start_mark.line + 1
+    if part not in SECTIONS:
+        if group == GROUP or _VARIABLE.fullmatch(part):
+            below = "vars:" if _VARIABLE.fullmatch(part) else "hosts:"
+            yield line, f"'{part}' stands directly below the group '{group}'; indent it below '{below}'"
+    elif isinstance(value, yaml.SequenceNode):
+        yield line, f"'{part}' of the group '{group}' is a list; write each entry as 'NAME:' without a dash"
+    elif isinstance(value, yaml.MappingNode) and part != "vars":
+        for entry, content in value.value:
+            yield from (_group_problems if part == "children" else _host_problems)(entry, content)
 
 
 def _host_problems(key: yaml.Node, body: yaml.Node) -> Iterator[tuple[int, str]]:
@@ -186,7 +200,3 @@ def _host_problems(key: yaml.Node, body: yaml.Node) -> Iterator[tuple[int, str]]
 
 def _is_empty(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
-
-
-def _is_text(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode)

@@ -3,19 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Facts of hosts that the last run planned with: a file for each host in C(.spark/facts) of the inventory folder.
 
-The next run plans with them before it asks a host. They are answers of hosts, so a file is only read if it has the form that a plan
-takes; any other counts as none.
+The next run plans with them before it asks a host. They are answers of hosts, so files of another form are ignored.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import parse_json, received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight
@@ -34,12 +31,11 @@ class KeptFacts:
 
     def __init__(self, task_vars: Mapping[str, Any]) -> None:
         """Read nothing yet. task_vars: as an action has them."""
-        folder = controller_paths.fleet_folder(task_vars)
-        self.folder = Path(folder, controller_paths.STATE, FOLDER) if folder else None
+        self.folder = controller_paths.state_folder(task_vars, FOLDER)
 
     def of_host(self, host: str) -> dict[str, Any]:
-        """Return C({measured, images}) of a host, empty without a file, and for one that this release cannot have written for it."""
-        path = self._path(host)
+        """Return C({measured, images}) of a host, empty without a usable file."""
+        path = controller_paths.host_file(self.folder, host)
         try:
             content = parse_json(path.read_bytes(), str(path), MOST_BYTES) if path else None
         except (OSError, ValueError):  # Untrusted is a ValueError
@@ -50,13 +46,13 @@ class KeptFacts:
         return facts if _is_sound(facts) else {}
 
     def keep(self, host: str, measured: Any, images: Any) -> bool:
-        """Keep the facts of a host for the next run; returns whether the file was written. Raises OSError where that fails.
+        """Keep the facts of a host for the next run; returns whether the file was written. Raises OSError if it cannot be.
 
         :param host: its name
         :param measured: C(spark) of M(dgxspark.vllm.spark_info)
         :param images: C(images) of it
         """
-        path, facts = self._path(host), {"measured": measured, "images": images}
+        path, facts = controller_paths.host_file(self.folder, host), {"measured": measured, "images": images}
         if path is None or not measured or not _is_sound(facts):
             return False
         text = json.dumps({"schema": SCHEMA, "host": host, **received(facts)}, sort_keys=True) + "\n"
@@ -64,10 +60,6 @@ class KeptFacts:
             return False
         state_file.write_text(path, text, 0o600)
         return True
-
-    def _path(self, host: str) -> Path | None:
-        # The name of a host is no path, whatever stands in it.
-        return self.folder / f"{quote(host, safe='')}.json" if self.folder is not None else None
 
 
 def checksum_of(facts: Mapping[str, Any]) -> str:
@@ -78,6 +70,5 @@ def checksum_of(facts: Mapping[str, Any]) -> str:
 def _is_sound(facts: Mapping[str, Any]) -> bool:
     """Tell whether a plan can use facts. facts: C({measured, images})."""
     return isinstance(facts["measured"], dict) and not any(
-        plain_data.unfit(facts[name], name) or plain_data.misfits(facts[name], form, name)
-        for name, form in FORMS.items()
+        plain_data.unfit(facts[name], name) or reader.problems(form, facts[name], name) for name, form in FORMS.items()
     )

@@ -187,7 +187,7 @@ def _complete(
         service = {**service, "model": model}
     elif image:
         return service
-    if not isinstance(model, Mapping) or not model.get("repo") or any(service.get(key) for key in ANSWERS_FOR_ITSELF):
+    if not _needs_config(service, model):
         return service
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     recipe = None if model.get("revision") else _recipe_of(repo, recipes)
@@ -201,6 +201,12 @@ def _complete(
         **({"quant_config": model_config.quant_config} if model_config.quant_config else {}),
         "image": image or {"ref": choose_image(model_config, recipes)},
     }
+
+
+def _needs_config(service: Mapping[str, Any], model: Any) -> bool:
+    """Tell whether a service names a repository, and no key that describes its size."""
+    has_repo = isinstance(model, Mapping) and bool(model.get("repo"))
+    return has_repo and not any(service.get(key) for key in ANSWERS_FOR_ITSELF)
 
 
 def _read_name(text: str) -> dict[str, Any]:
@@ -246,21 +252,12 @@ def choose_image(model_config: ModelConfig, recipes: Mapping[str, Mapping[str, A
     used = (str(image.get("ref")) for recipe in recipes.values() for image in recipe.get("images") or ())
     listed = (str(entry["image"]) for entry in image_catalogue.IMAGES)
     for references in (used, listed):
-        candidates = {}
-        for reference in references:
-            entry = image_catalogue.lookup(reference) or {}
-            text = entry.get("vllm_version")
-            if (
-                not text
-                or not RELEASE.fullmatch(text)
-                or "*" in reference
-                or entry["moving"]
-                or entry["defects"]
-                or entry["arm64"] is False
-            ):
-                continue
-            if catalogue.has("architectures", architecture, version(text)):
-                candidates[reference] = version(text)
+        versions = ((reference, _sound_release(reference)) for reference in references)
+        candidates = {
+            reference: version(text)
+            for reference, text in versions
+            if text and catalogue.has("architectures", architecture, version(text))
+        }
         if candidates:
             return max(candidates, key=lambda reference: (candidates[reference], reference))
     raise Unknown(
@@ -269,7 +266,15 @@ def choose_image(model_config: ModelConfig, recipes: Mapping[str, Mapping[str, A
     )
 
 
-# --- where config.json comes from -------------------------------------------------------------------------------------
+def _sound_release(reference: str) -> str:
+    """Return the released vLLM of a pinned image for Sparks without known defects, empty for another image."""
+    entry = image_catalogue.lookup(reference) or {}
+    text = str(entry.get("vllm_version") or "")
+    is_sound = RELEASE.fullmatch(text) and "*" not in reference and entry["arm64"] is not False
+    return text if is_sound and not entry["moving"] and not entry["defects"] else ""
+
+
+# --- sources of config.json -------------------------------------------------------------------------------------
 
 
 def _cache_folders() -> Iterator[Path]:
@@ -322,7 +327,7 @@ def _downloaded(repo: str, revision: str, endpoint: str, token: str) -> ModelCon
 
 
 def _get(url: str, token: str, repo: str) -> tuple[str, bytes | None]:
-    """Return commit and content of a file of the hub; content is None if the repository lacks the file.
+    """Return commit and content of a file of the hub; the content of a missing file is None.
 
     :raises Unknown: any other answer
     """

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the engine plans from, and the checks of a plan that need the controller's files."""
+"""The input of the engine from an inventory, and the checks of a plan that need files of the controller."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_pa
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-RESOLVE_SECONDS = 5.0  # for the name of a host that is known by nothing else
-UNREADABLE = (AnsibleError, TypeError, ValueError)  # what a variable that cannot be templated raises
+RESOLVE_SECONDS = 5.0  # for the name of a host without a known address
+UNREADABLE = (AnsibleError, TypeError, ValueError)  # errors of templates
 
-# What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
+# Variables of the playbooks on the hosts, which are not the user's.
 RESULTS = (
     "spark_plan",
     "spark_addons",
@@ -47,52 +47,52 @@ RESULTS = (
 
 
 def read_variables(name: str, hostvars: Any, messages: list[str], fleet: str = "") -> dict[str, Any]:
-    """Return the variables that a person wrote for a host, templated, with paths of the controller resolved.
+    """Return the templated variables of a host, with absolute paths of the controller.
 
-    messages: takes the variables that cannot be read. fleet: the inventory folder that files of the whole fleet are relative to.
+    messages: receives the unreadable variables. fleet: the inventory folder of the first Spark.
     """
     variables = {}
     for variable in hostvars:
-        # YAML allows names that are no text; Ansible keeps them, and no variable of this collection is named so.
+        # YAML allows names that are no texts; no variable of this collection has one.
         if isinstance(variable, str) and variable.startswith("spark_") and variable not in RESULTS:
             try:
                 variables[variable] = plain(hostvars[variable])
             except UNREADABLE as error:
                 messages.append(f"host {name}: '{variable}' cannot be read: {error}")
     folder = str(hostvars.get("inventory_dir") or "")
-    variables, lost = controller_paths.resolve_variables(variables, folder, fleet)
+    variables, relative = controller_paths.resolve_variables(variables, folder, fleet)
     messages += [
-        f"host {name}: {each}, a relative path, and the host comes from no inventory file that it could be relative to. Name the whole path."
-        for each in lost
+        f"host {name}: {place}, a relative path, and the host comes from no inventory file that it could be relative to. Name the whole path."
+        for place in relative
     ]
     return variables
 
 
 def read_others(sparks: set[str], messages: list[str], task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the hosts that are no Sparks and run add-on services.
+    """Return the other hosts with add-on services.
 
-    sparks: names of the Sparks. messages: see C(read_variables). task_vars: C(groups) and C(hostvars), as an action has them.
+    sparks: names of the Sparks. messages: see C(read_variables). task_vars: of an action.
     """
-    others = {}
+    hosts = {}
     fleet = controller_paths.fleet_folder(task_vars)
     for name in task_vars.get("groups", {}).get("all") or []:
-        if str(name) in sparks:  # whose variables are read, and take a while
+        if str(name) in sparks:  # reading their variables takes long
             continue
         hostvars = task_vars["hostvars"][name]
         if any(variable in hostvars for variable in addons.ANYWHERE):
-            others[str(name)] = {
+            hosts[str(name)] = {
                 "vars": read_variables(name, hostvars, messages, fleet),
                 "address": address_of(name, hostvars),
             }
-    return others
+    return hosts
 
 
 def recipe_dirs(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> list[Path]:
-    """Return the folders of recipes: ours, and those that variables of hosts name; complain about what is none."""
+    """Return the folders of recipes: of this collection and of variables of hosts; C(messages) receives the missing ones."""
     folders = [RECIPES]
     for name, host in hosts.items():
-        named = host["vars"].get("spark_recipe_dirs") or []
-        for folder in named if isinstance(named, list) else []:  # the engine complains about anything else
+        listed = host["vars"].get("spark_recipe_dirs") or []
+        for folder in listed if isinstance(listed, list) else []:  # the engine reports another value
             if not isinstance(folder, str) or "\0" in folder:
                 continue
             path = Path(folder)
@@ -104,41 +104,40 @@ def recipe_dirs(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> 
 
 
 def check_files(plan: Mapping[str, Any], missing_keys: str) -> None:
-    """Add to a plan what is wrong with the files of the controller that it names.
-
-    missing_keys: severity of a key that the playbook keys makes and that is not there; it depends on who asks.
-    """
+    """Add the findings about files of the controller to a plan. missing_keys: severity of a missing key that the playbook keys makes."""
     made = dict.fromkeys(own_keys(plan), missing_keys)
     for host in plan["hosts"].values():
         host["findings"] += controller_findings(host, made)
     for host in plan["addons"].values():
         for secret in addons.secrets(host):
-            found = secret_finding(
+            finding = secret_finding(
                 secret.service, secret.name, Path(secret.source), secret.own, made.get(secret.source)
             )
-            host["findings"] += [found.to_dict()] if found else []
+            host["findings"] += [finding.to_dict()] if finding else []
         host["findings"] += unhashed(host)
 
 
 def address_of(name: str, hostvars: Any) -> str:
-    """Return where a host is reached."""
+    """Return the address of a host."""
     return str(hostvars.get("ansible_host") or name)
 
 
 def listed_twice(names: Iterable[str], hostvars: Mapping[str, Any]) -> list[str]:
-    """Return a message for each host that has the address and port of an earlier one: a Spark would be planned and changed twice.
+    """Return a message for each host with the address and port of an earlier one, which would be planned and changed twice.
 
     :param names: of the Sparks
-    :param hostvars: variables by host, as an action has them
+    :param hostvars: variables by host
     """
     first: dict[tuple[str, str, str], str] = {}
     messages = []
     for name in names:
-        own = hostvars[name]
-        if not own.get("ansible_host") or own.get("ansible_connection", "ssh") not in ("ssh", "smart", "paramiko"):
+        values = hostvars[name]
+        connection = values.get("ansible_connection", "ssh")
+        if not values.get("ansible_host") or connection not in ("ssh", "smart", "paramiko"):
             continue
         # Simulated Sparks are folders of one machine.
-        place = (str(own["ansible_host"]), str(own.get("ansible_port") or 22), str(own.get("spark_sysroot") or "/"))
+        sysroot = str(values.get("spark_sysroot") or "/")
+        place = (str(values["ansible_host"]), str(values.get("ansible_port") or 22), sysroot)
         if place in first:
             messages.append(
                 f"host {name}: ansible_host is {place[0]}, the address of host {first[place]}. List each Spark once: correct the address, or "
@@ -149,14 +148,14 @@ def listed_twice(names: Iterable[str], hostvars: Mapping[str, Any]) -> list[str]
 
 
 def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return what is wrong with the files of the controller that a host's plan names.
+    """Return the findings about files of the controller in a host's plan.
 
-    made: files that the playbook keys makes, with the severity of one that is missing.
+    made: files that the playbook keys makes, with the severity of a missing file.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     token = host["settings"]["hf_token_file"]
     if token and Path(token).is_absolute() and not (Path(token).is_file() and Path(token).stat().st_size):
-        found.append(
+        findings.append(
             Finding(
                 rule="secret.missing",
                 severity="warning",
@@ -166,13 +165,12 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
         )
     for service in host["services"]:
         for secret in service["secrets"]:
-            own = secret["name"] == "VLLM_API_KEY"
-            source = secret["source"]
-            wrong = secret_finding(service["name"], secret["name"], Path(source), own, made.get(source))
-            found += [wrong] if wrong else []
+            is_key, source = secret["name"] == "VLLM_API_KEY", secret["source"]
+            finding = secret_finding(service["name"], secret["name"], Path(source), is_key, made.get(source))
+            findings += [finding] if finding else []
         for file in service["files"]:
             if file["source"] and not file["sha256"]:
-                found.append(
+                findings.append(
                     Finding(
                         rule="file.missing",
                         severity="error",
@@ -184,7 +182,7 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
                 )
         source = service["model"]["source"]
         if source and not Path(source, "config.json").is_file():
-            found.append(
+            findings.append(
                 Finding(
                     rule="model.missing",
                     severity="error",
@@ -193,11 +191,11 @@ def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[d
                     fix="Correct model.path; a relative one is looked up below spark_model_dir.",
                 )
             )
-    return [finding.to_dict() for finding in found]
+    return [finding.to_dict() for finding in findings]
 
 
 def unhashed(host: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what is said of a list of the Hermes agent's packages that has no sums; one that is not there the role refuses."""
+    """Return the finding about a list of the Hermes agent's packages without checksums; the role refuses a missing list."""
     listed = Path(((host["clients"] or {}).get("hermes") or {}).get("requirements_file") or "")
     try:
         if not listed.is_file() or "--hash=" in listed.read_text(encoding="utf-8", errors="replace"):
@@ -216,7 +214,7 @@ def unhashed(host: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def own_keys(plan: Mapping[str, Any]) -> set[str]:
-    """Return the files of the controller with keys that the fleet itself checks, so that any value will do."""
+    """Return the files of the controller with keys that services of the fleet check, which may have any value."""
     engines = {
         secret["source"]
         for host in plan["hosts"].values()
@@ -229,35 +227,35 @@ def own_keys(plan: Mapping[str, Any]) -> set[str]:
     }
 
 
-def secret_finding(service: str, name: str, path: Path, own: bool, made: str | None = None) -> Finding | None:
-    """Return what is wrong with the file of a secret, if anything.
+def secret_finding(service: str, name: str, path: Path, is_own: bool, made: str | None = None) -> Finding | None:
+    """Return the finding about the file of a secret, None for a right one.
 
-    own: the fleet itself checks it, as a key in a header. made: see C(missing_secret).
+    is_own: a service of the fleet checks it, as a key in a header. made: see C(missing_secret).
     """
-    if why := key_files.wrong(path, own) if path.is_absolute() else "":
+    if why := key_files.wrong(path, is_own) if path.is_absolute() else "":
         return Finding(
             rule="secret.unusable",
             severity="error",
             service=service,
             message=f"{name} is to come from '{path}', which {why}.",
             fix="Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
-            if own
+            if is_own
             else "Put the secret there, in a file of its own that you may read.",
         )
     return None if path.is_absolute() and path.is_file() else missing_secret(service, name, path, made)
 
 
 def missing_secret(service: str, name: str, path: Path, made: str | None) -> Finding:
-    """Return the finding about a secret that the controller does not have.
+    """Return the finding about a missing secret.
 
-    made: the severity where the playbook keys makes it; None where somebody else gives it out.
+    made: the severity for a key that the playbook keys makes; None for another secret.
     """
-    there = f"there is no '{path}' yet" if made and not path.exists() else f"'{path}' is not a file with content here"
+    problem = f"there is no '{path}' yet" if made and not path.exists() else f"'{path}' is not a file with content here"
     return Finding(
         rule="secret.missing",
         severity=made or "error",
         service=service,
-        message=f"{name}: the key is read from a file on the controller, and {there}.",
+        message=f"{name}: the key is read from a file on the controller, and {problem}.",
         fix="Run dgxspark.vllm.keys, which creates missing keys."
         if made and not path.exists()
         else "Put it there, in a file of its own. A relative path is one of the inventory folder; "
@@ -266,24 +264,24 @@ def missing_secret(service: str, name: str, path: Path, made: str | None) -> Fin
 
 
 def digest(path: str) -> str | None:
-    """Return the SHA-256 of a file of the controller, None where there is none."""
+    """Return the SHA-256 of a file of the controller, None for a missing file."""
     file = Path(path)
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_absolute() and file.is_file() else None
 
 
 @functools.cache
 def resolve(name: str) -> tuple[str, ...]:
-    """Return the addresses of a host's name, as the controller knows them; none where it does not, or not in time."""
-    found: list[str] = []
+    """Return the addresses of a host's name on the controller; none without an answer in time."""
+    addresses: list[str] = []
 
     def ask() -> None:
         with contextlib.suppress(OSError, UnicodeError):
-            found.extend(
+            addresses.extend(
                 str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             )
 
-    # getaddrinfo has no time limit of its own.
+    # getaddrinfo has no time limit.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(RESOLVE_SECONDS)
-    return () if asking.is_alive() else tuple(dict.fromkeys(found))
+    return () if asking.is_alive() else tuple(dict.fromkeys(addresses))

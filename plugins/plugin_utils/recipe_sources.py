@@ -214,8 +214,7 @@ def of_hosts(
                     f"host {name}: the source '{source.name}' of spark_recipe_sources is another one on a host before. "
                     "Set it on the group of all Sparks, or give one of them another name."
                 )
-    folder = controller_paths.fleet_folder(task_vars)
-    return RecipeSources(sources, Path(folder, controller_paths.STATE, FOLDER) if folder else None, keep)
+    return RecipeSources(sources, controller_paths.state_folder(task_vars, FOLDER), keep)
 
 
 # --- git ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the variables of an inventory hold, as plain data."""
+"""Variables of an inventory as plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Return a value without Ansible's own types, as JSON would carry it. Raises ValueError or TypeError for what JSON has not."""
+    """Return a value as JSON carries it, without types of Ansible. Raises ValueError or TypeError for other values."""
     try:
         return json.loads(json.dumps(value))
     except RecursionError:

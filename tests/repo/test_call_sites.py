@@ -32,8 +32,7 @@ WORDS = (
 )
 CONTAINERS = "the command line of a container, which a unit or a helper runs"
 RESIDENT = "shared with the programs that stay on hosts, which carry no file of _host"
-LISTED = {
-}
+LISTED = {}
 """Command lines elsewhere: how many, and why. The number of a file may only shrink."""
 
 

@@ -130,7 +130,7 @@ def test_with_the_rest_on_another_host_each_server_admits_its_callers() -> None:
     plan = engine.make_plan(
         {"spark-1": {"vars": fleet(True), "address": "192.168.1.11"}},
         RECIPES,
-        others={"forge": {"vars": AROUND, "address": "192.168.1.20"}},
+        other_hosts={"forge": {"vars": AROUND, "address": "192.168.1.20"}},
     )
     found = listening(plan)
     on_spark = {kind: about for (host, kind), about in found.items() if host == "spark-1"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
 from typing import Any
 
-from .._common import component_versions, plain_data, schema, validation
+from .._common import component_versions, reader, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._vllm import launch, versions
@@ -67,7 +67,7 @@ FABRIC_KEYS: dict[str, Key] = {
     ),
 }
 """Keys of C(spark_cluster.fabric), and variables of the role fabric with its prefix."""
-FABRIC_FORM: dict[str, Any] = {"subnets": [str], "min_gbps": plain_data.MappingOf(plain_data.NUMBER)}
+FABRIC_FORM = reader.facts({"subnets": [str], "min_gbps": {str: float}})
 """What lists and mappings among them hold."""
 RAY_VERSION = component_versions.RAY.version
 """The Ray that this collection is tested with; vLLM asked for 2.48 or newer as long as it asked for Ray, and states no end."""
@@ -254,7 +254,7 @@ def _read_cluster(
 def _read_fabric(problems: validation.Problems, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the written settings of the network; errors go to C(problems)."""
     settings = schema.read(problems, content, FABRIC_KEYS, "fabric.")
-    wrong = plain_data.misfits(settings, FABRIC_FORM, "fabric")
+    wrong = reader.problems(FABRIC_FORM, settings, "fabric")
     wrong = wrong or [f"fabric: {text}" for text in fabric_layout.check_settings(_settings(settings))]
     problems.messages += [f"{problems.where}, {text}." for text in wrong]
     return settings

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check data from outside: plain data that can be calculated with, compared, written to a file and read back.
 
-C(unfit) checks inventories before anything interprets them. C(misfits) compares answers of programs with their expected form. Code
-that reads checked data does not have to handle infinite numbers or texts that no file can hold.
+C(unfit) checks inventories before anything interprets them, so other code does not have to handle infinite numbers or texts that no
+file can hold.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 LARGEST = 2**63
@@ -30,14 +29,6 @@ EVERYWHERE = ("*",)
 """For C(endless) of C(unfit): infinite numbers are allowed everywhere."""
 MOST_MESSAGES = 10
 """For one value; a file that is broken everywhere gets no more messages."""
-
-
-T = TypeVar("T")
-
-
-def view(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return an object of a dataclass from the entries of a mapping. Raises TypeError if a field without default is missing."""
-    return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})  # type: ignore[arg-type]  # it is a dataclass
 
 
 def endless(value: Any) -> str:
@@ -257,84 +248,9 @@ def web_address(value: Any) -> SplitResult | None:
     return parts if fits else None
 
 
-# --- forms --------------------------------------------------------------------------------------------------------------
-
-
-class Required(NamedTuple):
-    """A form that must not be C(None). Entries of lists and of C(MappingOf) are required; other keys of a mapping are not."""
-
-    form: Any
-
-
-class MappingOf(NamedTuple):
-    """A mapping of any names to one form."""
-
-    form: Any
-
-
-class TextOf(NamedTuple):
-    """A text that passes a test. description: of such texts, for messages."""
-
-    test: Callable[[str], Any]
-    description: str
-
-
-NUMBER = (int, float)
-
-
 def is_interface(value: Any) -> bool:
     """Tell whether a value is an address with its network, C(192.168.1.11/24)."""
     try:
         return isinstance(value, str) and "/" in value and bool(ipaddress.ip_interface(strict_address(value)))
     except ValueError:
         return False
-
-
-ADDRESS = TextOf(is_address, "an address or the name of a host")
-INTERFACE = TextOf(is_interface, "an address with its network")
-
-
-def _required(form: Any) -> Required:
-    return form if isinstance(form, Required) else Required(form)
-
-
-def _misfits_of_mapping(value: Any, form: MappingOf | dict[str, Any], where: str) -> list[str]:
-    if not isinstance(value, Mapping):
-        return [f"{where} is {kind(value)}, not a mapping"]
-    if isinstance(form, dict):
-        return [text for key, inner in form.items() for text in misfits(value.get(key), inner, f"{where}.{key}")]
-    inner = _required(form.form)
-    return [text for key, item in value.items() for text in misfits(item, inner, f"{where}.{key}")]
-
-
-def misfits(value: Any, form: Any, where: str) -> list[str]:
-    """Return the places at which a value does not have the expected form.
-
-    :param value: plain data
-    :param form: a type or several, C([form]) for a list, C({key: form}) for a mapping that may have further keys,
-        C(MappingOf), C(TextOf) and C(Required)
-    :param where: its name, for messages
-    :returns: messages
-    """
-    if isinstance(form, Required):
-        return [f"{where} is missing"] if value is None else misfits(value, form.form, where)
-    if value is None:
-        return []
-    if isinstance(form, (MappingOf, dict)):
-        return _misfits_of_mapping(value, form, where)
-    if isinstance(form, list):
-        if not isinstance(value, (list, tuple)):
-            return [f"{where} is {kind(value)}, not a list"]
-        inner = _required(form[0])
-        return [text for index, item in enumerate(value) for text in misfits(item, inner, f"{where}[{index}]")]
-    if isinstance(form, TextOf):
-        fits = isinstance(value, str) and form.test(value)
-        shown_value = shown(value) if isinstance(value, str) else kind(value)
-        return [] if fits else [f"{where} is {shown_value}, not {form.description}"]
-    return _misfits_of_type(value, form if isinstance(form, tuple) else (form,), where)
-
-
-def _misfits_of_type(value: Any, types: tuple[type, ...], where: str) -> list[str]:
-    if isinstance(value, bool) is not (bool in types) or not isinstance(value, types):
-        return [f"{where} is {kind(value)}, not {kind(types[0]())}"]
-    return []

@@ -17,8 +17,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._common import untrusted, validation
+from .._common import validation
 from .._common.findings import Finding
+from .._common.foreign_text import Untrusted
+from .._common.reader import (
+    BLOB,
+    COMMIT,
+    EMPTY,
+    FILE_NAME,
+    IMAGE_ID,
+    LINE,
+    RELATIVE,
+    REPO,
+    SHA256,
+    SIZE,
+    Either,
+    Maybe,
+    Then,
+    one_of,
+    read,
+)
 from .._common.sizes import GIB
 
 SCHEMA = 2
@@ -293,60 +311,38 @@ def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"{where} is not as it was written: its sum does not fit. {copy_again}"]
     try:
         # The bundle may have come on a stick: its texts are checked like answers of hosts.
-        read = MANIFEST_SHAPE(data, where)
-    except untrusted.Untrusted as error:
+        return dict(read(MANIFEST_FORM, data, where)), []
+    except Untrusted as error:
         return {}, [f"{error}. {copy_again}"]
-    return dict(read), []
 
 
-def _inside(value: Any, where: str) -> str:
-    folder = untrusted.relative(value, where)
+def _check_folder(folder: str, where: str) -> str:
     if not folder.startswith("images/"):
-        raise untrusted.Untrusted(f"{where} is {folder!r}, not a folder below images")
+        raise Untrusted(f"{where} is {folder!r}, not a folder below images")
     return folder
 
 
-PIECES = untrusted.listing(
-    untrusted.record({"name": untrusted.file_name, "size": untrusted.size, "sha256": untrusted.sha256})
-)
-LAYERS = untrusted.listing(untrusted.record({"name": untrusted.sha256, "size": untrusted.size, "pieces": PIECES}))
-MANIFEST_SHAPE = untrusted.record(
-    {
-        "images": untrusted.listing(
-            untrusted.record(
-                {
-                    "ref": untrusted.text,
-                    "id": untrusted.image_id,
-                    "digests": untrusted.listing(untrusted.text),
-                    "folder": _inside,
-                    "bytes": untrusted.size,
-                    "compression": untrusted.one_of("zstd", "gzip"),
-                    "pieces": PIECES,
-                },
-                {"layers": LAYERS, "diff_ids": untrusted.listing(untrusted.image_id)},
-                keep_unknown=True,
-            )
-        ),
-        "models": untrusted.listing(
-            untrusted.record(
-                {
-                    "repo": untrusted.repo,
-                    "commit": untrusted.commit,
-                    "revisions": untrusted.listing(untrusted.revision),
-                    "files": untrusted.table(
-                        untrusted.relative,
-                        untrusted.record(
-                            {"size": untrusted.size, "sha256": untrusted.sha256},
-                            {"blob": untrusted.maybe(untrusted.blob, "")},
-                        ),
-                    ),
-                },
-                keep_unknown=True,
-            )
-        ),
-    },
-    keep_unknown=True,
-)
+_PIECES = [{"name": FILE_NAME, "size": SIZE, "sha256": SHA256}]
+_IMAGE = {
+    "ref": LINE,
+    "id": IMAGE_ID,
+    "digests": [LINE],
+    "folder": Then(RELATIVE, _check_folder),
+    "bytes": SIZE,
+    "compression": one_of("zstd", "gzip"),
+    "pieces": _PIECES,
+    "layers?": [{"name": SHA256, "size": SIZE, "pieces": _PIECES}],
+    "diff_ids?": [IMAGE_ID],
+    Any: Any,
+}
+_MODEL = {
+    "repo": REPO,
+    "commit": COMMIT,
+    "revisions": [RELATIVE],
+    "files": {RELATIVE: {"size": SIZE, "sha256": SHA256, "blob?": Maybe(Either(BLOB, EMPTY))}},
+    Any: Any,
+}
+MANIFEST_FORM = {"images": [_IMAGE], "models": [_MODEL], Any: Any}
 
 
 # --- finding contents -----------------------------------------------------------------------------------------------

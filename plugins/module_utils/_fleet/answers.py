@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules that run on hosts may answer, for the action plugins that write files, run commands or tell other hosts by it.
+"""Answers of modules on hosts, for action plugins that write files, run commands or pass data to other hosts: forms for C(reader.read).
 
-Each entry of C(ANSWERS) is a parser of C(untrusted.py); what it does not name, it leaves out. No I/O.
+Keys that a form does not name are left out. No I/O.
 """
 
 from __future__ import annotations
@@ -11,188 +11,150 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import re
 import tarfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from .._common import untrusted
-from .._common.untrusted import (
-    Untrusted,
-    absolute,
-    commit,
-    file_name,
-    flag,
-    image_id,
-    listing,
-    maybe,
-    name_of_image,
-    number,
+from .._common.foreign_text import Untrusted, printable
+from .._common.reader import (
+    ABSOLUTE,
+    ADDRESS,
+    COMMIT,
+    DIGEST,
+    EMPTY,
+    FILE_NAME,
+    IMAGE_ID,
+    IMAGE_NAME,
+    LINE,
+    NETWORK,
+    NUMBER,
+    PLATFORM,
+    RELATIVE,
+    REPO,
+    SHA256,
+    SIZE,
+    SSH_KEY,
+    WORDS,
+    Either,
+    Maybe,
+    Most,
+    Then,
+    matching,
     one_of,
-    platform,
-    record,
-    refuse,
-    relative,
-    repo,
-    revision,
-    sha256,
-    size,
-    table,
-    text,
+    optional,
+    read,
+    refused,
 )
 from .._content import spread_files, spread_names
 from .._memory import image_answer
 from .._proof import benchmark
 from .._runtime import start_stages
 
-# An address that people may also have given a name: spread_address of the inventory.
-HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", re.ASCII)
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-
-
-def words(value: Any, where: str) -> str:
-    """A text for people, brought into one line of bounded length."""
-    if not isinstance(value, str):
-        raise refuse(where, value, "a text")
-    return " ".join(untrusted.printable(value[: untrusted.MOST_TEXT]).split())
-
-
-def host(value: Any, where: str) -> str:
-    """An address, or a name of a host."""
-    if not isinstance(value, str) or not HOST.fullmatch(value):
-        raise refuse(where, value, "an address")
-    return value
-
-
-def digest(value: Any, where: str) -> str:
-    """A SHA-256 with the name of the algorithm before it."""
-    if not isinstance(value, str) or not DIGEST.fullmatch(value):
-        raise refuse(where, value, "sha256: and 64 hexadecimal digits")
-    return value
-
-
-def _measured(value: Any, where: str) -> Any:
-    """A figure, or a word, as nvidia-smi has both."""
-    return (
-        number(value, where) if isinstance(value, (int, float)) and not isinstance(value, bool) else text(value, where)
-    )
-
+# spread_address of the inventory may be the name of a host.
+HOST_NAME = matching(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "an address")
 
 # --- images and models ------------------------------------------------------------------------------------------------
 
-IMAGE = record(
-    {"present": flag},
-    {
-        "id": maybe(image_id),
-        "repo_digests": maybe(listing(name_of_image, 1000)),
-        "os": maybe(platform, ""),
-        "architecture": maybe(platform, ""),
-        "size_gib": maybe(number),
-        "vllm_version": maybe(text),
-    },
-)
-IMAGES = table(name_of_image, IMAGE)
-FILE = record({"size": size, "sha256": sha256}, {"blob": maybe(file_name, "")})
-MODEL = record(
-    {
-        "repo": repo,
-        "revision": revision,
-        "commit": maybe(commit),
-        "path": maybe(absolute),
-        "files": table(relative, FILE),
-        "problems": listing(words),
+IMAGES = {
+    IMAGE_NAME: {
+        "present": bool,
+        "id?": Maybe(IMAGE_ID),
+        "repo_digests?": Maybe(Most([IMAGE_NAME], 1000)),
+        "os?": Maybe(Either(PLATFORM, EMPTY)),
+        "architecture?": Maybe(Either(PLATFORM, EMPTY)),
+        "size_gib?": Maybe(NUMBER),
+        "vllm_version?": Maybe(LINE),
     }
-)
-IMAGES_SECTION = record({"images": IMAGES})
-IMAGE_PLAN = record(
-    {
-        "source": one_of("image", "cache", "none"),
-        "image_id": image_id,
-        "reason": words,
-        "answer": maybe(image_answer.raw),
-    },
-    {"repo_digests": listing(name_of_image, 1000), "files": table(words, words, 1000)},
-)
-MODEL_FILES = record({"model_files": listing(MODEL)})
-MODEL_SNAPSHOT = record(
-    {"running": flag},
-    {
-        "bytes": maybe(size),
-        "total_bytes": maybe(size),
-        "commit": maybe(commit),
-        "path": maybe(absolute),
-        "complete": flag,
-        "wrong": listing(record({"file": relative, "why": words})),
-        "link": text,
-        "changed": flag,
-    },
-    keep_unknown=True,
-)
-
-ENDPOINT_STARTS = record(
-    {
-        "waiting": flag,
-        "restarts_before": maybe(size),
-        "log_stage": maybe(one_of(*start_stages.STAGES)),
-        "log_percent": maybe(size),
-    }
-)
-
-# --- what travels between the controller and a host -------------------------------------------------------------------
-
-PIECE = record({"name": file_name, "size": size, "sha256": sha256})
-WRONG = record({"file": relative, "why": words})
-BUNDLE: Mapping[str, untrusted.Parser] = {
-    "save": record(
-        {
-            "path": absolute,
-            "compression": one_of("zstd", "gzip"),
-            "pieces": listing(PIECE),
-            "layers": listing(record({"name": sha256, "size": size, "pieces": listing(PIECE)})),
-            "diff_ids": listing(image_id),
-        }
-    ),
-    "clean": record({}),
-    "stage": record({"path": absolute, "staged": table(file_name, size), "known": listing(sha256)}),
-    "load": record({"bad": listing(file_name), "refused": words}),
-    "look": record(
-        {
-            "models": listing(
-                record(
-                    {
-                        "wrong": listing(WRONG),
-                        "named": flag,
-                        "staged": table(file_name, size),
-                        "folder": absolute,
-                        "apart": flag,
-                    }
-                )
-            )
-        }
-    ),
-    "place": record({"bad": listing(relative)}),
 }
-MODEL_FOLDER: Mapping[str, untrusted.Parser] = {
-    "look": record({"missing": listing(relative), "digests": table(relative, sha256), "changed": flag}),
-    "stage": record({"staged": table(file_name, size), "folder": absolute, "apart": flag}),
-    "place": record({"bad": listing(relative)}),
+IMAGES_SECTION = {"images": IMAGES}
+IMAGE_PLAN = {
+    "source": one_of("image", "cache", "none"),
+    "image_id": IMAGE_ID,
+    "reason": WORDS,
+    "answer": Maybe(image_answer.ANSWER),
+    "repo_digests?": Most([IMAGE_NAME], 1000),
+    "files?": Most({WORDS: WORDS}, 1000),
 }
+FILE = {"size": SIZE, "sha256": SHA256, "blob?": Maybe(Either(FILE_NAME, EMPTY))}
+MODEL_FILES = {
+    "model_files": [
+        {
+            "repo": REPO,
+            "revision": RELATIVE,
+            "commit": Maybe(COMMIT),
+            "path": Maybe(ABSOLUTE),
+            "files": {RELATIVE: FILE},
+            "problems": [WORDS],
+        }
+    ]
+}
+WRONG = {"file": RELATIVE, "why": WORDS}
+MODEL_SNAPSHOT = {
+    "running": bool,
+    "bytes?": Maybe(SIZE),
+    "total_bytes?": Maybe(SIZE),
+    "commit?": Maybe(COMMIT),
+    "path?": Maybe(ABSOLUTE),
+    "complete?": bool,
+    "wrong?": [WRONG],
+    "link?": LINE,
+    "changed?": bool,
+    Any: Any,
+}
+ENDPOINT_STARTS = {
+    "waiting": bool,
+    "restarts_before": Maybe(SIZE),
+    "log_stage": Maybe(one_of(*start_stages.STAGES)),
+    "log_percent": Maybe(SIZE),
+}
+
+# --- files between the controller and a host --------------------------------------------------------------------------
+
+PIECE = {"name": FILE_NAME, "size": SIZE, "sha256": SHA256}
+STAGED = {"staged": {FILE_NAME: SIZE}, "folder": ABSOLUTE, "apart": bool}
+PLACED = {"bad": [RELATIVE]}
+BUNDLE: Mapping[str, Any] = {
+    "save": {
+        "path": ABSOLUTE,
+        "compression": one_of("zstd", "gzip"),
+        "pieces": [PIECE],
+        "layers": [{"name": SHA256, "size": SIZE, "pieces": [PIECE]}],
+        "diff_ids": [IMAGE_ID],
+    },
+    "clean": {},
+    "stage": {"path": ABSOLUTE, "staged": {FILE_NAME: SIZE}, "known": [SHA256]},
+    "load": {"bad": [FILE_NAME], "refused": WORDS},
+    "look": {"models": [{"wrong": [WRONG], "named": bool, **STAGED}]},
+    "place": PLACED,
+}
+"""Results of M(dgxspark.vllm.bundle) by step."""
+MODEL_FOLDER: Mapping[str, Any] = {
+    "look": {"missing": [RELATIVE], "digests": {RELATIVE: SHA256}, "changed": bool},
+    "stage": STAGED,
+    "place": PLACED,
+}
+"""Results of M(dgxspark.vllm.model_folder) by step."""
 
 
 def among(names: Iterable[str], asked: Collection[str], where: str) -> None:
-    """Raise C(Untrusted) where a host names a file that it was not asked about."""
+    """Raise C(Untrusted) if a host names a file that it was not asked for."""
     strange = [name for name in names if name not in asked]
     if strange:
         raise Untrusted(f"{where} names {strange[0]!r}, which was not asked for")
 
 
-SUPPORT = record({"content": lambda value, where: value, "files": size, "redacted": size, "left_out": listing(words)})
-"""Of a host's support bundle; C(archive) reads the content."""
+SUPPORT = {"content": Any, "files": SIZE, "redacted": SIZE, "left_out": [WORDS]}
+"""A host's part of a support bundle; C(archive) reads the content."""
 
 
 def archive(content: Any, most: int) -> bytes:
-    """Return a support bundle of a host, a tar.gz of plain files of at most C(most) bytes below one folder, as bytes."""
+    """Return the bytes of a host's part of a support bundle.
+
+    :param content: in base64, a tar.gz of ordinary files with relative names
+    :param most: unpacked bytes
+    :raises Untrusted: for other content
+    """
     where = "content"
     try:
         packed = base64.b64decode(content, validate=True)
@@ -205,9 +167,9 @@ def archive(content: Any, most: int) -> bytes:
     if not unpacking.eof or unpacking.unused_data:
         raise Untrusted(f"{where} is no whole archive")
     try:
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as found:
-            for member in found:
-                relative(member.name, f"a name in {where}")
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as packed_files:
+            for member in packed_files:
+                read(RELATIVE, member.name, f"a name in {where}")
                 if not member.isreg():
                     raise Untrusted(f"{where} has {member.name!r}, which is no file")
     except (tarfile.TarError, ValueError, OSError, RecursionError) as error:
@@ -217,262 +179,205 @@ def archive(content: Any, most: int) -> bytes:
 
 # --- measurements -----------------------------------------------------------------------------------------------------
 
-FIGURE = maybe(number)
-CONDITIONS = record(
-    {"gpu": flag},
+FIGURE = Maybe(NUMBER)
+_SPREAD = Maybe({"median": NUMBER, "low": NUMBER, "high": NUMBER})
+_LATE = Maybe({"median": NUMBER, "p95": NUMBER})
+_ENGINE = dict.fromkeys(("cached_share", "draft_acceptance", "tokens_per_step"), FIGURE)
+_ROW = optional(
     {
-        "image_id": maybe(image_id),
-        "fingerprint": maybe(text),
-        "vllm_version": maybe(text),
-        "driver": maybe(text),
-        "power_limit_watts": FIGURE,
-    },
-)
-_PROBLEM: Mapping[str, untrusted.Parser] = {"problem": words, "fix": words, "kind": words}
-_SPREAD = maybe(record({"median": number, "low": number, "high": number}))
-_LATE = maybe(record({"median": number, "p95": number}))
-_ROW = {
-    **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked", "reasoning_tokens"), FIGURE),
-    **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second"), _SPREAD),
-    **dict.fromkeys(("tokens_per_arrival", "cached_share", "draft_acceptance", "tokens_per_step"), FIGURE),
-    **dict.fromkeys(("repeats", "short", "disturbed"), size),
-    "counted_by": maybe(text),
-    "inter_token_ms": _LATE,
-}
-SINGLE = record({"prompt_tokens": size}, _ROW)
-"""A row of single requests, as a receipt keeps it."""
-CONTENT = record({"content": one_of(*benchmark.CONTENTS), "prompt_tokens": size}, _ROW)
-"""A row of single requests whose answers have a certain content."""
-PREFIX = record(
-    {"prompt_tokens": size, "repeats": size},
-    {"hit_rate": FIGURE, "first_ttft_seconds": FIGURE, "ttft_seconds": _SPREAD, "disturbed": size},
-)
-"""Requests that share a system prompt."""
-_LOAD = record(
-    {
-        "client": one_of("own", "vllm"),
-        "requests": size,
-        "failed": size,
-        "output_tokens_per_second": FIGURE,
-    },
-    {
-        "concurrency": size,
-        "request_rate": number,
-        **dict.fromkeys(("seconds", "prompt_tokens", "output_tokens", "preemptions"), FIGURE),
-        **dict.fromkeys(("ttft_ms", "time_per_token_ms"), _LATE),
-        "disturbed": flag,
-    },
-)
-
-
-def load_row(value: Any, where: str) -> dict[str, Any]:
-    """A row of several requests, so many at once or so many a second."""
-    found: dict[str, Any] = _LOAD(value, where)
-    if ("concurrency" in found) == ("request_rate" in found):
-        raise Untrusted(f"{where} says neither how many requests came at once nor how many a second, or both")
-    return found
-
-
-FIGURES = record(
-    {
-        **dict.fromkeys(("asked_tokens", "arrivals", "characters"), size),
-        **dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens"), maybe(size)),
-        **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "seconds"), FIGURE),
-        "counted_by": one_of("events", "usage", "pieces"),
-        "gaps_ms": listing(number, 1_000_000),
-        "seen": record(
-            {"disturbed": flag},
-            dict.fromkeys(
-                ("foreign_tokens", "cached_share", "draft_acceptance", "tokens_per_step", "preemptions"), FIGURE
-            ),
-        ),
+        **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked", "reasoning_tokens"), FIGURE),
+        **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second"), _SPREAD),
+        **dict.fromkeys(("repeats", "short", "disturbed"), SIZE),
+        **_ENGINE,
+        "tokens_per_arrival": FIGURE,
+        "counted_by": Maybe(LINE),
+        "inter_token_ms": _LATE,
     }
 )
-"""Of one answer."""
-SAMPLE = record(
-    dict.fromkeys(("sm_clock_mhz", "power_watts", "temperature_c"), FIGURE),
-    {"driver": maybe(text), "power_limit_watts": FIGURE},
-)
+_SINGLE = {"prompt_tokens": SIZE, **_ROW}
 
 
-def _plain(value: Any, where: str) -> Any:
-    """A figure, a word, yes or no."""
-    return value if isinstance(value, bool) else _measured(value, where)
+def _check_load(row: dict[str, Any], where: str) -> dict[str, Any]:
+    if ("concurrency" in row) == ("request_rate" in row):
+        raise Untrusted(f"{where} must have either 'concurrency' or 'request_rate'")
+    return row
 
 
-_TERMS = maybe(table(text, maybe(_plain), 100))
-BASELINE = record(
-    {},
+LOAD_ROW = Then(
     {
-        "at": maybe(text),
+        "client": one_of("own", "vllm"),
+        "requests": SIZE,
+        "failed": SIZE,
+        "output_tokens_per_second": FIGURE,
+        "concurrency?": SIZE,
+        "request_rate?": NUMBER,
+        **optional(dict.fromkeys(("seconds", "prompt_tokens", "output_tokens", "preemptions"), FIGURE)),
+        **optional(dict.fromkeys(("ttft_ms", "time_per_token_ms"), _LATE)),
+        "disturbed?": bool,
+    },
+    _check_load,
+)
+"""Several requests: a number at once, or a number per second."""
+_TERMS = Maybe(Most({LINE: Maybe(Either(LINE, Either(NUMBER, bool)))}, 100))
+_BASELINE = optional(
+    {
+        "at": Maybe(LINE),
         "conditions": _TERMS,
         "workload": _TERMS,
-        "single": maybe(listing(SINGLE, 1000)),
-        "contents": maybe(listing(CONTENT, 100)),
-        "prefix_cache": maybe(PREFIX),
-        "concurrency": maybe(listing(load_row, 1000)),
-        "request_rates": maybe(listing(load_row, 1000)),
-    },
+        "single": Maybe(Most([_SINGLE], 1000)),
+        "contents": Maybe(Most([{"content": one_of(*benchmark.CONTENTS), **_SINGLE}], 100)),
+        "prefix_cache": Maybe(
+            {
+                "prompt_tokens": SIZE,
+                "repeats": SIZE,
+                "hit_rate?": FIGURE,
+                "first_ttft_seconds?": FIGURE,
+                "ttft_seconds?": _SPREAD,
+                "disturbed?": SIZE,
+            }
+        ),
+        "concurrency": Maybe(Most([LOAD_ROW], 1000)),
+        "request_rates": Maybe(Most([LOAD_ROW], 1000)),
+    }
 )
-"""What measurements are compared with; the file is of the host."""
-RECEIPT = record({}, {"benchmark": record({}, {"baseline": BASELINE})})
+"""Earlier figures in a receipt, which is a file of the host."""
+_LOOK = {
+    "max_model_len": Maybe(SIZE),
+    "conditions": {
+        "gpu": bool,
+        "image_id?": Maybe(IMAGE_ID),
+        "power_limit_watts?": FIGURE,
+        **optional(dict.fromkeys(("fingerprint", "vllm_version", "driver"), Maybe(LINE))),
+    },
+    "busy": Most([WORDS], 1000),
+    "receipt": Maybe({"benchmark?": {"baseline?": _BASELINE}}),
+}
+_STREAM = {
+    "figures": {
+        **dict.fromkeys(("asked_tokens", "arrivals", "characters"), SIZE),
+        **dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens"), Maybe(SIZE)),
+        **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "seconds"), FIGURE),
+        "counted_by": one_of("events", "usage", "pieces"),
+        "gaps_ms": Most([NUMBER], 1_000_000),
+        "seen": {"disturbed": bool, "foreign_tokens": FIGURE, "preemptions": FIGURE, **_ENGINE},
+    },
+    "gpu": [
+        {
+            **dict.fromkeys(("sm_clock_mhz", "power_watts", "temperature_c"), FIGURE),
+            "driver?": Maybe(LINE),
+            "power_limit_watts?": FIGURE,
+        }
+    ],
+    "api": one_of("chat", "completions"),
+    "extras": one_of(*range(len(benchmark.EXTRAS))),
+}
+_OFFLINE = {
+    "row": {
+        **dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), SIZE),
+        **dict.fromkeys(("seconds", "requests_per_second", "tokens_per_second", "output_tokens_per_second"), NUMBER),
+    }
+}
 
 
-def _measurement(needed: Mapping[str, untrusted.Parser]) -> untrusted.Parser:
-    """Make the parser of a step's answer: what has to be there is there, unless the step says what went wrong."""
-    stopped, done = record({"problem": words}, _PROBLEM), record(needed, _PROBLEM)
+def _step(record: dict[str, Any]) -> Callable[[Any, str], Any]:
+    """Return the form of a step's result; with a problem, the other keys need not exist."""
+    reason = {"fix?": WORDS, "kind?": WORDS}
 
-    def parse(value: Any, where: str) -> dict[str, Any]:
-        wrong = isinstance(value, Mapping) and value.get("problem")
-        found: dict[str, Any] = (stopped if wrong else done)(value, where)
-        return found
+    def parse(value: Any, where: str) -> Any:
+        if isinstance(value, Mapping) and value.get("problem"):
+            return read({"problem": WORDS, **reason}, value, where)
+        return read({"problem?": WORDS, **reason, **record}, value, where)
 
     return parse
 
 
-SERVICE_BENCH: Mapping[str, untrusted.Parser] = {
-    "look": _measurement(
-        {
-            "max_model_len": maybe(size),
-            "conditions": CONDITIONS,
-            "busy": listing(words, 1000),
-            "receipt": maybe(RECEIPT),
-        }
-    ),
-    "stream": _measurement(
-        {
-            "figures": FIGURES,
-            "gpu": listing(SAMPLE, 100_000),
-            "api": one_of("chat", "completions"),
-            "extras": one_of(*range(len(benchmark.EXTRAS))),
-        }
-    ),
-    "load": _measurement({"row": load_row, "reason": words}),
-    "offline": _measurement(
-        {
-            "row": record(
-                {
-                    **dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), size),
-                    **dict.fromkeys(
-                        ("seconds", "requests_per_second", "tokens_per_second", "output_tokens_per_second"), number
-                    ),
-                }
-            )
-        }
-    ),
+SERVICE_BENCH: Mapping[str, Any] = {
+    "look": _step(_LOOK),
+    "stream": _step(_STREAM),
+    "load": _step({"row": LOAD_ROW, "reason": WORDS}),
+    "offline": _step(_OFFLINE),
 }
+"""Results of M(dgxspark.vllm.service_bench) by step."""
 
-# --- what starts took ------------------------------------------------------------------------------------------------
+# --- measured starts --------------------------------------------------------------------------------------------------
 
-SUM = re.compile(r"[0-9a-f]{32}")
-
-
-def _sum(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not SUM.fullmatch(value):
-        raise refuse(where, value, "a sum of 32 hexadecimal digits")
-    return value
+_SUM = matching(r"[0-9a-f]{32}", "a sum of 32 hexadecimal digits")
 
 
-def _difference(value: Any, where: str) -> float:
-    """A difference of two sizes, which may be below nothing."""
-    return -number(-value, where) if isinstance(value, (int, float)) and value < 0 else number(value, where)
+def _sorted(span: list[float], where: str) -> list[float]:
+    """Return the least and the most of a term in this order."""
+    if len(span) != 2:
+        raise Untrusted(refused(where, span, "the least and the most"))
+    return sorted(span)
 
 
-_START: Mapping[str, untrusted.Parser] = {
-    "image_id": maybe(image_id, ""),
-    "image_ref": name_of_image,
-    **dict.fromkeys(("model", "options"), _sum),
-    **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs"), size),
-    **dict.fromkeys(("vllm_version", "driver", "gpu"), maybe(text)),
-    **dict.fromkeys(("gpu_memory_utilization", "requested_gib", "weights_gib", "kv_cache_gib"), number),
+_START = {
+    "image_id": Maybe(Either(IMAGE_ID, EMPTY)),
+    "image_ref": IMAGE_NAME,
+    **dict.fromkeys(("model", "options"), _SUM),
+    **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs"), SIZE),
+    **dict.fromkeys(("vllm_version", "driver", "gpu"), Maybe(LINE)),
+    **dict.fromkeys(("gpu_memory_utilization", "requested_gib", "weights_gib", "kv_cache_gib"), NUMBER),
     **dict.fromkeys(("peak_gib", "non_torch_gib", "graphs_estimate_gib", "graphs_gib"), FIGURE),
 }
+START = {**_START, "inside_gib": float, "outside_gib": Maybe(float)}
+"""The measured memory of one start; see C(residency.start)."""
+_SPAN = Then([float], _sorted)
+KEPT_START = {**_START, "inside_gib": _SPAN, "outside_gib": Maybe(_SPAN)}
+"""The measured memory of several starts, in a file of the controller."""
+SERVICE_PROOF = {"receipts": Most({LINE: {"receipt": {"start?": Maybe(START)}}}, 1000)}
+
+# --- distribution between hosts ---------------------------------------------------------------------------------------
+
+_DISK = {"path": ABSOLUTE, "device": LINE, "free": SIZE}
+_SPREAD_FILE = {
+    "path": RELATIVE,
+    "store": RELATIVE,
+    "link": Maybe(LINE),
+    "size": Maybe(SIZE),
+    "sha256": Maybe(DIGEST),
+    "known": one_of("yes", "changed", "no"),
+}
+_SPREAD_MODEL = {
+    "repo": REPO,
+    "revision": RELATIVE,
+    "only": Most([LINE], 1000),
+    "folder": FILE_NAME,
+    "commit": Maybe(COMMIT),
+    "complete": bool,
+    "files": [_SPREAD_FILE],
+    "staged": {RELATIVE: SIZE},
+}
+_SPREAD_IMAGE = {"id": IMAGE_ID, "layers": SIZE, "content": SHA256, "size": SIZE, "name": IMAGE_NAME}
+_DISTRIBUTION = {
+    "images": {IMAGE_NAME: Maybe(_SPREAD_IMAGE)},
+    "models": {LINE: _SPREAD_MODEL},
+    "address": Maybe(Either(HOST_NAME, EMPTY)),
+    "fabric": Maybe(LINE),
+    "interfaces": Most([{"interface": LINE, "address": ADDRESS, "network": NETWORK}], 1000),
+    "disks": {"images": _DISK, "models": _DISK},
+    "tools_missing": Most([one_of(*spread_names.TOOLS)], 100),
+    "hf_home?": ABSOLUTE,
+    "left_open?": bool,
+}
+KEYS = {"client_key": SSH_KEY, "host_key": SSH_KEY}
+GOT = {
+    "ok": bool,
+    "why": WORDS,
+    "bytes?": Maybe(SIZE),
+    "seconds?": Maybe(NUMBER),
+    "link?": Maybe(one_of("fabric", "lan", "")),
+    "encrypted?": bool,
+    "damaged?": [RELATIVE],
+    "files?": SIZE,
+    "source?": Maybe(LINE),
+    "failed?": Most([{"source": LINE, "why": WORDS, "wrong": bool}], 1000),
+}
+TRANSFER = {"running": bool, "done?": SIZE, "total?": SIZE, "before?": SIZE, "got?": {LINE: GOT}, "why?": WORDS}
 
 
-def _span(value: Any, where: str) -> list[float]:
-    """The least and the most of a term."""
-    if not isinstance(value, list) or len(value) != 2:
-        raise refuse(where, value, "the least and the most")
-    found = [_difference(each, where) for each in value]
-    return sorted(found)
-
-
-START = record({**_START, "inside_gib": _difference, "outside_gib": maybe(_difference)})
-"""What one start took, as C(residency.start) says it."""
-KEPT_START = record({**_START, "inside_gib": _span, "outside_gib": maybe(_span)})
-"""The same of several starts, as the controller keeps it."""
-SERVICE_PROOF = record(
-    {"receipts": table(text, record({"receipt": record({}, {"start": maybe(START)})}), 1000)},
-)
-
-# --- from node to node ------------------------------------------------------------------------------------------------
-
-
-def _store(value: Any, where: str) -> str:
-    return relative(value, where)
-
-
-SPREAD_FILE = record(
-    {
-        "path": relative,
-        "store": _store,
-        "link": maybe(text, ""),
-        "size": maybe(size),
-        "sha256": maybe(digest),
-        "known": one_of("yes", "changed", "no"),
-    }
-)
-SPREAD_MODEL = record(
-    {
-        "repo": repo,
-        "revision": revision,
-        "only": listing(text, 1000),
-        "folder": file_name,
-        "commit": maybe(commit),
-        "complete": flag,
-        "files": listing(SPREAD_FILE),
-        "staged": table(relative, size),
-    }
-)
-SPREAD_IMAGE = record({"id": image_id, "layers": size, "content": sha256, "size": size, "name": name_of_image})
-DISK = record({"path": absolute, "device": text, "free": size})
-DISTRIBUTION = record(
-    {
-        "images": table(name_of_image, maybe(SPREAD_IMAGE)),
-        "models": table(text, SPREAD_MODEL),
-        "address": maybe(host, ""),
-        "fabric": maybe(text, ""),
-        "interfaces": listing(
-            record({"interface": text, "address": untrusted.address, "network": untrusted.network}), 1000
-        ),
-        "disks": record({"images": DISK, "models": DISK}),
-        "tools_missing": listing(one_of(*spread_names.TOOLS), 100),
-    },
-    {"hf_home": absolute, "left_open": flag},
-)
-KEYS = record({"client_key": untrusted.ssh_key, "host_key": untrusted.ssh_key})
-GOT = record(
-    {"ok": flag, "why": words},
-    {
-        "bytes": maybe(size),
-        "seconds": maybe(number),
-        "link": maybe(one_of("fabric", "lan"), ""),
-        "encrypted": flag,
-        "damaged": listing(relative),
-        "files": size,
-        "source": maybe(text, ""),
-        "failed": listing(record({"source": text, "why": words, "wrong": flag}), 1000),
-    },
-)
-TRANSFER = record(
-    {"running": flag},
-    {"done": size, "total": size, "before": size, "got": table(text, GOT), "why": words},
-)
-
-
-def spread_look(value: Any, where: str) -> dict[str, Any]:
-    """C(distribution) of M(dgxspark.vllm.spark_info), in which each entry fits its name."""
-    look: dict[str, Any] = DISTRIBUTION(value, where)
+def _check_distribution(look: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a distribution in which each entry matches its name."""
     for key, model in look["models"].items():
         if spread_names.model_key(model) != key or model["folder"] != "models--" + model["repo"].replace("/", "--"):
             raise Untrusted(f"{where}.models says {model['repo']}@{model['revision']} of {key}")
@@ -494,20 +399,30 @@ def spread_look(value: Any, where: str) -> dict[str, Any]:
     return look
 
 
-# What stands in an answer that one host's part of a report could not be made of.
-ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RecursionError, ZeroDivisionError)
+DISTRIBUTION = Then(_DISTRIBUTION, _check_distribution)
+"""The section C(distribution) of M(dgxspark.vllm.spark_info)."""
+
+MALFORMED = (
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    ZeroDivisionError,
+)
+"""Errors that a malformed answer causes in the code that reads it."""
 
 
 def judged(judge: Callable[..., Any], *args: Any) -> Any:
-    """Return what a judgement of one host's answers gives; raises C(Untrusted) where they are of no shape that it can be made of.
+    """Return the result of a function of one host's answers; raises C(Untrusted) for malformed ones.
 
-    What one host says must not keep a report from being made of the others.
+    One host must not prevent a report about the others.
     """
     try:
         return judge(*args)
     except Untrusted:
         raise
-    except ODD as error:
-        raise Untrusted(
-            f"its answer cannot be read ({type(error).__name__}: {untrusted.printable(str(error))[:120]})"
-        ) from error
+    except MALFORMED as error:
+        raise Untrusted(f"its answer cannot be read ({type(error).__name__}: {printable(str(error))[:120]})") from error

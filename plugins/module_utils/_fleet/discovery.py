@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._cluster import cabling
-from .._common import plain_data, untrusted
+from .._common import foreign_text, plain_data, reader
+from .._common.reader import LINE, Maybe, Most
 
 MOST_ADDRESSES = 1024
 """Addresses of one run; a /22, more than a rack of Sparks."""
@@ -90,7 +91,7 @@ def read_targets(texts: Iterable[str]) -> tuple[list[Target], list[str]]:
                         f"names {target.address} with a second port; give each machine a name in ~/.ssh/config (HostName, Port) and use those"
                     )
         except ValueError as error:
-            problems.append(f"discover_hosts: '{untrusted.printable(text)}' {error}.")
+            problems.append(f"discover_hosts: '{foreign_text.printable(text)}' {error}.")
     if len(targets) > MOST_ADDRESSES:
         problems.append(
             f"discover_hosts: {len(targets)} addresses are more than the {MOST_ADDRESSES} of one run. Name smaller ranges."
@@ -253,7 +254,7 @@ def read_machine(
             return Machine(target, "unknown", with_advice(_line(reason)))
     try:
         facts = _facts(answer.get("spark"))
-    except untrusted.Untrusted as error:
+    except foreign_text.Untrusted as error:
         return Machine(target, "unknown", f"its answer is invalid: {error}")
     if not facts["machine"].get("is_spark"):
         maker, product = (facts["machine"].get(key) for key in ("sys_vendor", "product_name"))
@@ -277,28 +278,22 @@ def _reason(answer: Mapping[str, Any], section: str) -> Any:
 
 
 def _facts(value: Any) -> dict[str, Any]:
-    """Return the facts of a host with the types that this file relies on; raises Untrusted."""
-    if not isinstance(value, dict):
-        raise untrusted.refuse("spark", value, "what spark_info reports")
-    for key in ("machine", "fabric", "memory", "gpu", "docker", "dgx_os", "unknown"):
-        if value.get(key) is not None and not isinstance(value[key], dict):
-            raise untrusted.refuse(f"spark.{key}", value[key], "a mapping")
-    fabric = _FABRIC(value.get("fabric") or {}, "spark.fabric")
-    return {**value, "machine": value.get("machine") or {}, "fabric": fabric}
+    """Return the facts of a host, of which the form of some is checked; raises Untrusted."""
+    facts: dict[str, Any] = reader.read(_SPARK, value, "spark")
+    return {**facts, "machine": facts.get("machine") or {}, "fabric": facts.get("fabric") or {}}
 
 
-_NEIGHBOUR = untrusted.record({"mac": untrusted.text, "address": untrusted.text}, keep_unknown=True)
-_NETDEV = untrusted.record(
-    {"name": untrusted.text}, {"neighbours": untrusted.listing(_NEIGHBOUR, 10_000)}, keep_unknown=True
-)
-_PORT = untrusted.record({"cage": untrusted.one_of(0, 1), "netdevs": untrusted.listing(_NETDEV, 64)}, keep_unknown=True)
-_FABRIC = untrusted.record({}, {"ports": untrusted.listing(_PORT, 64)}, keep_unknown=True)
-_LISTS = {
-    "launches": untrusted.listing(untrusted.record({}, keep_unknown=True), 1000),
-    "heard": untrusted.listing(
-        untrusted.record({"netdev": untrusted.text, "host": untrusted.text, "peer": untrusted.text}, keep_unknown=True),
-        10_000,
-    ),
+_NEIGHBOUR = {"mac": LINE, "address": LINE, Any: Any}
+_NETDEV = {"name": LINE, "neighbours?": Most([_NEIGHBOUR], 10_000), Any: Any}
+_PORT = {"cage": reader.one_of(0, 1), "netdevs": Most([_NETDEV], 64), Any: Any}
+_SPARK = {
+    **reader.facts({key: {Any: Any} for key in ("machine", "memory", "gpu", "docker", "dgx_os", "unknown")}),
+    "fabric?": Maybe({"ports?": Most([_PORT], 64), Any: Any}),
+    Any: Any,
+}
+_LISTS: Mapping[str, Any] = {
+    "launches": Most([{Any: Any}], 1000),
+    "heard": Most([{"netdev": LINE, "host": LINE, "peer": LINE, Any: Any}], 10_000),
 }
 
 
@@ -307,16 +302,16 @@ def _list(answer: Any, key: str, title: str, notes: list[str]) -> list[dict[str,
     why = answer.get("msg") if isinstance(answer, dict) else ""
     if isinstance(answer, dict) and key in answer:
         try:
-            entries: list[dict[str, Any]] = _LISTS[key](answer[key], key)
+            entries: list[dict[str, Any]] = reader.read(_LISTS[key], answer[key], key)
             return entries
-        except untrusted.Untrusted as error:
+        except foreign_text.Untrusted as error:
             why = f"its answer is invalid: {error}"
     notes.append(f"{title} not known: {with_advice(_line(why or 'it was not asked'))}")
     return None
 
 
 def _line(value: Any) -> str:
-    text = " ".join(untrusted.printable(str(value)).split())
+    text = " ".join(foreign_text.printable(str(value)).split())
     return text if len(text) <= 200 else text[:199] + "…"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._common import untrusted
+from .._common import foreign_text
 from .._content import snapshots
 
 FETCH, SPREAD, LOAD, ROLL_OUT = "fetch", "spread", "load", "roll out"
@@ -38,7 +38,7 @@ def event(
     return {
         "host": host,
         "stage": stage,
-        "what": untrusted.printable(what)[:LONGEST],
+        "what": foreign_text.printable(what)[:LONGEST],
         "done": done,
         "total": total,
         "unit": unit,
@@ -66,8 +66,8 @@ class Board:
         self._printed_at = 0.0
 
     def begin(self, host: str, task: str, now: float) -> None:
-        """Note that a task begins on a host."""
-        self._works[host] = _Work(untrusted.printable(task)[:LONGEST], now)
+        """Note that a task begins on a host. now: seconds of any clock, the same one throughout."""
+        self._works[host] = _Work(foreign_text.printable(task)[:LONGEST], now)
 
     def end(self, host: str) -> None:
         """Note that a host's task has ended."""

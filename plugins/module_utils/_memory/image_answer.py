@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The plan of a launch by the vLLM of an image: the answer of C(_content/plan_probe_program.py), checked and typed.
 
-Answers of images are untrusted: C(raw) refuses values that the program cannot print. C(read) makes an C(Answer) of it.
+Answers of images are untrusted: C(raw) refuses values that the program cannot print; C(read) returns an C(Answer).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._common import untrusted
-from .._common.untrusted import Untrusted, flag, listing, maybe, number, one_of, record, size, table
+from .._common import reader
+from .._common.foreign_text import Untrusted, printable
+from .._common.reader import MOST_TEXT, NUMBER, SIZE, Either, Maybe, Most, Then, one_of, optional, refused
 
 MOST_LAYERS = 10_000
 MOST_SIZES = 1000
@@ -21,79 +22,81 @@ UNKNOWN = "unknown"
 REFUSED = "refused"
 
 
-def _words(value: Any, where: str) -> str:
-    if not isinstance(value, str) or len(value) > untrusted.MOST_TEXT:
-        raise untrusted.refuse(where, value, "a text")
-    return untrusted.printable(value)
+def _bounded(text: str, where: str) -> str:
+    if len(text) > MOST_TEXT:
+        raise Untrusted(refused(where, text, "a text"))
+    return printable(text)
+
+
+_TEXT = Then(str, _bounded)
 
 
 def _field(value: Any, where: str) -> Any:
-    """Return a field of a spec, whose form differs between versions: a number, yes or no, a short text, or lists of them."""
+    """Return a field of a spec, whose form differs between versions: a number, a boolean, a short text, or lists of them."""
     if isinstance(value, (list, tuple)):
-        return [_field(item, where) for item in listing(untrusted.anything, 100)(value, where)]
+        return [_field(item, where) for item in reader.read(Most([Any], 100), value, where)]
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _words(value, where)
-    number(-value if isinstance(value, (int, float)) and value < 0 else value, where)  # -1 stands for "all" in some
+        return reader.read(_TEXT, value, where)
+    reader.read(NUMBER, -value if isinstance(value, (int, float)) and value < 0 else value, where)  # -1 may mean "all"
     return value
 
 
 def _spec(value: Any, where: str) -> dict[str, Any]:
-    needed = {"kind": _words, "block": size, "page": size, "layers": size}
-    spec = record(needed)(value, where)
-    members = value.get("members")
-    if members is not None:
-        spec["members"] = listing(_spec, MOST_LAYERS)(members, f"{where}.members")
-    more = {name: field_value for name, field_value in value.items() if name not in (*needed, "members")}
-    return {**spec, **table(_words, _field, 100)(more, where)}
+    spec: dict[str, Any] = reader.read(_SPEC, value, where)
+    return spec
 
 
-_FAILURE = record(
-    {"stage": _words, "kind": one_of(UNKNOWN, REFUSED), "type": _words, "text": _words}, {"where": _words}
+_SPECS = Most([_spec], MOST_LAYERS)
+_SPEC = Most(
+    {"kind": _TEXT, "block": SIZE, "page": SIZE, "layers": SIZE, "members?": Maybe(_SPECS), _TEXT: _field}, 105
 )
-_WEIGHTS = record(
-    {"bytes": size, "host_bytes": size, "buffer_bytes": size, "dtypes": table(_words, size, 100)},
-    {"modules": table(_words, size, MOST_LAYERS)},
-)
-_RANK = record(
-    {
-        "weights": table(one_of("target", "draft"), _WEIGHTS, 2),
-        "kernels": listing(_words, 1000),
-        "attention": listing(_words, 100),
-        "specs": listing(_spec, MOST_LAYERS),
-        "shared_layers": size,
-    },
-    {"adapters": record({}, {"bytes": size, "modules": table(_words, size, MOST_LAYERS), "failure": _FAILURE})},
-)
-_SIZE = record(
-    {"available": size},
-    {
-        **dict.fromkeys(("blocks", "block_size", "bytes_per_block", "max_model_len"), size),
-        **{"tokens": maybe(size), "needed": maybe(size), "concurrency": number, "groups": listing(_spec, 1000)},
-        "refused": _FAILURE,
-    },
-)
-_RESOLVED = record(
-    {
-        **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs", "cudagraph_sizes"), size),
-        **dict.fromkeys(("max_cudagraph_size", "tensor_parallel", "pipeline_parallel", "blocks_override"), size),
-        **dict.fromkeys(("async_scheduling", "enable_prefix_caching"), flag),
-        **dict.fromkeys(("mamba_cache_mode", "kv_cache_dtype", "dtype", "quantization", "cudagraph_mode"), _words),
-        **{"executor": _words, "runner": one_of("v1", "v2"), "gpu_memory_utilization": number},
-    },
-    {"widths": table(_words, _field, 100)},
-)
-_NEEDED = {
-    **{"packages": table(_words, _words, 100), "failure": maybe(_FAILURE), "ranks": listing(_RANK, 1024)},
-    **{"sizes": listing(_SIZE, MOST_SIZES), "log": listing(_words, 1000), "assumed": table(_words, _words, 1000)},
-    **{"seconds": number, "peak_bytes": size},
+_FAILURE = {"stage": _TEXT, "kind": one_of(UNKNOWN, REFUSED), "type": _TEXT, "text": _TEXT, "where?": _TEXT}
+_MODULES = Most({_TEXT: SIZE}, MOST_LAYERS)
+_WEIGHTS = {
+    "bytes": SIZE,
+    "host_bytes": SIZE,
+    "buffer_bytes": SIZE,
+    "dtypes": Most({_TEXT: SIZE}, 100),
+    "modules?": _MODULES,
 }
-raw = record(
-    _NEEDED,
-    {"resolved": maybe(_RESOLVED, {}), "triton": flag, "front_end": listing(_words, 1000), "cpu_seconds": number},
-)
-"""Parser of an answer as the program prints it; raises C(Untrusted)."""
+_RANK = {
+    "weights": {"target": _WEIGHTS, "draft?": _WEIGHTS},
+    "kernels": Most([_TEXT], 1000),
+    "attention": Most([_TEXT], 100),
+    "specs": _SPECS,
+    "shared_layers": SIZE,
+    "adapters?": optional({"bytes": SIZE, "modules": _MODULES, "failure": _FAILURE}),
+}
+_SIZE = {
+    "available": SIZE,
+    **optional(dict.fromkeys(("blocks", "block_size", "bytes_per_block", "max_model_len"), SIZE)),
+    **optional(dict.fromkeys(("tokens", "needed"), Maybe(SIZE))),
+    **optional({"concurrency": NUMBER, "groups": Most([_spec], 1000), "refused": _FAILURE}),
+}
+_RESOLVED = {
+    **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs", "cudagraph_sizes"), SIZE),
+    **dict.fromkeys(("max_cudagraph_size", "tensor_parallel", "pipeline_parallel", "blocks_override"), SIZE),
+    **dict.fromkeys(("async_scheduling", "enable_prefix_caching"), bool),
+    **dict.fromkeys(("mamba_cache_mode", "kv_cache_dtype", "dtype", "quantization", "cudagraph_mode"), _TEXT),
+    **{"executor": _TEXT, "runner": one_of("v1", "v2"), "gpu_memory_utilization": NUMBER},
+    "widths?": Most({_TEXT: _field}, 100),
+}
+ANSWER = {
+    **{"packages": Most({_TEXT: _TEXT}, 100), "failure": Maybe(_FAILURE), "ranks": Most([_RANK], 1024)},
+    **{"sizes": Most([_SIZE], MOST_SIZES), "log": Most([_TEXT], 1000), "assumed": Most({_TEXT: _TEXT}, 1000)},
+    **{"seconds": NUMBER, "peak_bytes": SIZE},
+    "resolved?": Maybe(Either(_RESOLVED, one_of({}))),
+    **optional({"triton": bool, "front_end": Most([_TEXT], 1000), "cpu_seconds": NUMBER}),
+}
+"""Form of an answer as the program prints it."""
+
+
+def raw(value: Any, where: str) -> dict[str, Any]:
+    """Return a checked answer as the program prints it; raises C(Untrusted)."""
+    answer: dict[str, Any] = reader.read(ANSWER, value, where)
+    return answer
 
 
 def brief(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,10 +246,8 @@ def _read_weights(value: Mapping[str, Any]) -> Weights:
     )
 
 
-def _read_rank(value: Mapping[str, Any], where: str) -> Rank:
+def _read_rank(value: Mapping[str, Any]) -> Rank:
     weights = value["weights"]
-    if "target" not in weights:
-        raise Untrusted(f"{where}.weights lacks 'target'")
     return Rank(
         _read_weights(weights["target"]),
         _read_weights(weights["draft"]) if "draft" in weights else None,
@@ -287,7 +288,7 @@ def read(value: Any, where: str = "the image's answer") -> Answer:
     value: as C(plan_probe.parse) returns it.
     """
     answer = raw(value, where)
-    ranks = tuple(_read_rank(entry, f"{where}.ranks[{place}]") for place, entry in enumerate(answer["ranks"]))
+    ranks = tuple(map(_read_rank, answer["ranks"]))
     failure = _read_failure(answer["failure"]) if answer["failure"] else None
     resolved = answer.get("resolved") or {}
     stages = resolved.get("pipeline_parallel", 0)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from .._common.foreign_text import Untrusted
 from .._common.plain_data import EVERYWHERE, InputError, Written, is_number, is_whole, unfit
 from .._common.sizes import GIB
-from .._common.untrusted import Untrusted
 from .._common.validation import nearest_word
 from .._vllm.catalogue import minors_with_launch, options
 from .._vllm.context_length import ALLOW_VARIABLE

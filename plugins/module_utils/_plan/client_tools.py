@@ -75,7 +75,7 @@ def findings(
     :param outcome: host to what C(addons.plan) made for it
     :param settings: host to the settings of its add-on services
     :param engines: planned services by their key in the fleet
-    :param architectures: of their models, by the same keys, as far as they are known
+    :param architectures: of their models, by the same keys, if known
     :returns: errors by host
     """
     errors: dict[str, list[Finding]] = {}
@@ -117,27 +117,35 @@ def _clients(outcome: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Ma
         for name, planned in (addons["clients"] or {}).items():
             client_settings = settings[host]["clients"].get(name) or {}
             gateway = client_settings.get("gateway") or (gateways[0] if len(gateways) == 1 else "")
-            if not planned or gateway not in gateways:
-                continue
-            if name == "hermes":
-                yield _Client(host, "spark_clients.hermes", "hermes", gateway, [planned["model"]])
-            elif client_settings.get("tools"):
-                models = [model for model in planned["models"] if model != HERMES_MODEL]
-                otherwise = " Or set tools: false of spark_clients.open_webui, and no chat offers any."
-                yield _Client(host, "spark_clients.open_webui", "open-webui", gateway, models, otherwise)
+            if planned and gateway in gateways:
+                yield from _deployed_client(host, name, planned, client_settings, gateway)
     for host in gateways:
-        front = outcome[host]["gateway"]
-        for key in front["settings"]["keys"]:
-            if key["role"] == "client" and any(
-                key["name"] == name or key["name"].startswith(f"{name}-") for name in AGENTS
-            ):
-                deployed = any(
-                    (addons["clients"] or {}).get(key["name"].replace("-", "_")) for addons in outcome.values()
-                )
-                if not deployed:
-                    models = key.get("aliases")
-                    listed = front["settings"]["names"] if models is None else models
-                    yield _Client(host, f"client {key['name']} of spark_gateway", "gateway", host, listed)
+        yield from _gateway_clients(host, outcome)
+
+
+def _deployed_client(
+    host: str, name: str, planned: Mapping[str, Any], settings: Mapping[str, Any], gateway: str
+) -> Iterator[_Client]:
+    """Yield a client that this collection deploys, if it sends tools."""
+    if name == "hermes":
+        yield _Client(host, "spark_clients.hermes", "hermes", gateway, [planned["model"]])
+    elif settings.get("tools"):
+        models = [model for model in planned["models"] if model != HERMES_MODEL]
+        otherwise = " Or set tools: false of spark_clients.open_webui, and no chat offers any."
+        yield _Client(host, "spark_clients.open_webui", "open-webui", gateway, models, otherwise)
+
+
+def _gateway_clients(host: str, outcome: Mapping[str, Mapping[str, Any]]) -> Iterator[_Client]:
+    """Yield the clients of a gateway with the key of an agent, without those that this collection deploys."""
+    gateway = outcome[host]["gateway"]
+    for key in gateway["settings"]["keys"]:
+        name = str(key["name"])
+        is_agent = any(name == agent or name.startswith(f"{agent}-") for agent in AGENTS)
+        if key["role"] != "client" or not is_agent:
+            continue
+        if not any((addons["clients"] or {}).get(name.replace("-", "_")) for addons in outcome.values()):
+            models = gateway["settings"]["names"] if key.get("aliases") is None else key["aliases"]
+            yield _Client(host, f"client {name} of spark_gateway", "gateway", host, models)
 
 
 def _missing(args: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command lines of the containers of a service: C(docker run), and what follows the name of the image."""
+"""The command lines of the containers of a service: C(docker run), and the command after the name of the image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def render_command(
     entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
 
     :param entrypoint: of the image, C(serve) or C(passthrough)
-    :param model: what C(vllm serve) is given as model
+    :param model: the argument of C(vllm serve)
     :param args: its options, long names with dashes
     :param with_secrets: whether the wrapper exports keys first
     :param pip: packages that are installed first
@@ -76,7 +76,7 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
     """Return the containers of a service on this host, in the order of their start, each with its C(docker run).
 
     :param settings: variables of the host
-    :param service: as it is placed on the host
+    :param service: placed on the host
     :param planned: as the host will run it
     :returns: the containers
     """
@@ -161,7 +161,7 @@ def collective_argv(
         *(word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")),
         *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
         *(str(arg) for arg in settings["spark_gpu_args"]),
-        # An NCCL of the owner's own among them; what lies in the folder of the weights may not be there yet.
+        # An NCCL of the owner among them; files in the folder of the weights may not be there yet.
         *mounts([entry for entry in planned.files if entry.sha256]),
         *given_docker_args(settings, service),
         *([] if passes else ["--entrypoint", "python3"]),
@@ -185,7 +185,7 @@ def docker_argv(
     """Return the whole C(docker run) of a planned engine, one argument per list item.
 
     :param settings: variables of the host
-    :param service: as it is placed on the host
+    :param service: placed on the host
     :param planned: as the host will run it
     :param ipc: namespace of C(--ipc)
     :param more: further options of C(docker run)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was last found and measured of the networks of clusters, and when: kept beside the plan, from run to run. Pure functions.
+"""The last known networks of clusters and their measurements, in a file next to plan.json. Pure functions.
 
 A state is C({schema, clusters}). Each cluster has C(at), C(fabric), the part of C(fabric.plan) that its page shows, and C(figures).
 """
@@ -12,70 +12,52 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._cluster import collective
+from .._common import reader
 from .._common.foreign_text import parse_json
 
 SCHEMA = 1
 FILE = "fabric.json"
-"""Its name, beside plan.json."""
-KEPT = ("topology", "ready", "cables", "ports", "wrong")
-"""Of the plan of a network, beside its hosts, rails and findings."""
-TOLD = ("rule", "severity", "message", "fix")
-"""Of a finding."""
+"""Name of the file."""
+FABRIC_KEYS = ("topology", "ready", "cables", "ports", "wrong")
+"""Keys of the plan of a network, without its hosts, rails and findings."""
+FINDING_KEYS = ("rule", "severity", "message", "fix")
 KINDS = ("all", "cable", "rail")
-"""What a figure is about: all hosts of an engine, the two at the ends of a cable or on a switch, one rail of two hosts."""
+"""Subjects of a figure: all hosts of an engine, two hosts on a cable or switch, or one rail of two hosts."""
 LONGEST = 600
-"""Of a text that a host said."""
+"""Characters of a text from a host."""
 
 
 def read(text: str) -> dict[str, Any]:
-    """Return a state that was written, an empty one where it cannot be read or has another form.
-
-    :param text: of the file, empty where there is none
-    :returns: the state
-    """
+    """Return the state in the text of a file; an empty state for an unreadable file, without malformed clusters."""
     try:
         state = parse_json(text, FILE)
     except ValueError:
         state = None
     if not isinstance(state, dict) or state.get("schema") != SCHEMA or not isinstance(state.get("clusters"), dict):
         return {"schema": SCHEMA, "clusters": {}}
-    known = {name: body for name, body in state["clusters"].items() if _is_whole(body)}
-    return {"schema": SCHEMA, "clusters": known}
+    clusters = {name: entry for name, entry in state["clusters"].items() if not reader.problems(_CLUSTER, entry, name)}
+    return {"schema": SCHEMA, "clusters": clusters}
 
 
-def _is_whole(body: Any) -> bool:
-    """Tell whether an entry has what the page reads of it."""
-    fabric = body.get("fabric") if isinstance(body, dict) else None
-    return (
-        isinstance(fabric, dict)
-        and isinstance(fabric.get("hosts"), dict)
-        and {"topology", "ready", "rails", "findings"} <= set(fabric)
-        and isinstance(body.get("figures"), list)
-        and isinstance(body.get("at"), str)
-        and all(isinstance(each, dict) and _is_figure(each) for each in body["figures"])
-    )
-
-
-def _is_figure(figure: Mapping[str, Any]) -> bool:
-    """Tell whether a figure has what the page reads of it."""
-    return (
-        {"kind", "hosts", "at"} <= set(figure)
-        and figure["kind"] in KINDS
-        and ("error" in figure or all(isinstance(figure.get(key), (int, float)) for key in ("gbps", "least")))
-    )
+_FIGURE = {"kind": reader.one_of(*KINDS), "hosts": Any, "at": Any}
+_CLUSTER = {
+    "at": str,
+    "fabric": {"topology": Any, "ready": Any, "hosts": {str: Any}, "rails": Any, "findings": Any},
+    "figures": [reader.Either({**_FIGURE, "error": Any}, {**_FIGURE, "gbps": float, "least": float})],
+}
+"""The keys that the page reads."""
 
 
 def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return a state with the network of a cluster as it was planned just now. Figures of what is cabled otherwise by now are left out.
+    """Return a state with the present network of a cluster, without the figures of earlier cabling.
 
-    :param state: what was known
+    :param state: the earlier state
     :param name: of the cluster
     :param fabric: of C(fabric.plan)
-    :param at: when
-    :returns: the state
+    :param at: time of the plan
     """
-    kept = {
-        **{key: fabric[key] for key in KEPT if key in fabric},
+    network = {
+        **{key: fabric[key] for key in FABRIC_KEYS if key in fabric},
         "hosts": {host: {} for host in fabric["hosts"]},
         "rails": [
             {
@@ -85,15 +67,15 @@ def with_plan(state: Mapping[str, Any], name: str, fabric: Mapping[str, Any], at
             }
             for rail in fabric["rails"]
         ],
-        "findings": [{key: found[key] for key in TOLD if key in found} for found in fabric["findings"]],
+        "findings": [{key: finding[key] for key in FINDING_KEYS if key in finding} for finding in fabric["findings"]],
     }
-    before = (state["clusters"].get(name) or {}).get("figures") or []
-    figures = [figure for figure in before if _holds(figure, kept)]
-    return {**state, "clusters": {**state["clusters"], name: {"at": at, "fabric": kept, "figures": figures}}}
+    earlier = (state["clusters"].get(name) or {}).get("figures") or []
+    figures = [figure for figure in earlier if _is_present(figure, network)]
+    return {**state, "clusters": {**state["clusters"], name: {"at": at, "fabric": network, "figures": figures}}}
 
 
-def _holds(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
-    """Tell whether what a figure was measured on is there still."""
+def _is_present(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
+    """Tell whether the cables of a figure are still present."""
     ends = set(figure["hosts"])
     if figure["kind"] == "rail":
         return any(rail["name"] == figure.get("rail") and ends <= set(rail["ends"]) for rail in fabric["rails"])
@@ -105,27 +87,26 @@ def _holds(figure: Mapping[str, Any], fabric: Mapping[str, Any]) -> bool:
 def with_rails(
     state: Mapping[str, Any], name: str, results: Sequence[Mapping[str, Any]], least: Mapping[str, float], at: str
 ) -> dict[str, Any]:
-    """Return a state with what the role fabric has measured on rails.
+    """Return a state with the bandwidth of rails, which the role fabric has measured.
 
     :param state: with the cluster
     :param name: of the cluster
     :param results: C(bandwidth) of M(dgxspark.vllm.fabric_check)
-    :param least: Gb/s that are enough, by tool
-    :param at: when
-    :returns: the state
+    :param least: required Gb/s by tool
+    :param at: time of the measurement
     """
     figures = [
         {
             "kind": "rail",
-            "rail": each["rail"],
-            "hosts": [each["client"], each["server"]],
-            "gbps": float(each["gbps"]),
-            "least": float(least.get(each["tool"]) or 0),
-            "tool": each["tool"],
+            "rail": result["rail"],
+            "hosts": [result["client"], result["server"]],
+            "gbps": float(result["gbps"]),
+            "least": float(least.get(result["tool"]) or 0),
+            "tool": result["tool"],
             "at": at,
         }
-        for each in results
-        if isinstance(each.get("gbps"), (int, float))
+        for result in results
+        if isinstance(result.get("gbps"), (int, float))
     ]
     return _with(state, name, figures)
 
@@ -138,55 +119,54 @@ def with_test(
     least: Mapping[str, float],
     at: str,
 ) -> dict[str, Any]:
-    """Return a state with what the ranks of an engine measured before it started: each cable, and all of them together.
+    """Return a state with the bandwidth that the ranks of an engine measured before its start, of each cable and of all hosts.
 
     :param state: with the cluster
     :param name: of the cluster
     :param test: C(cluster.collective) of the plan of a host
     :param results: host to C(collective) of M(dgxspark.vllm.fabric_check)
-    :param least: Gb/s that are enough, by tool
-    :param at: when
-    :returns: the state
+    :param least: required Gb/s by tool
+    :param at: time of the measurement
     """
     hosts = list(test["hosts"])
-    need = float(least.get(collective.TOOL) or 0)
+    required = float(least.get(collective.TOOL) or 0)
     figures: list[dict[str, Any]] = [
-        {"kind": "cable", "least": need if each["tool"] == "nccl" else 0.0, "at": at, **each}
+        {"kind": "cable", "least": required if cable["tool"] == "nccl" else 0.0, "at": at, **cable}
         for host, result in results.items()
-        for each in collective.measured(hosts, result)
-        if each["hosts"][0] == host
+        for cable in collective.measured(hosts, result)
+        if cable["hosts"][0] == host
     ]
-    whole: dict[str, Any] = {"kind": "all", "hosts": hosts, "service": test["service"], "at": at}
-    wrong = {host: result for host, result in results.items() if "error" in result}
+    of_all: dict[str, Any] = {"kind": "all", "hosts": hosts, "service": test["service"], "at": at}
+    failed = {host: result for host, result in results.items() if "error" in result}
     head = results.get(hosts[0]) or {}
-    if wrong:
-        # Who names the two ends says more than who waited for them.
-        host, said = min(wrong.items(), key=lambda each: ("between" not in each[1], hosts.index(each[0])))
-        between = [hosts[rank] for rank in said.get("between") or []]
-        figures.append({**whole, "error": f"{host}: {said['error']}"[:LONGEST], "between": between})
+    if failed:
+        # A host that names the two ends is more precise than a host that waited for them.
+        host = min(failed, key=lambda name: ("between" not in failed[name], hosts.index(name)))
+        between = [hosts[rank] for rank in failed[host].get("between") or []]
+        figures.append({**of_all, "error": f"{host}: {failed[host]['error']}"[:LONGEST], "between": between})
     elif isinstance(head.get("gbps"), (int, float)):
         backend = str(head.get("backend"))
         tool = " ".join(filter(None, (backend, str(head.get("nccl") or ""))))
-        least_of_all = need if backend == "nccl" else 0.0
-        figures.append({**whole, "gbps": float(head["gbps"]), "least": least_of_all, "tool": tool})
+        least_of_all = required if backend == "nccl" else 0.0
+        figures.append({**of_all, "gbps": float(head["gbps"]), "least": least_of_all, "tool": tool})
     return _with(state, name, figures)
 
 
 def _with(state: Mapping[str, Any], name: str, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Put figures in the place of older ones of the same."""
+    """Return a state in which figures replace earlier ones with the same subject."""
     entry = state["clusters"].get(name)
     if entry is None or not figures:
         return dict(state)
-    new = {_subject(figure) for figure in figures}
-    kept = [figure for figure in entry["figures"] if _subject(figure) not in new]
-    return {**state, "clusters": {**state["clusters"], name: {**entry, "figures": [*kept, *figures]}}}
+    replaced = {_subject(figure) for figure in figures}
+    remaining = [figure for figure in entry["figures"] if _subject(figure) not in replaced]
+    return {**state, "clusters": {**state["clusters"], name: {**entry, "figures": [*remaining, *figures]}}}
 
 
 def _subject(figure: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a figure is about: there is one of each."""
+    """Return the identity of a figure."""
     return figure["kind"], figure.get("rail"), frozenset(figure["hosts"])
 
 
 def of_clusters(state: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the figures by cluster. state: what is kept."""
+    """Return the figures by cluster."""
     return {name: list(entry["figures"]) for name, entry in state["clusters"].items()}

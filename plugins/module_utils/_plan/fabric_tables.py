@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The networks of clusters as HTML: cables with their ports and subnets, what is wrong, what was measured. Pure functions.
+"""The networks of clusters as HTML: cables with their ports and subnets, problems, and measurements. Pure functions.
 
 The plan's page has them, and the page that the role fabric writes before it stops at wrong plugs.
 """
@@ -44,8 +44,8 @@ End = tuple[str, int]  # host, port
 class Cable:
     """A cable between two ports. state: of C(CABLE_STATES); figure: measured Gb/s, several are joined by a plus."""
 
-    one: End
-    other: End
+    end: End
+    other_end: End
     subnets: Sequence[str] = ()
     state: str = "right"
     figure: str = ""
@@ -126,29 +126,40 @@ SWITCH = "\0switch"
 def _cables(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]] = ()) -> list[Cable]:
     """Return the planned, connected and missing cables with their states and measured figures."""
     wrong = fabric.get("wrong") or {}
-    bad = {_pair(each) for each in wrong.get("cables") or []}
-    dead = [set(each["between"]) for each in figures if each.get("between")]
+    wrong_pairs = [_pair(ends) for ends in wrong.get("cables") or []]
+    connections = _connections(fabric)
+    for end, other_end in _joined([*map(_pair, fabric.get("cables") or []), *wrong_pairs]):
+        connections.setdefault(frozenset({end, other_end}), (end, other_end, []))
+    cables = []
+    for pair, (end, other_end, subnets) in connections.items():
+        state, figure = _measured_state({end[0], other_end[0]}, figures)
+        cables.append(Cable(end, other_end, subnets, "wrong" if pair in wrong_pairs else state, figure))
+    for ends in wrong.get("missing") or []:
+        end, other_end = sorted(_pair(ends))
+        cables.append(Cable(end, other_end, state="missing"))
+    return cables
+
+
+def _connections(fabric: Mapping[str, Any]) -> dict[frozenset[End], tuple[End, End, list[str]]]:
+    """Return the connections of the rails of a network, each with its subnets."""
     connections: dict[frozenset[End], tuple[End, End, list[str]]] = {}
     for rail in fabric.get("rails") or []:
         ends: list[End] = [(host, end["cage"]) for host, end in rail["ends"].items()]
         pairs = [(end, (SWITCH, 0)) for end in ends] if fabric["topology"] == "switch" else list(zip(ends, ends[1:]))
-        for one, other in pairs:
-            connections.setdefault(frozenset({one, other}), (one, other, []))[2].append(rail["subnet"])
-    for one, other in _joined([*map(_pair, fabric.get("cables") or []), *bad]):
-        connections.setdefault(frozenset({one, other}), (one, other, []))
-    cables = []
-    for pair, (one, other, subnets) in connections.items():
-        between = [figure for figure in figures if set(figure["hosts"]) == {one[0], other[0]}]
-        measured = [figure for figure in between if figure["kind"] == "cable"]
-        measured = measured or [figure for figure in between if figure["kind"] == "rail"]
-        slow = any(figure["gbps"] < figure["least"] for figure in measured)
-        state = "wrong" if pair in bad else "dead" if {one[0], other[0]} in dead else "slow" if slow else "right"
-        figure = " + ".join(f"{each['gbps']:g}" for each in measured)
-        cables.append(Cable(one, other, subnets, state, figure))
-    for each in wrong.get("missing") or []:
-        one, other = sorted(_pair(each))
-        cables.append(Cable(one, other, state="missing"))
-    return cables
+        for end, other_end in pairs:
+            connections.setdefault(frozenset({end, other_end}), (end, other_end, []))[2].append(rail["subnet"])
+    return connections
+
+
+def _measured_state(hosts: set[str], figures: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return the state of a cable between two hosts by its figures, and the figures for a table."""
+    between = [figure for figure in figures if set(figure["hosts"]) == hosts]
+    measured = [figure for figure in between if figure["kind"] == "cable"]
+    measured = measured or [figure for figure in between if figure["kind"] == "rail"]
+    text = " + ".join(f"{figure['gbps']:g}" for figure in measured)
+    if hosts in [set(figure["between"]) for figure in figures if figure.get("between")]:
+        return "dead", text
+    return ("slow" if any(figure["gbps"] < figure["least"] for figure in measured) else "right"), text
 
 
 def _joined(pairs: Sequence[frozenset[End]]) -> list[tuple[End, End]]:
@@ -159,9 +170,11 @@ def _joined(pairs: Sequence[frozenset[End]]) -> list[tuple[End, End]]:
         groups = [group for group in groups if not group & pair] + [set(pair).union(*met)]
     cables: list[tuple[End, End]] = []
     for number, group in enumerate(groups):
-        first, *others = sorted(group)
+        first, *other_ends = sorted(group)
         cables += (
-            [(first, others[0])] if len(others) == 1 else [(end, (f"{SWITCH}{number}", 0)) for end in sorted(group)]
+            [(first, other_ends[0])]
+            if len(other_ends) == 1
+            else [(end, (f"{SWITCH}{number}", 0)) for end in sorted(group)]
         )
     return cables
 
@@ -175,7 +188,10 @@ def _cable_table(fabric: Mapping[str, Any], figures: Sequence[Mapping[str, Any]]
     """Return the lines of the table of cables, and of ports without a cable to the group."""
     rows = []
     for cable in _cables(fabric, figures):
-        ends = [_port_name(*cable.one), "switch" if cable.other[0].startswith(SWITCH) else _port_name(*cable.other)]
+        ends = [
+            _port_name(*cable.end),
+            "switch" if cable.other_end[0].startswith(SWITCH) else _port_name(*cable.other_end),
+        ]
         row = [escape(text) for text in (*ends, ", ".join(cable.subnets), cable.figure)]
         rows.append([*row, _marked(*CABLE_STATES[cable.state])])
     wrong_ends = {(str(host), int(cage)) for host, cage in (fabric.get("wrong") or {}).get("ends") or []}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find the files of the engine that programs on hosts import; each part copies them beside its programs."""
+"""Find the files of the engine that programs on hosts import; each part copies them to the folder of its programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which images are to be asked how they would plan a service, by whom, and what those that were asked mean for the memory of a host."""
+"""Questions to images about their memory plan of a launch: which hosts ask them, and the budget of a host with the answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from .planned import PlannedHost
 from .service import Host, JudgedLaunch, PlacedService, Sources
 
 FREE_GIB = plan_probe.MEMORY_GIB + 4.0
-"""Memory that a Spark must have available to be asked: what the container may take, and room for what else runs."""
+"""Memory that must be available on a Spark to ask an image: the container's limit, and free memory for other programs."""
 ASK, ELSEWHERE, ABSENT, NO_FILES, NO_MEMORY, NEVER = "ask", "elsewhere", "absent", "no_files", "no_memory", "never"
-"""States of a question: its host is asked, another one is, none has the image yet, none the files of the model that are to be read, none has
-the memory, nobody is to be asked."""
+"""States of a question: its host asks, another host asks, no host has the image, the model's files, or the memory, or questions are off."""
 ANSWERABLE = (
     "memory.refused",
     "memory.plan",
@@ -35,9 +34,9 @@ ANSWERABLE = (
     "memory.one_request",
     "memory.state_blocks",
 )
-"""Refusals that rest on how the cache is cut: where the arithmetic was not compared with this version, its image may know better."""
+"""Refusals that depend on the layout of the KV cache; the image decides if the arithmetic was not compared with its version."""
 IMAGES, MODELS = "images", "models"
-"""What a run may bring, so that a question that waits for it is answered before anything starts."""
+"""Kinds of downloads of a run; questions that wait for one are answered before anything starts."""
 _WHY = {
     ABSENT: "no Spark that was reached has it yet",
     NO_FILES: "no Spark that has it has the files of the model yet",
@@ -53,107 +52,124 @@ def solve(
     host: Host,
     sources: Sources,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the memory budget of a host with what images said, and the questions that are open.
+    """Return the memory budget of a host with the answers of images, and the open questions.
 
-    :param request: of C(memory_budget); what images said is put into it
+    :param request: of C(memory_budget); receives the answers
     :param services: of the host
     :param launches: of each service, as C(judging.check_launch) returns it
-    :param host: with what it said of its images
-    :param sources: with the lock file, and what was asked before
-    :returns: budget, with C(image_answers), the name of the answer that each service was planned with, and questions
+    :param host: with the facts of its images
+    :param sources: with the lock file, and earlier answers
+    :returns: budget, with C(image_answers), the name of each service's answer, and questions
     """
-    solved = memory_budget(request)
+    budget = memory_budget(request)
     entries = {entry["name"]: entry for entry in request["services"]}
-    asked, heard = [], False
-    used: dict[str, str] = {}
+    questions = []
+    answers: dict[str, str] = {}
     for service in services:
-        own = [each for each in solved["findings"] if each["service"] == service.name and each["severity"] == "error"]
-        unknown = any(each["rule"] == "memory.refused" for each in own)
-        refused = any(each["rule"] in ANSWERABLE for each in own)
-        figures = solved["services"].get(service.name) or {}
-        if not unknown and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
+        rules = _refusals(budget, service.name)
+        is_unknown = "memory.refused" in rules
+        figures = budget["services"].get(service.name) or {}
+        if not is_unknown and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
             continue
         content, why = _content(service, launches[service.name], host)
         if why:
-            if unknown:
+            if is_unknown:
                 entries[service.name]["image_plan"] = {"reason": why}
-                heard = True
             continue
-        question = _question(service, launches[service.name], host, sources, refused, content)
-        said = {key: answer for key in question.pop("keys") if (answer := sources.known(key)) is not None}
-        if not said:
-            asked.append(question)
+        is_refused = not rules.isdisjoint(ANSWERABLE)
+        question = _question(service, launches[service.name], host, sources, is_refused, content)
+        key, answer = _known_answer(question.pop("keys"), sources)
+        if answer is None:
+            questions.append(question)
             continue
-        key, entries[service.name]["image_plan"] = next(iter(said.items()))
-        heard = True
-        if entries[service.name]["image_plan"]["answer"] is not None:
-            used[service.name] = key
-    if heard:
-        solved = memory_budget(request)
-    solved["image_answers"] = used
-    return solved, asked
+        entries[service.name]["image_plan"] = answer
+        if answer["answer"] is not None:
+            answers[service.name] = key
+    if any("image_plan" in entries[service.name] for service in services):
+        budget = memory_budget(request)
+    budget["image_answers"] = answers
+    return budget, questions
+
+
+def _refusals(budget: Mapping[str, Any], service: str) -> set[str]:
+    """Return the rules of the errors of a service."""
+    findings = (finding for finding in budget["findings"] if finding["service"] == service)
+    return {finding["rule"] for finding in findings if finding["severity"] == "error"}
+
+
+def _known_answer(keys: Sequence[str], sources: Sources) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the first earlier answer to a question, with its name; None without one."""
+    answers = ((key, sources.image_answer(key)) for key in keys)
+    return next(((key, answer) for key, answer in answers if answer is not None), ("", None))
 
 
 def reads_params_json(service: PlacedService, args: Mapping[str, Any]) -> bool:
-    """Tell whether vLLM reads a Mistral 4 from params.json, which Mistral's own repositories have beside config.json."""
-    asked = args.get("config-format") or "auto"
-    own = str(service.model.get("repo") or "").startswith("mistralai/")
-    mistral = text_config(dict(service.config)).get("model_type") == "mistral4"
-    return mistral and (asked == "mistral" or (asked == "auto" and own))
+    """Tell whether vLLM reads a Mistral 4 from params.json, which repositories of Mistral itself have in addition to config.json."""
+    config_format = args.get("config-format") or "auto"
+    is_of_mistral = str(service.model.get("repo") or "").startswith("mistralai/")
+    is_mistral4 = text_config(dict(service.config)).get("model_type") == "mistral4"
+    return is_mistral4 and (config_format == "mistral" or (config_format == "auto" and is_of_mistral))
 
 
 def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
-    """Return what an image is given of a model, and why it can be given nothing; one of the two is empty.
+    """Return the files of a model that an image reads, or why it can read nothing; one of the two is empty.
 
-    The whole config.json of the inventory is enough, unless the model comes with code that is trusted. Else a host reads the snapshot
-    that it has: C(snapshot) and C(draft_snapshot), the commit empty where it has none.
+    The complete config.json of the inventory suffices, except for a model with trusted code. Otherwise a host reads its snapshot:
+    C(snapshot) and C(draft_snapshot), with an empty commit for an absent one.
     """
     if (judged.args.get(clustering.REPLICAS) or 1) != 1:
         return {}, "an image plans one replica alone (data-parallel-size)"
-    trust, repo = bool(judged.args.get("trust-remote-code")), service.model.get("repo")
-    here = host.settings["spark_probe"] == "controller"
-    whole = "transformers_version" in service.config and not reads_params_json(service, judged.args)
-    readable = bool(repo) and not service.model.get("path") and not here
-    if whole and not (trust and readable):
-        files = {"config.json": json.dumps(service.config, sort_keys=True)}
-        if service.quant_config:
-            files["hf_quant_config.json"] = json.dumps(service.quant_config, sort_keys=True)
-        draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
-        return {"files": files, "draft_files": draft}, ""
-    if not readable:
-        where = (
-            "; the controller, which is asked, has no other"
-            if here
-            else ", and there is no snapshot of a repository to read"
-        )
-        missing = (
-            "vLLM reads params.json of this model, which the inventory does not have"
-            if reads_params_json(service, judged.args)
-            else "config is not the whole config.json of the model, it has no transformers_version"
-        )
-        return {}, f"{missing}{where}"
-    found = {"snapshot": _snapshot(host, str(repo), service.model.get("revision"))}
+    repo = service.model.get("repo")
+    on_controller = host.settings["spark_probe"] == "controller"
+    has_snapshot = bool(repo) and not service.model.get("path") and not on_controller
+    needs_params = reads_params_json(service, judged.args)
+    is_complete = "transformers_version" in service.config and not needs_params
+    if is_complete and not (judged.args.get("trust-remote-code") and has_snapshot):
+        return _inventory_files(service), ""
+    if has_snapshot:
+        return _snapshots(service, judged, host)
+    missing = (
+        "vLLM reads params.json of this model, which the inventory does not have"
+        if needs_params
+        else "config is not the whole config.json of the model, it has no transformers_version"
+    )
+    where = (
+        "; the controller, which is asked, has no other"
+        if on_controller
+        else ", and there is no snapshot of a repository to read"
+    )
+    return {}, f"{missing}{where}"
+
+
+def _inventory_files(service: PlacedService) -> dict[str, Any]:
+    files = {"config.json": json.dumps(service.config, sort_keys=True)}
+    if service.quant_config:
+        files["hf_quant_config.json"] = json.dumps(service.quant_config, sort_keys=True)
+    draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
+    return {"files": files, "draft_files": draft}
+
+
+def _snapshots(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
+    """Return the snapshots of a model and its drafter, or why a host cannot read them."""
+    repo = str(service.model["repo"])
+    snapshots = {"snapshot": _snapshot(host, repo, service.model.get("revision"))}
     drafter = (judged.args.get("speculative-config") or {}).get("model")
-    extra = next((each for each in service.model.get("extra") or [] if each["repo"] == drafter), None)
+    extra = next((model for model in service.model.get("extra") or [] if model["repo"] == drafter), None)
     if extra:
-        found["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
+        snapshots["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
     elif drafter and drafter != repo:
         return {}, f"the drafter {drafter} is no repository that the service has beside its model (model.extra)"
-    return found, ""
+    return snapshots, ""
 
 
 def _snapshot(host: Host, repo: str, revision: Any) -> dict[str, str]:
-    """Return a snapshot by the commit that a host has, or that its revision is; empty where neither says it."""
-    wanted = str(revision or "main")
-    there = ((host.measured or {}).get("snapshots") or {}).get(repo) or {}
-    commit = (there.get("refs") or {}).get(wanted, wanted)
-    known = commit if COMMIT.fullmatch(commit) else ""
-    return {
-        "repo": repo,
-        "revision": wanted,
-        "commit": known,
-        "there": "yes" if known in (there.get("commits") or []) else "",
-    }
+    """Return a snapshot with its commit: of the host, or the revision itself; empty if unknown."""
+    revision = str(revision or "main")
+    on_host = ((host.measured or {}).get("snapshots") or {}).get(repo) or {}
+    commit = (on_host.get("refs") or {}).get(revision, revision)
+    commit = commit if COMMIT.fullmatch(commit) else ""
+    is_present = commit in (on_host.get("commits") or [])
+    return {"repo": repo, "revision": revision, "commit": commit, "there": "yes" if is_present else ""}
 
 
 def _question(
@@ -161,115 +177,123 @@ def _question(
     judged: JudgedLaunch,
     host: Host,
     sources: Sources,
-    refused: bool,
+    is_refused: bool,
     content: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what an image is asked of a service, and by which names (C(keys)) its answer is known.
-
-    An image that is not there is known by the ids that the lock file has. content: of C(_content).
-    """
+    """Return the question to an image about a service, with the names of its answers (C(keys)). content: of C(_content)."""
     ref = service.image["ref"]
     image = host.images.get(ref) or {}
-    there = bool(image.get("present")) and bool(image.get("id"))
-    args = plan_probe.relevant(
-        launch.render({key: value for key, value in judged.args.items() if key not in service.solved})
-    )
-    if judged.args.get("trust-remote-code"):
-        args.append("--trust-remote-code")
-    read = {name: content[name] for name in ("snapshot", "draft_snapshot") if name in content}
-    files, draft = content.get("files") or {}, content.get("draft_files") or {}
-    named = {name: f"{each['repo']}@{each['commit'] or each['revision']}" for name, each in read.items()}
-    asked = plan_probe.question(files, args, ASKED_BYTES, draft, env=judged.env, snapshots=named)
-    image_id = str(image["id"]) if there else ""
-    ids = [image_id] if there else lock_file.ids_of(sources.applied_lock, ref, host.machine)
-    keys = [plan_probe.cache_name(each, asked) for each in [*ids, *([] if there else [f"ref:{ref}"])]]
-    # A branch may be another commit tomorrow: nothing is known by its name.
-    pinned = all(each["commit"] for each in read.values())
+    image_id = str(image["id"]) if image.get("present") and image.get("id") else ""
+    digests = sorted(image.get("repo_digests") or ()) if image_id else []
+    args = _probe_args(service, judged)
+    files, draft_files = content.get("files", {}), content.get("draft_files", {})
+    snapshots = {key: model for key, model in content.items() if key.endswith("snapshot")}
+    names = {key: f"{model['repo']}@{model['commit'] or model['revision']}" for key, model in snapshots.items()}
+    probe = plan_probe.question(files, args, ASKED_BYTES, draft_files, env=judged.env, snapshots=names)
+    keys = [plan_probe.cache_name(name, probe) for name in _image_names(ref, image_id, host, sources)]
+    # A branch may move, so answers about it have no name.
+    is_pinned = all(model["commit"] for model in snapshots.values())
     return {
         "service": service.name,
         "image": ref,
         "image_id": image_id,
-        "digests": sorted(image.get("repo_digests") or []) if there else [],
+        "digests": digests,
         "key": keys[-1],
-        "keys": keys if pinned else [],
+        "keys": keys if is_pinned else [],
         "files": files,
-        "draft_files": draft,
-        **{name: {"repo": each["repo"], "commit": each["commit"]} for name, each in read.items()},
-        "files_there": all(each["there"] for each in read.values()),
+        "draft_files": draft_files,
+        **{name: {"repo": model["repo"], "commit": model["commit"]} for name, model in snapshots.items()},
+        "files_there": all(model["there"] for model in snapshots.values()),
         "args": args,
-        "env": asked["env"],
+        "env": probe["env"],
         "available": list(ASKED_BYTES),
-        "refused": refused,
+        "refused": is_refused,
         "state": ABSENT,
     }
+
+
+def _probe_args(service: PlacedService, judged: JudgedLaunch) -> list[str]:
+    """Return the options of a launch that change its memory, without solved ones."""
+    stated = {key: value for key, value in judged.args.items() if key not in service.solved}
+    trust = ["--trust-remote-code"] if judged.args.get("trust-remote-code") else []
+    return [*plan_probe.relevant(launch.render(stated)), *trust]
+
+
+def _image_names(ref: str, image_id: str, host: Host, sources: Sources) -> list[str]:
+    """Return the names of an image in the store of answers: its id, or for an absent image the locked ids and its reference."""
+    return [image_id] if image_id else [*lock_file.ids_of(sources.applied_lock, ref, host.machine), f"ref:{ref}"]
 
 
 def assign(
     sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost], reached: Collection[str] | None = None
 ) -> None:
-    """Say of each question who is asked: one host for all that have the same one.
+    """Choose the host that asks each question, one for all hosts with the same question.
 
     :param sparks: all Sparks, by name
-    :param planned: the plan of each; C(image_questions) get their state, and refusals say why nobody is asked
-    :param reached: hosts that the play may ask now, all where it is None
+    :param planned: by host; the questions receive their state, and refusals the reason if nobody asks
+    :param reached: hosts that the play may ask now, None for all
     """
     by_key: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for name, body in planned.items():
         for question in body.image_questions:
             by_key.setdefault(question["key"], []).append((name, question))
-    for everyone in by_key.values():
-        asked = [each for each in everyone if reached is None or each[0] in reached]
-        state, chosen = _choose(sparks, asked) if asked else (ABSENT, "")
-        for name, question in everyone:
-            question["state"] = ELSEWHERE if chosen and name != chosen else state
+    for questions in by_key.values():
+        reachable = [(name, question) for name, question in questions if reached is None or name in reached]
+        state, asking_host = _choose(sparks, reachable) if reachable else (ABSENT, "")
+        for name, question in questions:
+            question["state"] = ELSEWHERE if asking_host and name != asking_host else state
             if question["refused"] and _WHY.get(question["state"]):
                 _explain(planned[name].findings, question)
 
 
-def _choose(sparks: Mapping[str, Host], everyone: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, str]:
-    """Return the state of a question, and the host that is asked if one is."""
-    first = everyone[0][0]
-    probe = sparks[first].settings["spark_probe"]
+def _choose(sparks: Mapping[str, Host], questions: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, str]:
+    """Return the state of a question, and the host that asks it. questions: the same one, by host."""
+    first_host = questions[0][0]
+    probe = sparks[first_host].settings["spark_probe"]
     if probe == "none":
         return NEVER, ""
     if probe == "controller":
-        return ASK, first
-    there = [name for name, question in everyone if question["image_id"] and sparks[name].measured]
-    free = {name: ((sparks[name].measured or {}).get("memory") or {}).get("available_gib") or 0.0 for name in there}
-    if not there:
+        return ASK, first_host
+    with_image = {name: question for name, question in questions if question["image_id"] and sparks[name].measured}
+    if not with_image:
         return ABSENT, ""
-    reading = {name for name, question in everyone if question["files_there"]}
-    best = max((name for name in there if name in reading), key=lambda name: free[name], default="")
-    if not best:
+    with_files = [name for name, question in with_image.items() if question["files_there"]]
+    if not with_files:
         return NO_FILES, ""
-    return (ASK, best) if free[best] >= FREE_GIB else (NO_MEMORY, "")
+    free_gib = {name: _available_gib(sparks[name]) for name in with_files}
+    best = max(with_files, key=lambda name: free_gib[name])
+    return (ASK, best) if free_gib[best] >= FREE_GIB else (NO_MEMORY, "")
+
+
+def _available_gib(host: Host) -> float:
+    return float(((host.measured or {}).get("memory") or {}).get("available_gib") or 0.0)
 
 
 def _explain(findings: Sequence[dict[str, Any]], question: Mapping[str, Any]) -> None:
     for finding in findings:
-        if _answerable(finding) and finding["service"] == question["service"]:
+        if _is_answerable(finding) and finding["service"] == question["service"]:
             finding["message"] += f" Its image was not asked: {_WHY[question['state']]}."
 
 
-def _answerable(finding: Mapping[str, Any]) -> bool:
+def _is_answerable(finding: Mapping[str, Any]) -> bool:
     return finding["rule"] in ANSWERABLE and finding["severity"] == "error"
 
 
-def postpone(planned: Mapping[str, dict[str, Any]], brings: Collection[str] = (IMAGES, MODELS)) -> None:
-    """Make warnings of refusals that may be answered once the image, or the model, is on its host.
+def postpone(planned: Mapping[str, dict[str, Any]], downloads: Collection[str] = (IMAGES, MODELS)) -> None:
+    """Turn refusals into warnings if the image may answer after the downloads of this run.
 
     :param planned: the plan of each host
-    :param brings: what this run brings, of C(IMAGES) and C(MODELS)
+    :param downloads: kinds of C(IMAGES) and C(MODELS)
     """
     for body in planned.values():
-        later = {
-            each["service"]
-            for each in body["image_questions"]
-            if not (each["image_id"] and each["files_there"])
-            and (each["image_id"] or IMAGES in brings)
-            and (each["files_there"] or MODELS in brings)
+        answered_later = {
+            question["service"]
+            for question in body["image_questions"]
+            if not (question["image_id"] and question["files_there"])
+            and (question["image_id"] or IMAGES in downloads)
+            and (question["files_there"] or MODELS in downloads)
         }
         for finding in body["findings"]:
-            if _answerable(finding) and finding["service"] in later:
+            if _is_answerable(finding) and finding["service"] in answered_later:
                 finding["severity"] = "warning"
                 finding["message"] += " Once it is there, what it says is used, before anything starts."

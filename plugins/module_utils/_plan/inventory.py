@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The first step of a plan: what the inventory and the hosts say, checked; services merged with their recipes."""
+"""The first step of a plan: checks of inventory and answers of hosts, and services merged with their recipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._addons import addons
-from .._common import plain_data, schema, untrusted, validation
+from .._common import foreign_text, plain_data, reader, schema, validation
 from .._common.foreign_text import printable
 from . import lock as lock_file
 from . import on_demand, preflight, recipes, service_keys, variables
@@ -21,7 +21,7 @@ _WITH_PORT = re.compile(r"[\w.-]+:\d{1,5}")
 
 
 class InventoryError(Exception):
-    """The inventory cannot be planned; C(messages) says everything that is wrong."""
+    """The inventory cannot be planned; C(messages) has all problems."""
 
     def __init__(self, messages: list[str]) -> None:
         super().__init__("\n".join(messages))
@@ -29,173 +29,182 @@ class InventoryError(Exception):
 
 
 def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str, dict[str, Any]]:
-    """Return hosts without the variables and answers that nothing can be done with; those are complained about."""
-    found = {}
-    for host, given in hosts.items():
-        variables = {}
-        for name, value in (given.get("vars") or {}).items():
-            strange = plain_data.unfit(value, f"host {host}: {name}", service_keys.ENDLESS)
-            if name in addons.VARIABLES:  # services have words of their own for each place
-                strange = strange or plain_data.several_lines(value, f"host {host}: {name}", ("config",))
-            messages += strange
-            if not strange:
-                variables[name] = value
-        address = given.get("address") or host
-        if not plain_data.is_line(address) or len(address.split()) != 1 or plain_data.unfit(address, ""):
-            messages.append(
-                f"host {host}: ansible_host is {plain_data.shown(address)}; it must be one address or name."
-            )
-        elif _WITH_PORT.fullmatch(address):
-            name, _colon, port = address.rpartition(":")
-            messages.append(
-                f"host {host}: ansible_host is {plain_data.shown(address)}, which ssh cannot reach. Write ansible_host: {name} and ansible_port: {port}."
-            )
-        said = {key: given.get(key) for key in ("measured", "images", "fabric")}
-        for key, form in preflight.ANSWERS.items():
-            strange = plain_data.unfit(said[key], key) or plain_data.misfits(said[key], form, key)
-            if strange:
-                messages.append(
-                    f"host {host}: what it said of itself cannot be used ({' '.join(printable('; '.join(strange[:3])).split())}). Run again; if it stays, "
-                    "something else answers in the place of this collection's modules there."
-                )
-                said[key] = None
-            else:
-                said[key] = untrusted.received(said[key])
-        found[host] = {**given, **said, "vars": variables}
-    return found
+    """Return the hosts without unusable variables and answers; C(messages) receives the reasons."""
+    usable = {}
+    for name, host in hosts.items():
+        variables = _fit_variables(name, host.get("vars") or {}, messages)
+        messages += _address_problems(name, host.get("address") or name)
+        usable[name] = {**host, **_fit_answers(name, host, messages), "vars": variables}
+    return usable
 
 
-def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
-    """Check the variables of a Spark and merge its services.
+def _fit_variables(host: str, values: Mapping[str, Any], messages: list[str]) -> dict[str, Any]:
+    usable = {}
+    for name, value in values.items():
+        where = f"host {host}: {name}"
+        problems = plain_data.unfit(value, where, service_keys.ENDLESS)
+        if name in addons.VARIABLES and not problems:  # services have messages for each key
+            problems = plain_data.several_lines(value, where, ("config",))
+        messages += problems
+        if not problems:
+            usable[name] = value
+    return usable
+
+
+def _address_problems(host: str, address: Any) -> list[str]:
+    where = f"host {host}: ansible_host is {plain_data.shown(address)}"
+    if not plain_data.is_line(address) or len(address.split()) != 1 or plain_data.unfit(address, ""):
+        return [f"{where}; it must be one address or name."]
+    if _WITH_PORT.fullmatch(address):
+        name, _colon, port = address.rpartition(":")
+        return [f"{where}, which ssh cannot reach. Write ansible_host: {name} and ansible_port: {port}."]
+    return []
+
+
+def _fit_answers(host: str, values: Mapping[str, Any], messages: list[str]) -> dict[str, Any]:
+    """Return the answers of a host, None for an unusable one."""
+    answers = {}
+    for key, form in preflight.ANSWERS.items():
+        problems = plain_data.unfit(values.get(key), key) or reader.problems(form, values.get(key), key)
+        if problems:
+            why = " ".join(printable("; ".join(problems[:3])).split())
+            messages.append(
+                f"host {host}: what it said of itself cannot be used ({why}). Run again; if it stays, "
+                "something else answers in the place of this collection's modules there."
+            )
+        answers[key] = None if problems else foreign_text.received(values.get(key))
+    return answers
+
+
+def read_spark(name: str, host_values: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
+    """Return a Spark with its checked variables and merged services; only valid without messages.
 
     :param name: of the host
-    :param given: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
-    :param sources: recipes, lock file and what else the plan is made from
-    :param messages: takes what is wrong
-    :returns: the host, which is only meaningful without messages
+    :param host_values: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
+    :param sources: recipes, lock file and other input of the plan
+    :param messages: receives the problems
     """
-    settings, wrong = variables.read(name, given["vars"])
-    messages += wrong
-    said = given.get("images") or {}
-    host = _host(name, given, settings)
-    host = replace(host, images=lock_file.by_planned_names(said, sources.lock, host.machine, sources.pin))
-    services, wrong = _services(host, sources)
-    messages += wrong
-    names: set[Any] = {taken for taken, _port in claims(host)}
-    settings["addons"], wrong = addons.read(name, given["vars"], sorted(str(each) for each in names))
-    messages += wrong
-    # What this collection runs beside the engines takes its memory like what somebody else runs there.
-    settings["beside"] = [] if wrong else on_demand.with_proxy(addons.sidecars(settings["addons"]), services)
-    names |= {each["name"] for each in settings["beside"]}
-    messages += on_demand.check(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
+    settings, problems = variables.read(name, host_values["vars"])
+    messages += problems
+    host = _host(name, host_values, settings)
+    host = replace(host, images=lock_file.by_planned_names(host.said, sources.lock, host.machine, sources.pin))
+    services, problems = _services(host, sources)
+    messages += problems
+    names: set[Any] = {service_name for service_name, _port in claims(host)}
+    settings["addons"], problems = addons.read(name, host_values["vars"], sorted(map(str, names)))
+    messages += problems
+    # Add-on services need memory like programs of others.
+    settings["beside"] = [] if problems else on_demand.with_proxy(addons.sidecars(settings["addons"]), services)
+    names |= {sidecar["name"] for sidecar in settings["beside"]}
+    messages += on_demand.find_conflicts(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
     messages += _check_sidecars(name, settings["spark_sidecars"], names)
     return replace(host, services=services)
 
 
-def read_other(name: str, given: Mapping[str, Any], messages: list[str]) -> Host:
-    """Check the variables of a host that is no Spark and runs add-on services.
+def read_other(name: str, host_values: Mapping[str, Any], messages: list[str]) -> Host:
+    """Return a host that is not a Spark and runs add-on services; only valid without messages.
 
     :param name: of the host
-    :param given: C({vars, address})
-    :param messages: takes what is wrong
-    :returns: the host, which is only meaningful without messages
+    :param host_values: C({vars, address})
+    :param messages: receives the problems
     """
-    settings, wrong = addons.read(name, given["vars"], (), is_spark=False)
-    messages += wrong
-    return _host(name, given, {"addons": settings})
+    settings, problems = addons.read(name, host_values["vars"], (), is_spark=False)
+    messages += problems
+    return _host(name, host_values, {"addons": settings})
 
 
-def _host(name: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> Host:
-    said = given.get("images") or {}
+def _host(name: str, host_values: Mapping[str, Any], settings: Mapping[str, Any]) -> Host:
+    images = host_values.get("images") or {}
     return Host(
         name=name,
-        variables=given["vars"],
-        address=str(given.get("address") or ""),
-        measured=given.get("measured"),
-        said=said,
-        images=said,
-        fabric=given.get("fabric"),
+        variables=host_values["vars"],
+        address=str(host_values.get("address") or ""),
+        measured=host_values.get("measured"),
+        said=images,
+        images=images,
+        fabric=host_values.get("fabric"),
         settings=settings,
     )
 
 
 def claims(host: Host) -> list[tuple[Any, Any]]:
-    """Return name and port of each service in C(spark_services), of malformed ones, too; None for what is not one."""
+    """Return name and port of each entry in C(spark_services), of malformed ones too; None for a malformed value."""
     return [recipes.claim(entry) for entry in host.settings["spark_services"]]
 
 
 def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[str]]:
-    """Return the services of a host merged with their recipes, and all that is wrong with them."""
+    """Return the services of a host merged with their recipes, and all problems."""
     services: list[PlacedService] = []
     messages: list[str] = []
     present = [ref for ref, image in host.images.items() if image.get("present")]
     for index, entry in enumerate(host.settings["spark_services"]):
         where = f"host {host.name}, spark_services[{index}]"
-        service, wrong = read_service(entry, where, f"{host.name}/", host, sources, present)
-        messages += wrong
-        if service and service.nodes > 1:
+        service, problems = read_service(entry, where, f"{host.name}/", host, sources, present)
+        messages += problems
+        if service is None:
+            continue
+        if service.nodes > 1:
             page = "docs/pair.md" if service.nodes == 2 else "docs/cluster.md"
             messages.append(
                 f"{where}: recipe {service.recipe} needs {service.nodes} Sparks. Put it "
                 f"into the services of spark_cluster, on a group of so many hosts; {page} shows how."
             )
-        if service and service.hosts:
+        if service.hosts:
             messages.append(
                 f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
             )
-        services += [service.placed()] if service else []
+        services.append(service.placed())
     return services, [*messages, *_used_twice(host)]
 
 
 def _used_twice(host: Host) -> list[str]:
-    """Return which names and ports several services of a host have."""
+    """Return messages about names and ports of several services of a host."""
     messages = []
-    taken = claims(host)
-    for position, what in enumerate(("service name", "port")):
-        seen: dict[Any, int] = {}
-        for index, claim in enumerate(taken):
+    entries = claims(host)
+    for position, kind in enumerate(("service name", "port")):
+        first: dict[Any, int] = {}
+        for index, claim in enumerate(entries):
             value = claim[position]
-            if value in seen:
+            if value in first:
                 messages.append(
-                    f"host {host.name}, spark_services[{index}]: {what} {value!r} is used twice on this host, "
-                    f"first by spark_services[{seen[value]}] ({taken[seen[value]][0]})."
+                    f"host {host.name}, spark_services[{index}]: {kind} {value!r} is used twice on this host, "
+                    f"first by spark_services[{first[value]}] ({entries[first[value]][0]})."
                 )
             elif value is not None:
-                seen[value] = index
+                first[value] = index
     return messages
 
 
 def read_service(
     entry: Any, where: str, key: str, host: Host, sources: Sources, present: Collection[str]
 ) -> tuple[ServiceSpec | None, list[str]]:
-    """Merge a service; what the lock file has of it goes by digest and commit.
+    """Return a service merged with its recipe and pinned by the lock file, None for a wrong one, and all problems.
 
-    :param entry: as it is written
+    :param entry: of the inventory
     :param where: its place, for messages
     :param key: C(host/) or C(cluster/)
-    :param host: whose C(spark_defaults) hold, a cluster's head
-    :param sources: recipes, lock file and what else the plan is made from
-    :param present: images that are there
-    :returns: the service, None where something is wrong with it, and all that is
+    :param host: with C(spark_defaults); the head of a cluster
+    :param sources: recipes, lock file and other input of the plan
+    :param present: images on the host
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]
     choice = lock_file.preferred(sources.applied_lock, f"{key}{name}")
-    service, wrong = recipes.resolve_service(entry, where, sources.recipes, defaults, choice or present)
+    service, problems = recipes.resolve_service(entry, where, sources.recipes, defaults, choice or present)
     if choice and service and service.image["ref"] not in choice:
-        service, wrong = recipes.resolve_service(entry, where, sources.recipes, defaults, present)
+        service, problems = recipes.resolve_service(entry, where, sources.recipes, defaults, present)
     if service is None:
-        return None, wrong
-    described = lock_file.describe(service, f"{key}{name}", sources.recipes.get(str(service.recipe)), sources.digest)
+        return None, problems
+    lock_entry = lock_file.describe(service, f"{key}{name}", sources.recipes.get(str(service.recipe)), sources.digest)
     if sources.pin:
         service = lock_file.pin(service, sources.lock, host.machine)
-    return replace(service, lock=described), wrong
+    return replace(service, lock=lock_entry), problems
 
 
-def _check_sidecars(host: str, sidecars: list[Any], taken: set[Any]) -> list[str]:
-    """Return what is wrong with C(spark_sidecars); a name may not be that of a service."""
+def _check_sidecars(host: str, sidecars: list[Any], names: set[Any]) -> list[str]:
+    """Return the problems of C(spark_sidecars). names: of the services of the host, which no sidecar may have."""
     problems = validation.Problems(f"host {host}")
     for entry in schema.entries(problems, sidecars, service_keys.SIDECAR, "spark_sidecars"):
-        if entry["name"] in taken:
+        if entry["name"] in names:
             problems.add(f"the name '{entry['name']}' of spark_sidecars is that of a service of this host.")
     return problems.messages

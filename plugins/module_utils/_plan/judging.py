@@ -73,17 +73,17 @@ def check_launch(
         fixed = result["fixed"]
         args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
         findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
-    findings = [dict(finding) for finding in findings]
-    for finding in findings:
-        finding["basis"] = (
-            "probed" if on_host.get("probe") and image_check.rests_on_image(finding["rule"]) else "inventory"
-        )
+    findings = [{**finding, "basis": _basis(finding["rule"], on_host)} for finding in findings]
     image_findings = image_check.findings(image["ref"], on_host, measured or {}, image.get("vllm_version"), service.env)
     findings += [finding.to_dict() for finding in image_findings if finding.rule not in request["ignore"]]
-    for finding in findings:
-        finding["service"] = service.name
+    findings = [{**finding, "service": service.name} for finding in findings]
     version, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
     return JudgedLaunch(args, env, version, source, entrypoint, findings, changes)
+
+
+def _basis(rule: str, on_host: Mapping[str, Any]) -> str:
+    """Return the source of a rule's facts. on_host: the image as the host has it."""
+    return "probed" if on_host.get("probe") and image_check.rests_on_image(rule) else "inventory"
 
 
 def _launch_request(service: PlacedService, settings: Mapping[str, Any], on_host: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,13 +188,18 @@ def budget_of(
         entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
     resident, leaving = _residents(settings, {service.name for service in services}, facts, solved)
     request["measured"] = {"mem_available_gib": available + leaving, "resident": resident}
+    return _with_assumed(request, _judged_budget(request, solved))
+
+
+def _judged_budget(request: dict[str, Any], solved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the budget with the free memory of the host, and the solved options of the budget from totals alone."""
     judged = memory_budget(request)
-    judged.update(questions=questions, image_answers=solved.get("image_answers", {}), image_plans=solved["image_plans"])
+    judged.update({key: solved.get(key, {}) for key in ("questions", "image_answers", "image_plans")})
     for name, figures in judged["services"].items():
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]
     judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
-    return _with_assumed(request, judged)
+    return judged
 
 
 def _residents(
@@ -217,16 +222,17 @@ def _residents(
     for holder in facts.get("resident") or []:
         gib = float(holder["gib"]) + HOST_SIDE_GIB
         if holder["name"] in planned:
-            gib += sum(
-                part["gib"]["typical"]
-                for part in solved["services"][holder["name"]].get("host_memory", ())
-                if part["at_start"]
-            )
+            gib += _host_memory_at_start(solved["services"][holder["name"]])
             resident.append({"name": holder["name"], "gib": gib})
         elif holder["name"] not in {addon["name"] for addon in staying}:
             # A service that this run removes, or a model of Ollama that the gate unloads.
             leaving += gib
     return resident, leaving
+
+
+def _host_memory_at_start(figures: Mapping[str, Any]) -> float:
+    """Return the GiB of host memory that an engine takes at its start. figures: of its budget."""
+    return sum(part["gib"]["typical"] for part in figures.get("host_memory", ()) if part["at_start"])
 
 
 def combinations(
@@ -255,7 +261,7 @@ def combinations(
         if entry["name"] in budget["image_plans"]:
             entry["image_plan"] = budget["image_plans"][entry["name"]]
     node = AtOnce(request)
-    return on_demand.fitting(
+    return on_demand.combinations_that_fit(
         {name: [service for service in group if node.alone(service.name)] for name, group in members.items()}, node.fit
     )
 

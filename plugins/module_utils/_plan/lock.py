@@ -14,12 +14,13 @@ import fnmatch
 import hashlib
 import json
 import posixpath
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._common import plain_data
+from .._common import plain_data, reader
+from .._common.foreign_text import Untrusted
+from .._common.reader import Maybe
 from .service import ServiceSpec
 
 SCHEMA = 1
@@ -27,9 +28,6 @@ FILE_NAME = "spark.lock.yml"
 PLATFORM = "linux/arm64"
 """Platform of a Spark; used for a lock with several platforms until the host has reported its machine."""
 MACHINES = {"aarch64": "linux/arm64", "arm64": "linux/arm64", "x86_64": "linux/amd64", "amd64": "linux/amd64"}
-SUM = re.compile(r"sha256:[0-9a-f]{64}")
-COMMIT = re.compile(r"[0-9a-f]{40}")
-HEX = re.compile(r"[0-9a-f]{64}")
 # Keys of a recipe that decide the launch; texts and figures for people do not.
 LAUNCHES = (
     "model",
@@ -62,74 +60,39 @@ def read(data: Any, origin: str) -> tuple[dict[str, Any] | None, list[str]]:
         return None, []
     fix = "Restore it from version control, or remove it and run dgxspark.vllm.lock."
     if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
-        return None, [f"lock file {origin}: schema is {_schema_of(data)!r}; this release reads {SCHEMA}. {fix}"]
-    messages = [f"{text} {fix}" for text in plain_data.unfit(data, f"lock file {origin}")]
-    if messages:
-        return None, messages
-    lock: dict[str, Any] = {"schema": SCHEMA}
-    for part in ("images", "models", "services"):
-        body = data.get(part) or {}
-        if not isinstance(body, Mapping):
-            messages.append(f"lock file {origin}: '{part}' must be a mapping. {fix}")
-            body = {}
-        lock[part] = {str(key): value for key, value in body.items()}
-    if plain_data.misfits(data.get("image_plans") or {}, plain_data.MappingOf(str), "image_plans"):
-        messages.append(f"lock file {origin}: 'image_plans' must be a mapping of texts. {fix}")
-    else:
-        lock["image_plans"] = {str(key): str(text) for key, text in (data.get("image_plans") or {}).items()}
-    messages += (f"lock file {origin}, {problem} {fix}" for problem in _entry_problems(lock))
-    return (None if messages else lock), messages
+        schema = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
+        return None, [f"lock file {origin}: schema is {schema!r}; this release reads {SCHEMA}. {fix}"]
+    messages = plain_data.unfit(data, f"lock file {origin}")
+    lock = {part: data.get(part) or {} for part in _PARTS}
+    for part, form in () if messages else _PARTS.items():
+        messages += [f"lock file {origin}: {text}." for text in reader.problems(form, lock[part], part)]
+    return (None if messages else {"schema": SCHEMA, **lock}), [f"{text} {fix}" for text in messages]
 
 
-def _schema_of(data: Any) -> Any:
-    return data.get("schema") if isinstance(data, Mapping) else type(data).__name__
+def _check_platforms(platforms: dict[str, Any], where: str) -> dict[str, Any]:
+    if not platforms:
+        raise Untrusted(f"{where} has no platform")
+    return platforms
 
 
-def _entry_problems(lock: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the problems of the images, models and services of a lock."""
-    for ref, image in lock["images"].items():
-        platforms = image.get("platforms") if isinstance(image, Mapping) else None
-        version = image.get("vllm_version") if platforms else None
-        if not _is_platforms(platforms) or not isinstance(version, (str, type(None))):
-            yield f"image {ref}: each of 'platforms' needs an id, sha256:..."
-    for key, model in lock["models"].items():
-        files = model.get("files") if isinstance(model, Mapping) else None
-        if "@" not in key or not isinstance(files, Mapping) or not COMMIT.fullmatch(str(model.get("commit"))):
-            yield f"model {key}: needs a 'commit' and 'files'."
-            continue
-        for name, entry in files.items():
-            if not _is_file(str(name), entry):
-                yield f"model {key}, file {name}: needs 'size' and 'sha256', and a name below the model."
-    for key, entry in lock["services"].items():
-        if not _is_service(entry):
-            yield f"service {key}: needs 'image', a list 'models' and 'recipe', a name and a sum."
-
-
-def _is_platforms(entry: Any) -> bool:
-    return isinstance(entry, Mapping) and bool(entry) and all(map(_is_image, entry.values()))
-
-
-def _is_image(entry: Any) -> bool:
-    return (
-        isinstance(entry, Mapping)
-        and SUM.fullmatch(str(entry.get("id"))) is not None
-        and (entry.get("digest") is None or SUM.fullmatch(str(entry["digest"])) is not None)
-    )
-
-
-def _is_service(entry: Any) -> bool:
-    form = {"image": str, "models": [str], "recipe": {"name": str, "sha256": str}, "image_plan": str}
-    return isinstance(entry, Mapping) and not plain_data.misfits(entry, form, "service")
-
-
-def _is_file(name: str, entry: Any) -> bool:
-    inside = bool(name) and not name.startswith("/") and ".." not in name.split("/")
-    return (
-        inside
-        and isinstance(entry, Mapping)
-        and plain_data.is_whole(entry.get("size"), 0)
-        and HEX.fullmatch(str(entry.get("sha256"))) is not None
-    )
+_KEY = reader.text("a name with a revision, NAME@REVISION", lambda name: "@" in name)
+_FILE = reader.text(
+    "a name of a file below the model", lambda name: name and not name.startswith("/") and ".." not in name.split("/")
+)
+_IMAGE = {
+    "platforms": reader.Then({str: {"id": reader.DIGEST, "digest?": Maybe(reader.DIGEST)}}, _check_platforms),
+    "vllm_version?": Maybe(str),
+}
+_MODEL = {"commit": reader.COMMIT, "files": {_FILE: {"size": reader.SIZE, "sha256": reader.SHA256}}}
+_SERVICE = reader.facts(
+    {"image": str, "models": [str], "recipe": reader.facts({"name": str, "sha256": str}), "image_plan": str}
+)
+_PARTS: Mapping[str, Any] = {
+    "images": {str: _IMAGE},
+    "models": {_KEY: _MODEL},
+    "services": {str: _SERVICE},
+    "image_plans": {str: str},
+}
 
 
 # --- resolving names ------------------------------------------------------------------------------------------------

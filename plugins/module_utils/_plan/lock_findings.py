@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
+from .._content.snapshots import COMMIT
 from .._vllm import image_catalogue, image_names
-from .lock import COMMIT, ids, image_on, locked_image, model_key, model_keys
+from .lock import ids, image_on, locked_image, model_key, model_keys
 
 MOVING_REVISIONS = ("main", "master")
 PIN = (

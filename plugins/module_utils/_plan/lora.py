@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""LoRA adapters of a service: what is written of them, and their options of vllm serve; C(_memory/adapters.py) has their memory."""
+"""The key C(lora) of a service: its LoRA adapters, and their options of vllm serve; C(_memory/adapters.py) plans their memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .._common.validation import Problems
 from . import service_keys
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What C(--max-lora-rank) takes (MaxLoRARanks in vllm/config/lora.py)."""
+"""Values of C(--max-lora-rank) (MaxLoRARanks in vllm/config/lora.py)."""
 OPTIONS = ("enable-lora", "lora-modules", "max-lora-rank", "max-loras", "max-cpu-loras")
-"""Options that follow from the key C(lora), and may not be said twice."""
+"""Options that follow from the key C(lora); C(args) must not have them."""
 MOST = 64
 ADAPTER: dict[str, Key] = {
     "name": Key(
@@ -42,34 +42,38 @@ KEYS: dict[str, Key] = {
 """Keys of C(lora) of a service."""
 
 
-def read(problems: Problems, given: Mapping[str, Any] | None, args: Mapping[str, Any], served: Any) -> dict[str, Any]:
-    """Check what a service says of its adapters.
+def read(problems: Problems, values: Mapping[str, Any] | None, args: Mapping[str, Any], served: Any) -> dict[str, Any]:
+    """Return C({adapters, max_rank, max_loras, max_cpu_loras}) of a service, empty without adapters.
 
-    :param problems: what is wrong goes there
-    :param given: the key C(lora) of the service
+    :param problems: receives the messages
+    :param values: the key C(lora) of the service
     :param args: its options, merged from all layers
-    :param served: its own name to clients, which no adapter may have
-    :returns: C({adapters, max_rank, max_loras, max_cpu_loras}), empty without adapters
+    :param served: its model name, which no adapter may have
     """
-    if not given:
+    if not values:
         return {}
-    lora = schema.filled(problems, given, KEYS, "lora.")
-    for entry in lora["adapters"]:
-        if entry["name"] is not None and entry["name"] == served:
-            problems.add(f"lora.adapters names '{served}', which is what clients send for the model itself.")
+    lora = schema.filled(problems, values, KEYS, "lora.")
+    adapters = lora["adapters"]
+    if served is not None and any(adapter["name"] == served for adapter in adapters):
+        problems.add(f"lora.adapters names '{served}', which is what clients send for the model itself.")
     if lora["max_rank"] not in RANKS:
         problems.add(f"lora.max_rank is {lora['max_rank']}; vLLM takes {schema.one_of(map(str, RANKS))}.")
-    lora["max_loras"] = lora["max_loras"] or min(len(lora["adapters"]), MOST) or 1
-    lora["max_cpu_loras"] = lora["max_cpu_loras"] or lora["max_loras"]
+    lora.update(_counts(lora))
     if lora["max_cpu_loras"] < lora["max_loras"]:
         problems.add(
             "lora.max_cpu_loras is below max_loras; vLLM keeps each adapter that it computes with in host memory too."
         )
-    twice = [option for option in OPTIONS if option in args]
-    if twice:
-        problems.add(f"args names {', '.join(twice)}, which 'lora' says already; leave one of them out.")
-    lora["adapters"] = [{key: item for key, item in entry.items() if item is not None} for entry in lora["adapters"]]
+    repeated = [option for option in OPTIONS if option in args]
+    if repeated:
+        problems.add(f"args names {', '.join(repeated)}, which 'lora' says already; leave one of them out.")
+    lora["adapters"] = [{key: value for key, value in adapter.items() if value is not None} for adapter in adapters]
     return lora
+
+
+def _counts(lora: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of adapters in one step and in host memory."""
+    at_once = lora["max_loras"] or min(len(lora["adapters"]), MOST) or 1
+    return {"max_loras": at_once, "max_cpu_loras": lora["max_cpu_loras"] or at_once}
 
 
 def options(lora: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:

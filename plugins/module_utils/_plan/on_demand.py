@@ -1,15 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Services that start with their first request: what C(on_demand) says.
+"""Services that start with their first request, by C(on_demand).
 
-Which of them fit beside each other is in C(judging.py); what decides on the host which engine starts and which one goes, in
-C(_runtime/on_demand.py).
+C(judging.py) asks the memory budget which of them fit together; C(_runtime/on_demand.py) decides on the host which engine starts or stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations as subsets
 from typing import TYPE_CHECKING, Any, Union
@@ -24,42 +23,41 @@ if TYPE_CHECKING:
 
 
 STATE = "on_demand"
-"""State of a planned service that is started by requests; nothing else starts it."""
+"""State of a planned service that only requests start."""
 UNIT = "spark-on-demand.service"
 """Unit of the program that holds the ports of these services and starts their engines."""
 PROXY_GIB = 0.25
-"""Memory limit of that unit; the program bounds what it holds of requests."""
+"""Memory limit of that unit."""
 PROXY = {"name": "on-demand", "memory_gib": PROXY_GIB, "unit": UNIT, "idle": False}
-"""That program among what takes memory beside the engines."""
+"""That program, as an entry of C(addons.sidecars)."""
 MOST_OF_A_SET = 8
 """Services of one set. Each of the 2^n combinations is planned."""
-MOST_TOLD = 4
+MOST_LISTED = 4
 """Combinations that a message lists."""
 
 
-def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what a service says of its start on demand.
+def read(problems: Problems, service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return C({on_demand, state, exclusive}) of a service, as far as its start on demand decides them.
 
-    :param problems: what is wrong goes there
-    :param own: the service as it is written
-    :returns: C({on_demand, state, exclusive}) as far as they follow from it, empty for a service that is always there
+    :param problems: receives the messages
+    :param service: of the inventory
+    :returns: empty for a permanent service
     """
-    if own.get("on_demand") is None:
+    if service.get("on_demand") is None:
         return {}
-    values = on_demand_keys.read(problems, own)
-    if own.get("exclusive"):
+    values = on_demand_keys.read(problems, service)
+    if service.get("exclusive"):
         problems.add(
             "'exclusive' and 'on_demand' exclude each other. The set of a service on demand is on_demand.exclusive."
         )
-    name = values["exclusive"]
-    found: dict[str, Any] = {"on_demand": values, "exclusive": name}
-    # What its owner has stopped has no socket either.
-    return found if own.get("state") == "stopped" else {**found, "state": STATE}
+    settings: dict[str, Any] = {"on_demand": values, "exclusive": values["exclusive"]}
+    # A stopped service has no socket either.
+    return settings if service.get("state") == "stopped" else {**settings, "state": STATE}
 
 
 @dataclass(frozen=True)
 class Server:
-    """A speech server beside the services of a host, as far as what is asked here is concerned; it is nobody's rank."""
+    """A speech server of a host, with the fields of a service that this file reads."""
 
     name: str
     port: int
@@ -70,57 +68,47 @@ class Server:
 
 
 Member = Union["PlacedService", Server]
+Combination = frozenset[str]
+"""Names of services that run at the same time."""
 
 
-def servers(beside: Sequence[Mapping[str, Any]]) -> list[Server]:
-    """Return the speech servers of what takes memory beside the services. beside: of C(addons.sidecars)."""
+def servers(sidecars: Sequence[Mapping[str, Any]]) -> list[Server]:
+    """Return the speech servers on demand among C(addons.sidecars)."""
     return [
-        Server(each["name"], each["port"], each["on_demand"], each["exclusive"])
-        for each in beside
-        if "on_demand" in each
+        Server(sidecar["name"], sidecar["port"], sidecar["on_demand"], sidecar["exclusive"])
+        for sidecar in sidecars
+        if "on_demand" in sidecar
     ]
 
 
-def with_proxy(beside: Sequence[Mapping[str, Any]], services: Sequence[PlacedService]) -> list[Mapping[str, Any]]:
-    """Return what takes memory beside the engines, the program on demand included where the host has it.
+def with_proxy(sidecars: Sequence[Mapping[str, Any]], services: Sequence[PlacedService]) -> list[Mapping[str, Any]]:
+    """Return the programs that need memory besides the engines, with the proxy on demand if the host needs it.
 
-    :param beside: of C(addons.sidecars), or what this function returned before
+    :param sidecars: of C(addons.sidecars), or the result of this function
     :param services: of the host
     """
-    others = [each for each in beside if each["name"] != PROXY["name"]]
-    engines = [each for each in services if each.state == STATE and not each.rank]
-    is_needed = engines or any(each.get("on_demand") for each in others)
-    return [*others, PROXY] if is_needed else others
+    programs = [sidecar for sidecar in sidecars if sidecar["name"] != PROXY["name"]]
+    engines = [service for service in services if service.state == STATE and not service.rank]
+    is_needed = engines or any(sidecar.get("on_demand") for sidecar in programs)
+    return [*programs, PROXY] if is_needed else programs
 
 
-def check(where: str, services: Sequence[Member]) -> list[str]:
-    """Say what is wrong with the services on demand of a host, taken together.
+def find_conflicts(where: str, services: Sequence[Member]) -> list[str]:
+    """Return the conflicts between the services on demand of a host.
 
-    :param where: the host, as messages name it
-    :param services: of the host, and its speech servers
+    :param where: the host, for messages
+    :param services: all services and speech servers of the host
     :returns: messages
     """
-    messages: list[str] = []
-    # Ranks behind the first one of a cluster's service listen at none of these.
-    ports: dict[int, str] = {each.port: f"the port of {each.name}" for each in services if not each.rank}
-    for service in services:
-        if not service.on_demand or service.rank:
-            continue
-        port = int(service.on_demand["engine_port"])
-        if port in ports:
-            messages.append(
-                f"{where}: {service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
-                "on_demand.engine_port to a free one."
-            )
-        ports[port] = f"that of the engine of {service.name}"
+    messages = [f"{where}: {conflict}" for conflict in _port_conflicts(services)]
     for name, members in sets_of(services).items():
-        plain = [each.name for each in services if each.exclusive == name and not each.on_demand]
-        if plain:
+        permanent = [service.name for service in services if service.exclusive == name and not service.on_demand]
+        if permanent:
             messages.append(
-                f"{where}: the set {name} has services on demand ({', '.join(each.name for each in members)}) and others "
-                f"({', '.join(plain)}). Give these on_demand too, or a set of their own."
+                f"{where}: the set {name} has services on demand ({', '.join(member.name for member in members)}) and others "
+                f"({', '.join(permanent)}). Give these on_demand too, or a set of their own."
             )
-        if len({(each.on_demand or {}).get("keep") for each in members}) > 1:
+        if len({(member.on_demand or {}).get("keep") for member in members}) > 1:
             messages.append(
                 f"{where}: services of the set {name} differ in on_demand.keep. Say the same in all of them."
             )
@@ -131,106 +119,155 @@ def check(where: str, services: Sequence[Member]) -> list[str]:
     return messages
 
 
-def check_ranks(host: str, services: Sequence[Member]) -> list[str]:
-    """Say what is wrong with the services on demand of a host of a cluster, the cluster's among them.
+def _port_conflicts(services: Sequence[Member]) -> Iterator[str]:
+    # Only the first rank of a cluster's service listens at its ports.
+    listening = [service for service in services if not service.rank]
+    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in listening}
+    for service in listening:
+        if not service.on_demand:
+            continue
+        port = int(service.on_demand["engine_port"])
+        if port in ports:
+            yield (
+                f"{service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
+                "on_demand.engine_port to a free one."
+            )
+        ports[port] = f"that of the engine of {service.name}"
+
+
+def find_conflicts_of_ranks(host: str, services: Sequence[Member]) -> list[str]:
+    """Return the conflicts between the services on demand of a host of a cluster.
 
     :param host: its name
-    :param services: all that it runs, ranks and speech servers too
+    :param services: all ranks, services and speech servers of the host
     :returns: messages; none for a host without a rank on demand
     """
-    if not any(each.cluster and each.on_demand for each in services):
+    if not any(service.cluster and service.on_demand for service in services):
         return []
-    messages = check(f"host {host}", services)
+    messages = find_conflicts(f"host {host}", services)
     for name, members in sets_of(services).items():
-        decides: dict[str, list[str]] = {}
-        for each in members:
-            decides.setdefault(each.cluster.head if each.cluster else host, []).append(each.name)
-        if len(decides) > 1:
-            told = " and ".join(f"{', '.join(names)} (by {head})" for head, names in sorted(decides.items()))
+        names_by_head: dict[str, list[str]] = {}
+        for member in members:
+            names_by_head.setdefault(member.cluster.head if member.cluster else host, []).append(member.name)
+        if len(names_by_head) > 1:
+            groups = " and ".join(f"{', '.join(names)} (by {head})" for head, names in sorted(names_by_head.items()))
             messages.append(
-                f"host {host}: the set {name} has services that different hosts start: {told}. A service of a cluster is started by its "
+                f"host {host}: the set {name} has services that different hosts start: {groups}. A service of a cluster is started by its "
                 "first host, and only one host can decide which services of a set run. Give those of one host a set of their own; the plan "
                 "checks that they fit beside each other."
             )
     return messages
 
 
+# --- combinations -----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Cut:
-    """Services of a set that would fit beside each other, were it not for what other sets may run at the same time."""
+    """Services of a set that would fit together without the services of other sets."""
 
     name: str
     services: tuple[str, ...]
-    beside: tuple[str, ...]
+    other_sets: tuple[str, ...]
 
 
-def fitting(
-    sets: Mapping[str, Sequence[Member]], fit: Callable[[Mapping[str, Sequence[frozenset[str]]]], bool]
+Fits = Callable[[Mapping[str, Sequence[Combination]]], bool]
+"""Whether any mixture of the combinations of each set fits; more services never fit better."""
+
+
+def combinations_that_fit(
+    sets: Mapping[str, Sequence[Member]], fits: Fits
 ) -> tuple[dict[str, list[list[str]]], list[Cut]]:
-    """Work out which services of each set may run at once, whatever those of the other sets do.
+    """Return which services of each set may run at once, with any services of the other sets.
 
-    Sets know nothing of each other on the host, so any combination of one has to fit beside any of another. Where they do not, larger
-    combinations are given out in turn: all pairs before any three, and of one size first to the set with the highest priority, then by name.
+    Sets do not know each other on the host, so every combination of one must fit with every combination of another. Otherwise larger
+    combinations are granted in turn: all pairs before any three, and of one size first to the set with the highest priority, then by name.
 
-    :param sets: the services of each set, those left out that do not fit even alone
-    :param fit: whether combinations, by set, fit in any mixture; more that runs never fits better
-    :returns: the largest combinations of each set, in order, and what was left out
+    :param sets: the services of each set that fit alone
+    :param fits: asks the memory budget
+    :returns: the largest combinations of each set, in order, and the combinations that another set prevents
     """
-    everyone = {name: sorted(each.name for each in members) for name, members in sets.items()}
-    most = {
-        name: min(int((members[0].on_demand or {}).get("keep") or len(members)), len(members)) if members else 0
-        for name, members in sets.items()
-    }
-    order = sorted(sets, key=lambda name: (-max((_priority(each) for each in sets[name]), default=0), name))
-    start = {name: [frozenset((each,)) for each in names] for name, names in everyone.items()}
-    singles = {name: [one for one in start[name] if fit({**start, name: [one]})] for name in order}
-    found, cuts = dict(singles), []
-    taken = {name: set(ones) for name, ones in singles.items()}
-    possible = {name: set(ones) for name, ones in singles.items()}
-    for size in range(2, max(most.values(), default=0) + 1):
-        for name in order:
-            for chosen in subsets(everyone[name], size) if size <= most[name] else ():
-                one = frozenset(chosen)
-                if not all(one - {each} in possible[name] for each in one) or not fit({**singles, name: [one]}):
-                    continue
-                possible[name].add(one)
-                if all(one - {each} in taken[name] for each in one):
-                    if len(sets) == 1 or fit({**found, name: [one]}):
-                        taken[name].add(one)
-                        found[name] = [*(each for each in found[name] if not each < one), one]
-                        continue
-                    beside = [
-                        other
-                        for other in order
-                        if other != name and not fit({**singles, other: found[other], name: [one]})
-                    ]
-                    cuts.append(Cut(name, chosen, tuple(beside or (other for other in order if other != name))))
-    return {name: sorted(sorted(one) for one in found[name]) for name in sets}, cuts
+    choice = _Choice(sets, fits)
+    for size in range(2, max(choice.most.values(), default=0) + 1):
+        for name in choice.order:
+            names = sorted(member.name for member in sets[name])
+            for combination in subsets(names, size) if size <= choice.most[name] else ():
+                choice.grant(name, combination)
+    return {name: sorted(map(sorted, choice.granted[name])) for name in sets}, choice.cuts
+
+
+class _Choice:
+    """The combinations of each set that have been granted so far.
+
+    singles: one service each. possible: fit with single services of the other sets. granted: the largest that fit with all granted
+    combinations of the other sets; accepted: those and their parts. most: services of a set that run at once.
+    """
+
+    def __init__(self, sets: Mapping[str, Sequence[Member]], fits: Fits) -> None:
+        self.fits = fits
+        self.order = sorted(sets, key=lambda name: (-max(map(_priority, sets[name]), default=0), name))
+        self.most = {name: _most_at_once(members) for name, members in sets.items()}
+        every = {name: [frozenset((member.name,)) for member in members] for name, members in sets.items()}
+        self.singles = {
+            name: [single for single in sorted(every[name], key=sorted) if fits({**every, name: [single]})]
+            for name in self.order
+        }
+        self.granted = dict(self.singles)
+        self.accepted = {name: set(singles) for name, singles in self.singles.items()}
+        self.possible = {name: set(singles) for name, singles in self.singles.items()}
+        self.cuts: list[Cut] = []
+
+    def grant(self, name: str, services: tuple[str, ...]) -> None:
+        """Grant a combination of a set if it fits; record a cut if only other sets prevent it."""
+        combination = frozenset(services)
+        parts = {combination - {service} for service in combination}
+        if not parts <= self.possible[name] or not self.fits({**self.singles, name: [combination]}):
+            return
+        self.possible[name].add(combination)
+        if not parts <= self.accepted[name]:
+            return
+        other_sets = [other for other in self.order if other != name]
+        if not other_sets or self.fits({**self.granted, name: [combination]}):
+            self.accepted[name].add(combination)
+            self.granted[name] = [
+                *(smaller for smaller in self.granted[name] if not smaller < combination),
+                combination,
+            ]
+            return
+        preventing = [
+            other
+            for other in other_sets
+            if not self.fits({**self.singles, other: self.granted[other], name: [combination]})
+        ]
+        self.cuts.append(Cut(name, services, tuple(preventing or other_sets)))
+
+
+def _most_at_once(members: Sequence[Member]) -> int:
+    return min([int((member.on_demand or {}).get("keep") or len(members)) for member in members[:1]] + [len(members)])
 
 
 def _priority(service: Member) -> int:
     return int((service.on_demand or {}).get("priority") or 0)
 
 
-def check_cuts(host: str, fits: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:
-    """Say which services of a set do not run beside each other because of another set.
+def cut_findings(host: str, fitting: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:
+    """Return a finding for each set of which fewer services run at once because of other sets.
 
     :param host: its name
-    :param fits: the largest combinations of each set
-    :param cuts: of C(fitting)
-    :returns: a finding for each set that was cut
+    :param fitting: the largest combinations of each set
+    :param cuts: of C(combinations_that_fit)
     """
     findings = []
     for name in dict.fromkeys(cut.name for cut in cuts):
-        own = [cut for cut in cuts if cut.name == name]
-        others = sorted({other for cut in own for other in cut.beside})
-        beside = " and ".join(f"{_listed(fits[other])} of the set {other}" for other in others)
+        cuts_of_set = [cut for cut in cuts if cut.name == name]
+        other_sets = sorted({other for cut in cuts_of_set for other in cut.other_sets})
+        beside = " and ".join(f"{_listed(fitting[other])} of the set {other}" for other in other_sets)
         message = (
-            f"{host}: of the set {name}, {_listed([cut.services for cut in own])} would fit beside each other, but not beside {beside}, "
-            f"which may run at the same time. So at most {_listed(fits[name])} run."
+            f"{host}: of the set {name}, {_listed([cut.services for cut in cuts_of_set])} would fit beside each other, but not beside "
+            f"{beside}, which may run at the same time. So at most {_listed(fitting[name])} run."
         )
         fix = (
-            f"Put the services of {' and '.join((name, *others))} into one set, of which any that fit run at once; or lower their "
+            f"Put the services of {' and '.join((name, *other_sets))} into one set, of which any that fit run at once; or lower their "
             "gpu-memory-utilization."
         )
         findings.append(Finding("on_demand.sets", "warning", message, fix=fix))
@@ -238,49 +275,49 @@ def check_cuts(host: str, fits: Mapping[str, Sequence[Sequence[str]]], cuts: Seq
 
 
 def _listed(combinations: Sequence[Sequence[str]]) -> str:
-    """Some combinations for people, the first ones of many."""
-    told = [" + ".join(one) for one in combinations[:MOST_TOLD]]
-    return " or ".join([*told, *([f"{len(combinations) - MOST_TOLD} more"] if len(combinations) > MOST_TOLD else [])])
+    """Return the first combinations for a message."""
+    texts = [" + ".join(names) for names in combinations[:MOST_LISTED]]
+    more = len(combinations) - MOST_LISTED
+    return " or ".join([*texts, *([f"{more} more"] if more > 0 else [])])
 
 
-def fitting_everywhere(parts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> list[list[str]]:
-    """Return what may run together of a set of which hosts have different services.
+def combinations_on_all_hosts(parts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> list[list[str]]:
+    """Return the largest combinations of a set that fit on every host of a cluster.
 
-    :param parts: of each host the names of its services of the set, and the largest combinations of them that fit there
-    :returns: the largest combinations of which every host holds its part
+    :param parts: by host, the names of its services of the set, and the largest combinations of them that fit there
     """
-    everyone = frozenset(name for names, _fitting in parts for name in names)
-    found = {everyone}
-    for names, fitting in parts:
-        elsewhere = everyone - frozenset(names)
-        found = {one & (elsewhere | frozenset(other)) for one in found for other in (fitting or [()])}
-        found = {one for one in found if not any(one < other for other in found)}
-    return sorted(sorted(one) for one in found if one)
+    names_of_all = frozenset(name for names, _combinations in parts for name in names)
+    largest = {names_of_all}
+    for names, combinations in parts:
+        elsewhere = names_of_all - frozenset(names)
+        cut = {large & (elsewhere | frozenset(small)) for large in largest for small in (combinations or [()])}
+        largest = {large for large in cut if not any(large < other for other in cut)}
+    return sorted(sorted(names) for names in largest if names)
 
 
 def sets_of(services: Sequence[Member]) -> dict[str, list[Member]]:
     """Return the services on demand of each set by its name."""
-    found: dict[str, list[Member]] = {}
+    sets: dict[str, list[Member]] = {}
     for service in services:
         if service.on_demand and service.exclusive:
-            found.setdefault(service.exclusive, []).append(service)
-    return found
+            sets.setdefault(service.exclusive, []).append(service)
+    return sets
 
 
-def held(said: OnDemand | None) -> int:
-    """How long a request waits at most for a service to load, seconds; 0 for one that is always there, or tells it to come again."""
-    return 0 if said is None or said.while_loading == "reject" else said.hold_seconds
+def longest_wait(settings: OnDemand | None) -> int:
+    """Return the seconds that a request may wait for the service to load; 0 for a permanent service, or if it is rejected."""
+    return 0 if settings is None or settings.while_loading == "reject" else settings.hold_seconds
 
 
 def planned(service: PlacedService, address: str) -> OnDemand | None:
-    """Return what the host goes by to start and stop an engine, None for one that is always there. address: of the engine."""
-    said = service.on_demand
-    if not said:
+    """Return the settings of the proxy for an engine, None for a permanent one. address: of the engine."""
+    values = service.on_demand
+    if not values:
         return None
     return OnDemand(
-        engine=f"http://{address}:{said['engine_port']}",
+        engine=f"http://{address}:{values['engine_port']}",
         set=service.exclusive or None,
-        keep=said["keep"],
+        keep=values["keep"],
         combinations=(),
-        **on_demand_keys.seconds(said),
+        **on_demand_keys.seconds(values),
     )

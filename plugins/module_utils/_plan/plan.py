@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan: from inventory, recipes and (where known) host facts to what each host will run. Pure functions.
+"""The plan: the services of each host, from inventory, recipes and facts of hosts. Pure functions.
 
 The same input gives the same plan on any machine; nothing here reads a file, a clock or a network.
 """
@@ -15,13 +15,14 @@ from typing import Any
 from .._cluster import clustering, sockets
 from .._cluster.clustering import Cluster
 from .._common.plain_data import InputError
+from .._common.reader import to_dict
 from . import image_questions, inventory, preflight
 from .addon_plan import plan_add_ons
 from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
 from .known_starts import KnownStarts
-from .planned import PlannedHost, plain
+from .planned import PlannedHost
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster
 
@@ -33,12 +34,12 @@ def make_plan(
     known_recipes: Mapping[str, Mapping[str, Any]],
     digest: Callable[[str], str | None] = lambda _path: None,
     groups: Mapping[str, Sequence[str]] | None = None,
-    others: Mapping[str, Mapping[str, Any]] | None = None,
+    other_hosts: Mapping[str, Mapping[str, Any]] | None = None,
     lock: Mapping[str, Any] | None = None,
     pin: bool = True,
     upstream: Mapping[str, Any] | None = None,
     resolve: Callable[[str], Sequence[str]] = lambda _name: (),
-    known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None,
+    image_answer: Callable[[str], Mapping[str, Any] | None] = lambda _key: None,
     reached: Sequence[str] | None = None,
     starts: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     measurements: bool = False,
@@ -46,85 +47,82 @@ def make_plan(
     """Plan every host.
 
     :param hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host), C(spark) of
-        M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.spark_info) by reference or null, and what the role fabric has
-        planned in this run, if it has
+        M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.spark_info) by reference or null, and the network that the role
+        fabric has planned in this run or null
     :param known_recipes: recipe name to recipe
-    :param digest: returns the SHA-256 of a file on the controller, None where there is none
+    :param digest: returns the SHA-256 of a file on the controller, None for a missing file
     :param groups: of the inventory, in its order; clusters are named after them
-    :param others: hosts that are no Sparks and run add-on services, to C({vars, address})
+    :param other_hosts: other hosts with add-on services, to C({vars, address})
     :param lock: the lock file as C(lock.read) gives it
-    :param pin: whether what the lock file has is deployed by digest and commit; without, the plan is of the names as they are written, which is
-        what a lock is made from
+    :param pin: deploy locked images and models by digest and commit; otherwise by the names in the inventory, as for making a lock file
     :param upstream: C(upstream) of M(dgxspark.vllm.spark_info)
-    :param resolve: returns the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone
-    :param known: returns what an image said to the question of a name, None where it was not asked; see C(image_questions)
-    :param reached: hosts that the play may ask now, all where it is None
-    :param starts: what engines were measured to take, by host
-    :param measurements: whether the plan of a host has them (C(measurements)), with what they are of
-    :returns: C({schema, hosts, clusters, addons}), the last by host, Sparks and others
-    :raises InventoryError: with all messages when the input is malformed
+    :param resolve: returns the addresses of a name, none for an unknown name; for hosts without a known address
+    :param image_answer: returns the answer of an image to the question of a name, None without an answer; see C(image_questions)
+    :param reached: hosts that the play may ask now, None for all
+    :param starts: measured starts of engines by host
+    :param measurements: include the measured starts in the plan (C(measurements))
+    :returns: C({schema, hosts, clusters, addons}), the last by host, Sparks and other_hosts
+    :raises InventoryError: with all messages for malformed input
     """
     learned = KnownStarts(starts) if starts else None
-    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known, learned, measurements)
-    sparks, beside, clusters, spanned = _read(hosts, others or {}, groups or {}, sources)
-    sparks = _with_callers(sparks, beside)
+    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), image_answer, learned, measurements)
+    sparks, other_hosts, clusters, spanned = _read(hosts, other_hosts or {}, groups or {}, sources)
+    sparks = _with_callers(sparks, other_hosts)
     planned = _plan_hosts(sparks, sources)
     image_questions.assign(sparks, planned, reached)
     for name, cluster in clusters.items():
         join_ranks(cluster, spanned[name], sparks, planned)
-    for finding in clustering.check_addresses({name: whole["fabric"] for name, whole in spanned.items()}):
+    for finding in clustering.check_addresses({name: cluster["fabric"] for name, cluster in spanned.items()}):
         planned[clusters[finding.service].head].findings.append({**finding.to_dict(), "service": ""})
     for cluster in clusters.values():
         head = sparks[cluster.head]
         alike = preflight.check_alike({name: sparks[name].measured for name in cluster.hosts})
-        told = [finding.to_dict() for finding in alike if finding.rule not in head.ignored]
-        planned[cluster.head].findings.extend(told)
-    add_ons = plan_add_ons(sparks, beside, planned, spanned, sources)
-    plan_firewalls(sparks, beside, planned, spanned, add_ons, resolve)
-    bodies = {name: plain(body) for name, body in planned.items()}
+        planned[cluster.head].findings.extend(
+            finding.to_dict() for finding in alike if finding.rule not in head.ignored
+        )
+    add_ons = plan_add_ons(sparks, other_hosts, planned, spanned, sources)
+    plan_firewalls(sparks, other_hosts, planned, spanned, add_ons, resolve)
+    bodies = {name: to_dict(body) for name, body in planned.items()}
     return {"schema": SCHEMA, "hosts": bodies, "clusters": spanned, "addons": add_ons}
 
 
 def _read(
     hosts: Mapping[str, Mapping[str, Any]],
-    others: Mapping[str, Mapping[str, Any]],
+    other_hosts: Mapping[str, Mapping[str, Any]],
     groups: Mapping[str, Sequence[str]],
     sources: Sources,
 ) -> tuple[dict[str, Host], dict[str, Host], dict[str, Cluster], dict[str, dict[str, Any]]]:
-    """Read the inventory: Sparks with the services and ranks that they run, other hosts, clusters, and what concerns each as a whole.
-
-    Raises C(InventoryError).
-    """
+    """Return Sparks with their services and ranks, other hosts, clusters, and planned clusters. Raises C(InventoryError)."""
     messages: list[str] = []
-    hosts, others = inventory.fit(hosts, messages), inventory.fit(others, messages)
+    hosts, other_hosts = inventory.fit(hosts, messages), inventory.fit(other_hosts, messages)
     sparks = {name: inventory.read_spark(name, hosts[name], sources, messages) for name in sorted(hosts)}
-    beside = {name: inventory.read_other(name, others[name], messages) for name in sorted(others)}
-    clusters, wrong = clustering.read_clusters(
+    other_hosts = {name: inventory.read_other(name, other_hosts[name], messages) for name in sorted(other_hosts)}
+    clusters, problems = clustering.read_clusters(
         {name: host.settings["spark_cluster"] for name, host in sparks.items()}, groups
     )
-    messages += wrong
+    messages += problems
     clusters = dict(sorted(clusters.items()))
     spanned = {}
     for name, cluster in clusters.items():
-        if cluster.hosts and set(cluster.hosts) <= set(sparks):  # what is wrong with others is told
+        if cluster.hosts and set(cluster.hosts) <= set(sparks):  # otherwise there is a message
             spanned[name], members = plan_cluster(cluster, sparks, sources, messages)
             sparks |= members
     if messages:
         raise InventoryError(messages)
-    return sparks, beside, clusters, spanned
+    return sparks, other_hosts, clusters, spanned
 
 
-def _with_callers(sparks: Mapping[str, Host], others: Mapping[str, Host]) -> dict[str, Host]:
-    """Return the Sparks, each service with the hosts that have to reach it."""
-    asking = sockets.askers({name: host.settings["addons"] for name, host in {**sparks, **others}.items()})
-    found = {}
+def _with_callers(sparks: Mapping[str, Host], other_hosts: Mapping[str, Host]) -> dict[str, Host]:
+    """Return the Sparks, each service with the hosts that call it."""
+    asking = sockets.askers({name: host.settings["addons"] for name, host in {**sparks, **other_hosts}.items()})
+    with_callers = {}
     for name, host in sparks.items():
         services = []
         for service in host.services:
             key = f"{service.cluster.name if service.cluster else name}/{service.name}"
             services.append(replace(service, callers=sorted(sockets.callers(key, "engine", name, asking))))
-        found[name] = replace(host, services=services)
-    return found
+        with_callers[name] = replace(host, services=services)
+    return with_callers
 
 
 def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, PlannedHost]:
@@ -141,23 +139,23 @@ def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, Plann
 
 
 def _cluster_of(plan: Mapping[str, Any], host: str, finding: Mapping[str, Any]) -> dict[str, str]:
-    """Return the cluster whose launch a finding is about: of a service of that cluster, or of a host without other services."""
+    """Return the cluster of a finding: about a service of the cluster, or about a host without other services."""
     for name, cluster in (plan.get("clusters") or {}).items():
         if host in cluster["hosts"]:
             services = plan["hosts"][host]["services"] if host in plan["hosts"] else []
-            own = {service["name"] for service in services if not service.get("cluster")}
-            is_own = finding.get("service") in own if finding.get("service") else bool(own)
-            return {} if is_own else {"cluster": name}
+            single = {service["name"] for service in services if not service.get("cluster")}
+            is_single = finding.get("service") in single if finding.get("service") else bool(single)
+            return {} if is_single else {"cluster": name}
     return {}
 
 
 def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of all hosts, each with its host, errors first; C(cluster) is where ranks of one launch may have it alike."""
+    """Return the findings of all hosts, errors first, each with C(host), and C(cluster) if all ranks may have it."""
     order = {"error": 0, "warning": 1, "info": 2}
-    found = [
+    findings = [
         {"host": host, **finding, **_cluster_of(plan, host, finding)}
         for part in ("hosts", "addons")
         for host, body in (plan.get(part) or {}).items()
         for finding in body["findings"]
     ]
-    return sorted(found, key=lambda finding: order[finding["severity"]])
+    return sorted(findings, key=lambda finding: order[finding["severity"]])

@@ -1,42 +1,20 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A service and a host as they are planned. They are mappings for Ansible alone, which C(plain) writes and C(PlannedService.read) reads."""
+"""A planned service and a planned host. Ansible gets them as mappings, of C(reader.to_dict)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
-OPTIONAL: Mapping[str, Any] = {"optional": True}
-"""Metadata of a field that its mapping does not have where it is None."""
-
-
-def plain(value: Any) -> Any:
-    """Return what is planned as Ansible takes it: objects as mappings, what they hold as well."""
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if value is None or isinstance(
-        value, (str, int, float, dict)
-    ):  # nearly all that there is, and none of it holds objects
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        found = ((name, optional, getattr(value, name)) for name, optional in _fields_of(type(value)))
-        return {name: plain(item) for name, optional, item in found if item is not None or not optional}
-    return value
-
-
-@lru_cache(maxsize=64)
-def _fields_of(kind: type) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a class, each with whether its mapping goes without it where it is None."""
-    return tuple((each.name, bool(each.metadata.get("optional"))) for each in fields(kind))
+from .._common.reader import OPTIONAL
 
 
 @dataclass(frozen=True)
 class ExtraModel:
-    """A repository that a service needs beside its model. only: patterns of its files, all where there are none. link: as of the model."""
+    """A further repository of a service. only: patterns of its files, empty for all. link: like the link of a model."""
 
     repo: str
     revision: str
@@ -48,7 +26,7 @@ class ExtraModel:
 class PlannedModel:
     """The checkpoint of a service: a repository at a revision, or a folder of the controller.
 
-    source: the folder on the controller, path: where it lies on the host. link: below HF_HOME, to the snapshot. argument: what vLLM is given.
+    source: the folder on the controller; path: the folder on the host. link: below HF_HOME, to the snapshot. argument: of vllm serve.
     """
 
     repo: str | None
@@ -61,13 +39,13 @@ class PlannedModel:
 
     @property
     def parts(self) -> list[PlannedModel | ExtraModel]:
-        """The model, and what it needs beside it."""
+        """The model and its further repositories."""
         return [self, *self.extra]
 
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """An image: its reference, its id and digest on the host where they are known, and by which name it is run."""
+    """An image. id, digest: on the host, if known. run: the name for docker run."""
 
     ref: str
     id: str | None
@@ -77,7 +55,7 @@ class PlannedImage:
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image to be made from C(base) on the host by C(dockerfile), which calls it C(base_tag)."""
+    """An image that the host builds from C(base) by C(dockerfile), which refers to C(base_tag)."""
 
     base: str
     base_tag: str
@@ -87,7 +65,7 @@ class BuiltImage:
 
 @dataclass(frozen=True)
 class RayImage:
-    """An image with Ray, to be made from C(base) on the host. version: of Ray."""
+    """An image that the host builds from C(base) with Ray. version: of Ray."""
 
     base: str
     version: str
@@ -96,7 +74,7 @@ class RayImage:
 
 @dataclass(frozen=True)
 class Secret:
-    """A secret of an engine: the variable, the file on the controller, and the one on the host."""
+    """A secret of an engine. name: of the variable. source: file on the controller. path: on the host."""
 
     name: str
     source: str
@@ -105,10 +83,10 @@ class Secret:
 
 @dataclass(frozen=True)
 class File:
-    """A file that an engine is given. path: in the container.
+    """A file in the container of an engine. path: in the container.
 
-    source: on the controller; None for a file of the checkpoint, which has no C(sha256) either, and for one with C(content). host: where it
-    lies there, empty until the service is placed.
+    source: on the controller; None for a file of the checkpoint, which has no C(sha256) either, and for a file with C(content). host: path
+    on the host, empty until the service is placed.
     """
 
     source: str | None
@@ -141,7 +119,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a service with its C(docker run). after: what has to be there before it starts, by kind."""
+    """A container of a service with its C(docker run). after: conditions of its start, by kind."""
 
     container: str
     argv: Sequence[str]
@@ -150,7 +128,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Probe:
-    """What asks a service for an answer goes by. url: None for ranks that answer no requests."""
+    """The address of a service for probes. url: None for ranks that answer no requests."""
 
     name: str
     url: str | None
@@ -169,7 +147,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class RankModel:
-    """The model of a rank, and the folder of snapshots that it is looked for in."""
+    """The model of a rank. hub: the folder of its snapshot."""
 
     repo: str | None
     revision: str | None
@@ -178,8 +156,11 @@ class RankModel:
 
 @dataclass(frozen=True)
 class RankSettings:
-    """What the supervisor of a rank goes by. fingerprint: of what all ranks run, empty until all are planned. image: the same on all hosts. links:
-    interfaces by which it sends to its neighbours in a ring, C(netdev) and C(host)."""
+    """Settings of the supervisor of a rank.
+
+    fingerprint: of the containers of all ranks, empty until all are planned. image: the same on all hosts. links: interfaces to its
+    neighbours in a ring, C(netdev) and C(host).
+    """
 
     cluster: str
     rank: int
@@ -200,7 +181,7 @@ class RankSettings:
 
 @dataclass(frozen=True)
 class UnitSettings:
-    """What the helper of a service's unit reads on the host: the probe, and what the gate waits for."""
+    """Settings of the helper of a service's unit: the probe, and the conditions of its start."""
 
     name: str
     url: str | None
@@ -222,8 +203,11 @@ class UnitSettings:
 
 @dataclass(frozen=True)
 class OnDemand:
-    """How an engine that requests start is started and stopped. engine: its own URL. set: whose memory it shares. keep: most engines of the
-    set, None for as many as fit. combinations: the largest ones of the set that fit. while_loading: C(wait), C(comments) or C(reject)."""
+    """Settings of the proxy for an engine on demand.
+
+    engine: its URL. set: engines that share its memory. keep: most engines of the set that run, None for all that fit. combinations: the
+    largest combinations of the set that fit. while_loading: C(wait), C(comments) or C(reject).
+    """
 
     engine: str
     set: str | None
@@ -239,7 +223,7 @@ class OnDemand:
 
 @dataclass(frozen=True)
 class Backend:
-    """The gateway that gives a service requests: its host, and the key of the service there."""
+    """The gateway of a service. host: of the gateway. backend: key of the service there."""
 
     host: str
     backend: str
@@ -247,11 +231,11 @@ class Backend:
 
 @dataclass(frozen=True)
 class PlannedService:
-    """A service as its host runs it; C(hosts.services) of M(dgxspark.vllm.plan) has the meaning of most fields.
+    """A planned service on its host; C(hosts.services) of M(dgxspark.vllm.plan) has the meaning of most fields.
 
-    memory: its part of the memory budget. fast_path: of C(expected_path). lock: of C(lock.describe). fingerprint: of what its containers,
-    C(parts), are started from, which are made from all that stands before. stale: whether it runs from older files. gateway: known once
-    all hosts are planned.
+    memory: its part of the memory budget. fast_path: of C(expected_path). lock: of C(lock.describe). parts: its containers, made from the
+    fields before. fingerprint: of the containers. stale: the running container has another fingerprint. gateway: set after all hosts are
+    planned.
     """
 
     name: str
@@ -303,51 +287,20 @@ class PlannedService:
 
     @property
     def api_key(self) -> Secret | None:
-        """The key that clients have to have, None where there is none."""
+        """The API key of the service, None without one."""
         return next((secret for secret in self.secrets if secret.name == "VLLM_API_KEY"), None)
 
     def key(self, host: str) -> str:
         """Return the name of the service in the fleet: host, or cluster, and service."""
         return f"{self.cluster.name if self.cluster else host}/{self.name}"
 
-    @classmethod
-    def read(cls, planned: Mapping[str, Any]) -> PlannedService:
-        """Return a service of a plan that Ansible has passed on. Raises TypeError and KeyError for what no plan has."""
-        model, settings = planned["model"], dict(planned["settings"])
-        if settings.get("rank"):
-            rank = dict(settings["rank"])
-            rank.update(peers=_each(Peer, rank["peers"]), model=RankModel(**rank["model"]))
-            settings["rank"] = RankSettings(**{**rank, "parts": _each(Container, rank["parts"])})
-        return cls(
-            **{
-                **planned,
-                "cluster": ClusterOf(**planned["cluster"]) if planned["cluster"] else None,
-                "model": PlannedModel(**{**model, "extra": _each(ExtraModel, model["extra"])}),
-                "image": PlannedImage(**planned["image"]),
-                "built_image": BuiltImage(**planned["built_image"]) if planned.get("built_image") else None,
-                "ray_image": RayImage(**planned["ray_image"]) if planned["ray_image"] else None,
-                "secrets": _each(Secret, planned["secrets"]),
-                "files": _each(File, planned["files"]),
-                "limits": Limits(**planned["limits"]),
-                "probe": Probe(**planned["probe"]),
-                "settings": UnitSettings(**settings),
-                "parts": _each(Container, planned["parts"]),
-                "gateway": Backend(**planned["gateway"]) if planned.get("gateway") else None,
-                "on_demand": OnDemand(**planned["on_demand"]) if planned.get("on_demand") else None,
-            }
-        )
-
-
-def _each(kind: Any, entries: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [kind(**entry) for entry in entries]
-
 
 @dataclass
 class PlannedHost:
-    """The part of a host of the plan, to which the steps add; C(hosts) of M(dgxspark.vllm.plan) has the meaning of the fields.
+    """A planned host, completed by the steps of the plan; C(hosts) of M(dgxspark.vllm.plan) has the meaning of the fields.
 
-    findings and image_questions are filled in and added to in place. sets: of services on demand, what of each runs at most at once.
-    speech: the speech servers on demand, as those who ask how services are need them.
+    The steps add to findings and image_questions in place. sets: the largest combinations of services on demand. speech: the speech
+    servers on demand, for status reports.
     """
 
     services: list[PlannedService]

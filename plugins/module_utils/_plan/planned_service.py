@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One service as its host will run it: from a placed service, its judged launch and its memory."""
+"""A planned service, from a placed service, its launch and its memory."""
 
 from __future__ import annotations
 
@@ -46,39 +46,38 @@ STARTS = 3
 RESTART_SECONDS = 10
 
 
-# Long: it says of each field of a service where it comes from.
+# Long: one line for each field of a service.
 def plan_service(
     host: Host,
     service: PlacedService,
     launch: JudgedLaunch,
     memory: Mapping[str, Any],
     position: int,
-    before: Sequence[str],
+    earlier: Sequence[str],
 ) -> PlannedService:
-    """Return a service as its host will run it.
+    """Return a planned service.
 
     :param host: that runs it
-    :param service: as C(service_files.place) returns it
-    :param launch: as C(judging.check_launch) returns it
+    :param service: of C(service_files.place)
+    :param launch: of C(judging.check_launch)
     :param memory: its part of the memory budget
     :param position: its place in the order of starts, from 1
-    :param before: names of those that start before it
-    :returns: the service
+    :param earlier: names of the services that start before it
     """
     settings, name = host.settings, service.name
     args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
-        args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
+        args.setdefault("max-model-len", "auto")  # unsolved; vLLM knows this value
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
     image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
     model, listen = service_files.model_of(settings, service), _listen(host, service)
-    # Behind a socket the engine is for the host alone, at a port of its own.
-    own, port = ("127.0.0.1", service.on_demand["engine_port"]) if service.on_demand else (listen, service.port)
+    # Behind a socket the engine listens on loopback, at another port.
+    engine_host, port = ("127.0.0.1", service.on_demand["engine_port"]) if service.on_demand else (listen, service.port)
     secrets = [
         Secret(variable, source, f"/etc/dgxspark/secrets/{name}/{variable}")
         for variable, source in service.secrets.items()
     ]
-    probe = _probe(service, own, port, secrets)
+    probe = _probe(service, engine_host, port, secrets)
     planned = PlannedService(
         name=name,
         unit=f"spark-{name}.service",
@@ -86,7 +85,7 @@ def plan_service(
         rank=service.rank,
         cluster=_cluster(service),
         order=position,
-        after=[f"spark-{earlier}.service" for earlier in before],
+        after=[f"spark-{other}.service" for other in earlier],
         recipe=service.recipe,
         variant=service.variant,
         lock=service.lock,
@@ -109,7 +108,7 @@ def plan_service(
         pip=service.pip,
         checks=service.checks,
         exclusive=service.exclusive,
-        # What is stopped stays deployed; which one of an exclusive set is to run is seen once all are there.
+        # Stopped services stay deployed; C(verbs.choose_states) chooses the running service of an exclusive set.
         state=service.state,
         start_timeout=service.start_timeout,
         limits=_limits(service.start_timeout),
@@ -118,23 +117,23 @@ def plan_service(
         folders=service_files.folders_of(service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
-        command=_command(service, model, launch.entrypoint, {**args, "host": own, "port": port}),
+        command=_command(service, model, launch.entrypoint, {**args, "host": engine_host, "port": port}),
         probe=probe,
         settings=replace(
             _unit_settings(settings, service, probe, memory.get("requested_bytes")),
-            # What another image compiled is removed before the start.
+            # Compile caches of another image are removed before the start.
             image=image.run,
             cache_dir=cache_dir,
         ),
-        on_demand=on_demand.planned(service, own),
+        on_demand=on_demand.planned(service, engine_host),
     )
     return _with_containers(host, service, planned)
 
 
 def _probe(service: PlacedService, listen: str, port: int, secrets: Sequence[Secret]) -> Probe:
-    """Return what asks an engine for an answer goes by; only the first rank answers, the others have the options of the same engine.
+    """Return the address of an engine for probes; only the first rank answers.
 
-    listen, port: of the engine itself. What asks by this starts no engine on demand.
+    listen, port: of the engine itself, so that a probe starts no engine on demand.
     """
     url = None if service.rank else f"http://{_probe_address(listen)}:{port}"
     keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
@@ -142,37 +141,36 @@ def _probe(service: PlacedService, listen: str, port: int, secrets: Sequence[Sec
 
 
 def _cluster(service: PlacedService) -> ClusterOf | None:
-    """Return the cluster that a service spans, None for one of a single host."""
+    """Return the cluster of a service, None for a service of one host."""
     span = service.cluster
     return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
 
 
 def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
-    """Return the image that a service runs from, and what has to be built for it: by its Dockerfile, and with Ray."""
-    span, steps, of = service.cluster, service.image.get("dockerfile"), image.id or image.run
+    """Return the image of a service, and the images to build for it: by its Dockerfile, and with Ray."""
+    span, steps, base = service.cluster, service.image.get("dockerfile"), image.id or image.run
     built = BuiltImage(**built_image.planned(image.ref, image.run, steps)) if steps else None
     if built:
-        of = built.tag
-        image = replace(image, run=of)
+        base = built.tag
+        image = replace(image, run=base)
     if not span or not service.needs_ray:
         return image, built, None
-    ray_image = RayImage(image.run, span.ray_version, ray_cluster.derived_tag(of, span.ray_version))
+    ray_image = RayImage(image.run, span.ray_version, ray_cluster.derived_tag(base, span.ray_version))
     return replace(image, run=ray_image.tag), built, ray_image
 
 
 def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
     """Return the environment of an engine.
 
-    :param service: that it is of
-    :param env: of its launch; it comes last
-    :param version: of vLLM, None where it is not known
-    :returns: variables
+    :param service: of the engine
+    :param env: of its launch; takes precedence
+    :param version: of vLLM, None if unknown
     """
     span = service.cluster
-    # What FlashInfer autotuned is not kept over several hosts: vLLM 0.31 waits for ever at the second start (rule SPK828).
-    known = versions.parse_version(version or "")
+    # With the autotune cache of FlashInfer vLLM 0.31 hangs at the second start over several hosts (rule SPK828).
+    parsed = versions.parse_version(version or "")
     first, bound = map(versions.version, versions.AUTOTUNE_CACHE_HANGS)
-    hangs = known is None or first <= known < bound
+    hangs = parsed is None or first <= parsed < bound
     tuned = {versions.AUTOTUNE_CACHE: versions.AUTOTUNE_FOLDER} if span and hangs else {}
     return {
         "HF_HOME": CONTAINER_HF_HOME,
@@ -185,7 +183,7 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
         "TORCHINDUCTOR_CACHE_DIR": f"{CONTAINER_CACHE}/inductor",
         "FLASHINFER_WORKSPACE_BASE": CONTAINER_CACHE,
         **tuned,
-        # HF_HOME is read-only: what its libraries write there of their own accord goes to the service's cache.
+        # HF_HOME is read-only, so its libraries write to the service's cache.
         "HF_ASSETS_CACHE": f"{CONTAINER_CACHE}/hf_assets",
         "HF_MODULES_CACHE": f"{CONTAINER_CACHE}/hf_modules",
         "HF_XET_CACHE": f"{CONTAINER_CACHE}/hf_xet",
@@ -195,7 +193,7 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
 
 
 def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
-    """Return what follows the name of the image. args: options of the engine, with the address and the port that it listens on."""
+    """Return the command after the name of the image. args: options of the engine, with its address and port."""
     args = {**args, "served-model-name": service.served_model_name}
     if model.revision and model.repo:
         args.setdefault("revision", model.revision)
@@ -205,7 +203,7 @@ def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args:
 def _unit_settings(
     settings: Mapping[str, Any], service: PlacedService, probe: Probe, requested: int | None
 ) -> UnitSettings:
-    """Return what the helper of a service's unit reads on the host. requested: bytes of memory that vLLM asks for, None where not known."""
+    """Return the settings of the helper of a service's unit. requested: bytes of memory that vLLM requests, None if unknown."""
     timeout = service.start_timeout
     return UnitSettings(
         name=probe.name,
@@ -214,12 +212,12 @@ def _unit_settings(
         api_key_file=probe.api_key_file,
         unit=f"spark-{service.name}.service",
         container=f"spark-{service.name}",
-        # The probes give up a little before systemd would, so that the journal says why.
+        # The probes end before the timeout of systemd, so that the journal has the reason.
         start_deadline_seconds=timeout - 30,
         memory_gib=round(requested / GIB, 2) if requested else 0.0,
         memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
         sysroot=settings["spark_sysroot"],
-        # Which one of a set on demand runs is not for people's verbs to settle.
+        # Requests choose the running service of a set on demand.
         exclusive=None if service.on_demand else service.exclusive or None,
         on_demand=True if service.on_demand else None,
         load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
@@ -227,10 +225,10 @@ def _unit_settings(
 
 
 def _with_containers(host: Host, service: PlacedService, planned: PlannedService) -> PlannedService:
-    """Return a service with its containers, each with the fingerprint of what all of them are started from, and what goes by them."""
+    """Return a service with its containers and their common fingerprint."""
     bare = parts_of(host.settings, service, planned)
     mark = fingerprint([word for part in bare for word in part.argv], planned.env)
-    # Behind `docker run`: what the container was started from, for the next run to compare with.
+    # After `docker run`; the next run compares it.
     label = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
     parts = [replace(part, argv=[*part.argv[:2], *label, *part.argv[2:]]) for part in bare]
     running = _running(host.measured, planned.name)
@@ -246,14 +244,14 @@ def _with_containers(host: Host, service: PlacedService, planned: PlannedService
 
 
 def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return a short hash of what an engine is started from."""
+    """Return a short hash of the arguments and the environment of an engine."""
     return hashlib.sha256(json.dumps([list(argv), dict(env)], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _rank_settings(
     settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, parts: Sequence[Container]
 ) -> RankSettings | None:
-    """Return what the supervisor of a rank goes by, None for a service of one host."""
+    """Return the settings of the supervisor of a rank, None for a service of one host."""
     span, model = service.cluster, planned.model
     if span is None:
         return None
@@ -269,7 +267,7 @@ def _rank_settings(
         ],
         links=list(span.links) or None,
         fingerprint="",
-        # An image with Ray is built on each host, from one that is the same on all of them.
+        # Each host builds its image with Ray from the same base.
         image=planned.ray_image.base if planned.ray_image else planned.image.run,
         model=RankModel(model.repo, model.revision, f"{settings['spark_hf_home']}/hub"),
         peer_timeout_seconds=span.peer_timeout,
@@ -280,35 +278,35 @@ def _rank_settings(
 
 
 def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
-    """Return the fingerprint of the service's running container, or None where there is none.
+    """Return the fingerprint of the service's running container, or None.
 
-    It differs from the plan's when an earlier run wrote new files and was cut off before it restarted the unit.
+    It differs from the planned one if an earlier run wrote new files and was interrupted before the restart.
     """
     for container in (measured or {}).get("containers") or []:
         if container.get("service") == name and container.get("state") == "running":
-            found = container.get("fingerprint")
-            return None if found is None else str(found)
+            mark = container.get("fingerprint")
+            return None if mark is None else str(mark)
     return None
 
 
 def _limits(start_timeout: int) -> Limits:
-    """Return the bounds of a unit, in seconds and starts.
+    """Return the limits of a unit, in seconds and starts.
 
-    The interval spans all starts at their longest, or a start that always times out would be tried for ever.
+    The interval includes all starts at their longest; otherwise starts that time out would never reach the limit.
     """
     interval = STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60
     return Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval)
 
 
 def _listen(host: Host, service: PlacedService) -> str:
-    """Loopback, or with a key the management address where somebody else has to come; the service and spark_listen overrule."""
+    """Return the address of a service: C(spark_listen) or its own, the management address if it has a key and callers, or loopback."""
     settings = host.settings
     if service.rank:
         return "127.0.0.1"
     if settings["spark_listen"] or service.host:
         return str(settings["spark_listen"] or service.host)
-    called = service.callers or settings["spark_allow_from"]
-    if "VLLM_API_KEY" not in service.secrets or not called:
+    callers = service.callers or settings["spark_allow_from"]
+    if "VLLM_API_KEY" not in service.secrets or not callers:
         return "127.0.0.1"
     if settings["spark_management_address"]:
         return str(settings["spark_management_address"])
@@ -321,5 +319,5 @@ def _listen(host: Host, service: PlacedService) -> str:
 
 
 def _probe_address(listen: str) -> str:
-    """The address that the host itself reaches the engine by."""
+    """Return the address of the engine for its own host."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._common.findings import Finding
-from .._common.plain_data import ADDRESS, INTERFACE, NUMBER, MappingOf, Required
+from .._common.reader import HOST, INTERFACE, Maybe
+from .._common.reader import facts as facts_form
 from .._host.known_bad import KEEPS_HANDOVER, against, keeps_handover, of_running
 from . import on_demand
 from .planned import PlannedService
@@ -20,104 +21,101 @@ EMPTY_GIB, FEW_BLOCKS = 32.0, 64
 """With as much free memory a host has hundreds of free pieces of 16 MiB; after days of serving 27 and 5 were seen, none larger."""
 RUNNING_STATES = ("active", "activating", "deactivating", "reloading")
 """States of a unit that holds its port."""
-NETDEV: dict[str, Any] = {
-    "name": Required(str),
-    "up": bool,
-    "mtu": int,
-    "speed_mbps": int,
-    "mac": str,
-    "master": str,
-    "function": int,
-    "link_speed_gts": NUMBER,
-    "link_width": int,
-    "addresses": [INTERFACE],
-    "rdma": {
-        "name": Required(str),
-        "state": str,
-        "physical_state": str,
-        "rate_gbps": NUMBER,
-        "gids": [{"type": str, "address": Required(str)}],
-    },
-    "neighbours": [{"address": Required(str), "mac": Required(str)}],
-    "stored": [
-        {"path": Required(str), "reader": str, "persistent": Required(bool), "alone": Required(bool), "managed": bool}
-    ],
-}
-FABRIC: dict[str, Any] = {
-    "connectx": bool,
-    "pci_functions": [str],
-    "ports": [
-        {
-            "cage": Required(int),
-            "position": str,
-            "up": bool,
-            "mtu": int,
-            "rate_gbps": NUMBER,
-            "netdevs": Required([NETDEV]),
-        }
-    ],
-    "networks": MappingOf([INTERFACE]),
-    "mtus": MappingOf(int),
-    "relay": bool,
-}
-ANSWERS: dict[str, Any] = {
-    "measured": {
-        "machine": {"is_spark": bool, "bios_version": str, "product_name": str},
+_NETDEV = facts_form(
+    {
+        "name!": str,
+        "up": bool,
+        "mtu": int,
+        "speed_mbps": int,
+        "mac": str,
+        "master": str,
+        "function": int,
+        "link_speed_gts": float,
+        "link_width": int,
+        "addresses": [INTERFACE],
+        "rdma": facts_form(
+            {
+                "name!": str,
+                "state": str,
+                "physical_state": str,
+                "rate_gbps": float,
+                "gids": [facts_form({"type": str, "address!": str})],
+            }
+        ),
+        "neighbours": [facts_form({"address!": str, "mac!": str})],
+        "stored": [facts_form({"path!": str, "reader": str, "persistent!": bool, "alone!": bool, "managed": bool})],
+    }
+)
+_PORT = facts_form({"cage!": int, "position": str, "up": bool, "mtu": int, "rate_gbps": float, "netdevs!": [_NETDEV]})
+_FABRIC = facts_form(
+    {
+        "connectx": bool,
+        "pci_functions": [str],
+        "ports": [_PORT],
+        "networks": {str: [INTERFACE]},
+        "mtus": {str: int},
+        "relay": bool,
+    }
+)
+_GIB = ("total_gib", "available_gib", "free_gib", "cma_total_gib", "cma_free_gib")
+_MEASURED = facts_form(
+    {
+        "machine": facts_form({"is_spark": bool, "bios_version": str, "product_name": str}),
         "kernel": str,
-        "dgx_os": {"version": str},
+        "dgx_os": facts_form({"version": str}),
         "architecture": str,
-        "gpu": {"name": str, "driver_version": str, "cuda_version": str, "processes": [dict]},
-        "memory": {
-            "total_gib": NUMBER,
-            "available_gib": NUMBER,
-            "free_gib": NUMBER,
-            "cma_total_gib": NUMBER,
-            "cma_free_gib": NUMBER,
-            "large_blocks": int,
-        },
-        "docker": {"version": str, "runtimes": [str]},
-        "containers": [{"name": Required(str), "service": str, "state": str, "fingerprint": str, "managed": bool}],
-        "units": [{"name": Required(str), "active_state": Required(str)}],
+        "gpu": facts_form({"name": str, "driver_version": str, "cuda_version": str, "processes": [{}]}),
+        "memory": facts_form({**dict.fromkeys(_GIB, float), "large_blocks": int}),
+        "docker": facts_form({"version": str, "runtimes": [str]}),
+        "containers": [facts_form({"name!": str, "service": str, "state": str, "fingerprint": str, "managed": bool})],
+        "units": [facts_form({"name!": str, "active_state!": str})],
         "services": [str],
-        "listening": [{"port": Required(int), "address": Required(str), "process": str, "unit": str, "container": str}],
-        "resident": [{"name": Required(str), "gib": Required(NUMBER)}],
+        "listening": [facts_form({"port!": int, "address!": str, "process": str, "unit": str, "container": str})],
+        "resident": [{"name": str, "gib": float}],
         "models": [str],
-        "snapshots": MappingOf({"commits": [str], "refs": MappingOf(str), "selected": [str]}),
-        "hf_home": {"owner": str, "closed": MappingOf([str])},
-        "unknown": MappingOf(str),
+        "snapshots": {str: facts_form({"commits": [str], "refs": {str: str}, "selected": [str]})},
+        "hf_home": facts_form({"owner": str, "closed": {str: [str]}}),
+        "unknown": {str: str},
         "firewall": bool,
         "nft": bool,
-        "disks": MappingOf({"free_gib": Required(NUMBER), "total_gib": NUMBER}),
-        "management_address": ADDRESS,
-        "fabric": FABRIC,
-    },
-    "images": MappingOf(
-        {
-            "present": bool,
-            "id": str,
-            "other_id": str,
-            "repo_digests": [str],
-            "vllm_version": str,
-            "architecture": str,
-            "os": str,
-            "size_gib": NUMBER,
-            "entrypoint_family": str,
-            "entrypoint": [str],
-            "env": dict,
-            "probe": {
-                "vllm_version": str,
-                "cuda": str,
-                "packages": MappingOf(str),
-                "ray": str,
-                "names": [str],
-                "options": [str],
-                "ptxas": MappingOf(str),
-                "nccl": {"library": str, "version": str},
-                "caches": MappingOf(str),
-            },
-        }
-    ),
-    "fabric": {"hosts": MappingOf(dict), "findings": [dict]},
+        "disks": {str: facts_form({"free_gib!": float, "total_gib": float})},
+        "management_address": HOST,
+        "fabric": _FABRIC,
+    }
+)
+_PROBE = facts_form(
+    {
+        "vllm_version": str,
+        "cuda": str,
+        "packages": {str: str},
+        "ray": str,
+        "names": [str],
+        "options": [str],
+        "ptxas": {str: str},
+        "nccl": facts_form({"library": str, "version": str}),
+        "caches": {str: str},
+    }
+)
+_IMAGE = facts_form(
+    {
+        "present": bool,
+        "id": str,
+        "other_id": str,
+        "repo_digests": [str],
+        "vllm_version": str,
+        "architecture": str,
+        "os": str,
+        "size_gib": float,
+        "entrypoint_family": str,
+        "entrypoint": [str],
+        "env": {},
+        "probe": _PROBE,
+    }
+)
+ANSWERS: dict[str, Any] = {
+    "measured": Maybe(_MEASURED),
+    "images": Maybe({str: _IMAGE}),
+    "fabric": Maybe(facts_form({"hosts": {str: {}}, "findings": [{}]})),
 }
 """Fields of a host's answers that the plan reads: C(spark) and C(images) of C(spark_info), and the role fabric's."""
 

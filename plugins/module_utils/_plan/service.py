@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the steps of a plan hand on to each other: hosts, and a service as it is written and as it is placed on a host. C(planned.py) has it planned."""
+"""The objects that the steps of a plan pass on: hosts, services of the inventory and services placed on a host; C(planned.py) has planned ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from .planned import File
 
 @dataclass(frozen=True)
 class Sources:
-    """What the plan of all hosts is made from beside the inventory.
+    """The input of a plan besides the inventory.
 
-    recipes: name to recipe. digest: the SHA-256 of a file on the controller, None where there is none. lock: the lock file. pin: whether
-    what it has is deployed by digest and commit. upstream: C(upstream) of M(dgxspark.vllm.spark_info). sparks: how
-    many Sparks are planned. known: what an image said to the question of a name, see C(image_questions). starts: what engines were
-    measured to take, None where nothing is known, see C(measured_starts). measurements: whether the plan of a host has
-    them, with what they are of.
+    recipes: name to recipe. digest: returns the SHA-256 of a file on the controller, None for a missing file. lock: the lock file. pin:
+    deploy locked images and models by digest and commit. upstream: C(upstream) of M(dgxspark.vllm.spark_info). sparks: number of planned
+    Sparks. image_answer: returns the answer of an image to the question of a name, see C(image_questions). starts: measured starts of
+    engines, None without any. measurements: include the measured starts in the plan.
     """
 
     recipes: Mapping[str, Mapping[str, Any]]
@@ -31,27 +30,27 @@ class Sources:
     pin: bool
     upstream: Mapping[str, Any] | None
     sparks: int
-    known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None
+    image_answer: Callable[[str], Mapping[str, Any] | None] = lambda _key: None
     starts: KnownStarts | None = None
     measurements: bool = False
 
     @property
     def applied_lock(self) -> Mapping[str, Any] | None:
-        """The lock where it is deployed by, None where it is not."""
+        """The lock file if the plan deploys by it."""
         return self.lock if self.pin else None
 
 
 @dataclass(frozen=True)
 class ServiceSpec:
-    """A service as the inventory has it, merged with its recipe; C(SERVICE) of C(service_keys.py) has the meaning of most fields.
+    """A service of the inventory, merged with its recipe; C(SERVICE) of C(service_keys.py) has the meaning of most fields.
 
-    variant: the chosen variants of the recipe. image: what is served from, with what the recipe knows of it; alternatives: references
-    of all images that would do, the first choice first. secrets: environment variable to file on the controller. nodes: how many
-    Sparks it needs. least_vllm: the oldest vLLM that its recipe is for, empty where it says none. lora: its adapters, of C(lora.read).
-    expect: what the recipe says of kernels and drafts. weights_gib, draft_weights_gib: GiB on one rank, None where they are worked
-    out. memory, memory_gib: what a person says that an engine takes on a Spark, in place of all that. start_timeout: seconds.
-    left_out: what a recipe by reference does and this collection does not. lock: what the lock file keeps of it, see C(lock.describe).
-    hosts: those of its cluster that it spans, empty for all. on_demand: of C(on_demand.read), None for one that is always there.
+    variant: the chosen variants of the recipe. image: with the facts of the recipe; alternatives: references of all suitable images, the
+    preferred one first. secrets: environment variable to file on the controller. nodes: number of Sparks. least_vllm: the oldest vLLM of
+    its recipe, empty if not stated. lora: of C(lora.read). expect: kernels and drafts, by the recipe. weights_gib, draft_weights_gib: GiB
+    on one rank, None to calculate them. memory, memory_gib: stated memory of an engine, instead of calculated memory. start_timeout:
+    seconds. left_out: settings of a recipe by reference that this collection does not apply. lock: its entry in the lock file, of
+    C(lock.describe). hosts: the hosts of its cluster that it spans, empty for all. on_demand: of C(on_demand.read), None for a permanent
+    service.
     """
 
     name: str
@@ -94,17 +93,16 @@ class ServiceSpec:
     on_demand: Mapping[str, Any] | None = None
 
     def placed(self, **more: Any) -> PlacedService:
-        """Return the service as a host runs it; more: fields that are others there."""
-        return PlacedService(**{**{each.name: getattr(self, each.name) for each in fields(ServiceSpec)}, **more})
+        """Return the service placed on a host. more: fields with other values there."""
+        return PlacedService(**{**{entry.name: getattr(self, entry.name) for entry in fields(ServiceSpec)}, **more})
 
 
 @dataclass(frozen=True)
 class PlacedService(ServiceSpec):
-    """A service as one host runs it, alone or as a rank of a cluster.
+    """A service on one host, alone or as a rank of a cluster.
 
-    rank: 0 for what answers requests. cluster: None for a service of one host. needs_ray: its image has no Ray and is built with it.
-    solved: options that were worked out once for all ranks. callers: hosts that have to reach it. linked: the snapshot of its model is
-    reached by a link, since files of it are named.
+    rank: 0 answers requests. cluster: None for a service of one host. needs_ray: Ray is added to its image. solved: options that are
+    solved once for all ranks. callers: hosts that send it requests. linked: it names files of its model, so its snapshot needs a link.
     """
 
     rank: int = 0
@@ -117,9 +115,9 @@ class PlacedService(ServiceSpec):
 
 @dataclass(frozen=True)
 class JudgedLaunch:
-    """A launch as the rules judge it, with what they repaired; see C(judging.check_launch).
+    """The verdict of the rules on a launch, with repaired options; see C(judging.check_launch).
 
-    args, env: of the engine. version_source: where the version is from. entrypoint: C(serve) or C(passthrough). autofix: changes, of
+    args, env: of the engine. version_source: source of the version. entrypoint: C(serve) or C(passthrough). autofix: changes of
     C(compat.check_launch).
     """
 
@@ -134,13 +132,12 @@ class JudgedLaunch:
 
 @dataclass(frozen=True)
 class Host:
-    """A host of the inventory, with what it said of itself.
+    """A host of the inventory, with its facts.
 
-    variables: as a person wrote them. address: C(ansible_host), empty where there is none. measured: C(spark) of
-    M(dgxspark.vllm.spark_info), None where it was not asked. said: C(images) of M(dgxspark.vllm.spark_info) by reference; images: the same, with locked
-    ones under the names that the plan uses. fabric: what the role fabric has planned in this run, if it has. settings: the
-    variables with their defaults; those of add-on services under C(addons). services: of a Spark, merged with their recipes, in the
-    inventory's order.
+    variables: of the inventory. address: C(ansible_host), may be empty. measured: C(spark) of M(dgxspark.vllm.spark_info), None if unknown.
+    said: C(images) of M(dgxspark.vllm.spark_info) by reference; images: the same, with locked images under their names in the plan. fabric:
+    the network that the role fabric planned in this run, or None. settings: the variables with their defaults; those of add-on services
+    under C(addons). services: of a Spark, merged with their recipes, in the order of the inventory.
     """
 
     name: str
@@ -155,12 +152,12 @@ class Host:
 
     @property
     def machine(self) -> str | None:
-        """The architecture that the host says it has, None where it was not asked."""
-        found = (self.measured or {}).get("architecture")
-        return None if found is None else str(found)
+        """The architecture of the host, None if unknown."""
+        architecture = (self.measured or {}).get("architecture")
+        return None if architecture is None else str(architecture)
 
     @property
     def ignored(self) -> frozenset[str]:
-        """The findings that the host does without, by its variables."""
+        """The ids of ignored rules, by the variables of the host."""
         rules = self.variables.get("spark_ignore_rules")
         return frozenset(rule for rule in rules if isinstance(rule, str)) if isinstance(rules, list) else frozenset()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where the files of a service lie on its host and in its container: checkpoint, files of the owner, image."""
+"""The files of a service on its host and in its container: checkpoint, files of the owner, image."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ CONTAINER_HF_HOME = "/root/.cache/huggingface"
 CONTAINER_CACHE = "/root/.cache/dgxspark"
 CONTAINER_SECRETS = "/run/dgxspark/secrets"
 REQUIREMENTS = "/etc/dgxspark/pip/requirements.txt"
-"""In the container: the packages of 'pip' that have sums."""
+"""File in the container with the packages of C(pip) that have checksums."""
 PROFILE = "io_uring.json"
-"""The seccomp profile; docker run reads it, as the account of the unit."""
+"""The seccomp profile, which docker run reads with the account of the unit."""
 SNAPSHOTS = "snapshots"
-"""Folder below HF_HOME with a link to each snapshot that a service names files of: such a path does not hold a commit."""
+"""Folder below HF_HOME with links to snapshots, for paths without a commit."""
 
 
 def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[[str], str | None]) -> PlacedService:
-    """Say where a service's files are: those of its checkpoint, and those that the controller has.
+    """Return a service with the paths of its files, of its checkpoint and of the controller.
 
     :param settings: variables of the host
-    :param service: as it is placed on the host
-    :param digest: returns the SHA-256 of a file on the controller, None where there is none
-    :returns: the service with its files
+    :param service: placed on the host
+    :param digest: returns the SHA-256 of a file on the controller, None for a missing file
     """
     model = model_of(settings, service)
     on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"
@@ -54,7 +53,7 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     files += _carry_over(service) + _requirements(service) + _profile(settings, service)
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
-    folders = {each.repo: f"{CONTAINER_HF_HOME}/{each.link}" for each in model.extra if each.link}
+    folders = {extra.repo: f"{CONTAINER_HF_HOME}/{extra.link}" for extra in model.extra if extra.link}
     args = {**args, **lora.options(service.lora, folders)}
     vocabulary = vocabularies.needed_by(service.config, service.env)
     env = dict(service.env)
@@ -66,18 +65,18 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
 
 
 def _own_path(service: PlacedService, sha256: str, name: str) -> str:
-    """Return where a file lies on the host. The name holds the content, so a file that changes changes the unit, too, and the engine is restarted."""
+    """Return the path of a file on the host. A checksum in the name changes the unit with the content, which restarts the engine."""
     return f"/etc/dgxspark/files/{service.name}/{sha256[:12]}-{posixpath.basename(name)}"
 
 
 def _made(service: PlacedService, path: str, content: str) -> File:
-    """Return a file that the plan has the content of."""
+    """Return a file whose content is in the plan."""
     sha256 = hashlib.sha256(content.encode()).hexdigest()
     return File(None, path, sha256, _own_path(service, sha256, path), content)
 
 
 def _carry_over(service: PlacedService) -> list[File]:
-    """Return the file by which vLLM does not copy the head's own variables to the other ranks; Ray's way has need of it."""
+    """Return the file that keeps vLLM under Ray from copying variables of the head to the other ranks."""
     span = service.cluster
     if span is None or span.executor != "ray" or service.rank or not span.per_host:
         return []
@@ -86,21 +85,21 @@ def _carry_over(service: PlacedService) -> list[File]:
 
 
 def _requirements(service: PlacedService) -> list[File]:
-    """Return the file that pip reads a service's packages from: sums are taken from a file alone."""
+    """Return the requirements file of a service: pip reads checksums from files only."""
     packages = [package for package in service.pip if service_keys.HASHED.fullmatch(package)]
     return [_made(service, REQUIREMENTS, "\n".join(packages) + "\n")] if packages else []
 
 
 def _profile(settings: Mapping[str, Any], service: PlacedService) -> list[File]:
-    """Return the seccomp profile of an engine that reads by io_uring, which Docker's own denies, unless somebody names another."""
-    given, _rest = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
-    if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(given):
+    """Return the seccomp profile of an engine that uses io_uring, which the default of Docker denies, unless options choose a profile."""
+    options, _words = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
+    if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(options):
         return []
     return [replace(_made(service, PROFILE, seccomp.profile()), path="")]
 
 
 def profile_option(files: Sequence[File]) -> list[str]:
-    """Return the option of docker run by which a container gets the profile among its files, if there is one."""
+    """Return the option of docker run for the seccomp profile among the files, if any."""
     return [
         word
         for entry in files
@@ -110,7 +109,7 @@ def profile_option(files: Sequence[File]) -> list[str]:
 
 
 def _filled(value: Any, folder: str) -> Any:
-    """Put the folder of the model's snapshot wherever a value names it."""
+    """Return a value with the folder of the model's snapshot in place of its mark."""
     if isinstance(value, str):
         return value.replace(service_keys.MODEL_FOLDER, folder)
     if isinstance(value, Mapping):
@@ -119,7 +118,7 @@ def _filled(value: Any, folder: str) -> Any:
 
 
 def mounts(files: Sequence[File]) -> list[str]:
-    """Return the options of docker run that show an engine its files; what Docker itself reads has no path in the container."""
+    """Return the options of docker run that mount the files of an engine; files for Docker have no path in the container."""
     return [
         word
         for entry in files
@@ -129,7 +128,7 @@ def mounts(files: Sequence[File]) -> list[str]:
 
 
 def folders_of(service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
-    """Return the folders that a service needs before its files. cache_dir: its own."""
+    """Return the folders of a service. cache_dir: of the service."""
     folders = [{"path": cache_dir, "mode": "0755", "holds": "cache"}]
     if service.secrets:
         folders.append({"path": f"/etc/dgxspark/secrets/{service.name}", "mode": "0700"})
@@ -138,35 +137,35 @@ def folders_of(service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
     return folders
 
 
-def image_of(ref: str, there: Mapping[str, Any]) -> PlannedImage:
-    """Name an image by what cannot move: the digest that its registry knows it by, else its id, else as it was written."""
-    repository, _tag, wanted = split_image(ref)
-    digests = [digest for digest in there.get("repo_digests") or [] if split_image(digest)[0] == repository]
-    exact = [digest for digest in digests if wanted and digest.endswith(f"@{wanted}")]
+def image_of(ref: str, on_host: Mapping[str, Any]) -> PlannedImage:
+    """Return an image by its digest in the registry, else by its id, else by its reference."""
+    repository, _tag, sha256 = split_image(ref)
+    digests = [digest for digest in on_host.get("repo_digests") or [] if split_image(digest)[0] == repository]
+    exact = [digest for digest in digests if sha256 and digest.endswith(f"@{sha256}")]
     digest = next(iter([*exact, *digests]), None)
-    return PlannedImage(ref, there.get("id"), digest, digest or there.get("id") or ref)
+    return PlannedImage(ref, on_host.get("id"), digest, digest or on_host.get("id") or ref)
 
 
 def _link(repo: str, revision: str) -> str:
-    """Return the link below HF_HOME to a snapshot that a service names files of."""
+    """Return the link below HF_HOME to a snapshot."""
     return f"{SNAPSHOTS}/{repo.replace('/', '--')}@{revision.replace('/', '--')}"
 
 
 def model_of(settings: Mapping[str, Any], service: PlacedService) -> PlannedModel:
-    """Return what a service serves, and what it needs beside it. settings: of its host."""
+    """Return the model of a service with its further repositories. settings: of its host."""
     model = service.model
-    # An engine is given the folder of an adapter, whose name holds no commit.
+    # Options name the folder of an adapter without a commit.
     adapters = {entry["repo"] for entry in service.lora.get("adapters") or []}
     extra = []
     for entry in model.get("extra") or []:
-        repo, wanted = entry["repo"], entry.get("revision") or "main"
-        link = _link(repo, wanted) if repo in adapters else None
-        extra.append(ExtraModel(repo, wanted, list(entry.get("only") or []), link))
+        repo, revision = entry["repo"], entry.get("revision") or "main"
+        link = _link(repo, revision) if repo in adapters else None
+        extra.append(ExtraModel(repo, revision, list(entry.get("only") or []), link))
     if model.get("path"):
         path = str(model["path"])
         leaf = path.rstrip("/").rsplit("/", 1)[-1]
         source = path if path.startswith("/") else f"{settings['spark_model_dir'].rstrip('/') or '.'}/{path}"
-        there = f"{settings['spark_hf_home']}/local/{leaf}"
-        return PlannedModel(None, None, source, there, None, f"{CONTAINER_HF_HOME}/local/{leaf}", extra)
+        on_host = f"{settings['spark_hf_home']}/local/{leaf}"
+        return PlannedModel(None, None, source, on_host, None, f"{CONTAINER_HF_HOME}/local/{leaf}", extra)
     repo, revision = str(model["repo"]), model.get("revision") or "main"
     return PlannedModel(repo, revision, None, None, _link(repo, revision), repo, extra)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Views of a planned service: the keys of it that a module is given, which are its arguments, or that a generation keeps."""
+"""Views of a planned service: the fields that a module reads, or that a generation keeps."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ VIEWS: dict[str, tuple[str, ...]] = {
     # M(dgxspark.vllm.support_bundle) reads logs and metrics.
     "support": ("name", "unit", "url"),
 }
-"""The keys of a planned service by view. What a service lacks, as one of a generation does, its view lacks too."""
+"""The fields of a planned service by view. Services of a generation lack some of them."""
 
 
 def view(services: Iterable[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Return of planned services what a view has of them. Raises KeyError for a view that there is not."""
+    """Return the fields of planned services that a view defines. Raises KeyError for an unknown view."""
     keys = VIEWS[name]
     return [{key: service[key] for key in keys if key in service} for service in services]

@@ -13,11 +13,12 @@ from .._cluster import clustering, collective, fabric, fabric_layout
 from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
+from .._common.reader import to_dict
 from .._vllm import image_catalogue
 from . import container_argv, image_check, image_questions, on_demand, unit_files, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
-from .planned import PlannedHost, PlannedService, plain
+from .planned import PlannedHost, PlannedService
 from .service import Host, PlacedService, ServiceSpec, Sources
 from .service_files import place
 
@@ -59,17 +60,13 @@ def plan_cluster(
     )
     services, refused = _read_services(cluster, hosts, sources)
     problems += refused
-    ranks: dict[str, list[PlacedService]] = {name: [] for name in cluster.hosts}
     findings = _network_findings(network)
     for spanning in services:
         part = clustering.part_fabric(network, spanning.cluster.hosts)
-        for rank, name in enumerate(spanning.cluster.hosts):
-            span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, part)
-            ranks[name].append(_rank(spanning.service, span, environment, rank, spanning.needs_ray))
-        service = spanning.service
-        reach = clustering.check_reach(spanning.cluster, service.name, service.args, part)
+        reach = clustering.check_reach(spanning.cluster, spanning.service.name, spanning.service.args, part)
         findings += [finding.to_dict() for finding in reach]
-    hosts = {name: _with_ranks(host, ranks[name]) for name, host in hosts.items()}
+    ranks = _ranks_by_host(services, network)
+    hosts = {name: _with_ranks(host, ranks.get(name, [])) for name, host in hosts.items()}
     if services and not refused:
         problems += _idle_hosts(cluster, hosts)
     problems += (text for text in _rank_problems(hosts) if text not in messages)
@@ -87,6 +84,18 @@ def plan_cluster(
     return cluster_plan, hosts
 
 
+def _ranks_by_host(services: Sequence[_Spanning], network: Mapping[str, Any] | None) -> dict[str, list[PlacedService]]:
+    """Return the ranks of the services of a cluster by host."""
+    ranks: dict[str, list[PlacedService]] = {}
+    for spanning in services:
+        part = clustering.part_fabric(network, spanning.cluster.hosts)
+        for rank, name in enumerate(spanning.cluster.hosts):
+            span, environment = clustering.span_of(spanning.cluster, spanning.position, rank, spanning.executor, part)
+            placed = _rank(spanning.service, span, environment, rank, spanning.needs_ray)
+            ranks.setdefault(name, []).append(placed)
+    return ranks
+
+
 def _service_row(spanning: _Spanning) -> dict[str, Any]:
     """Return the row of a service in the cluster's plan."""
     hosts = list(spanning.cluster.hosts)
@@ -97,7 +106,9 @@ def _rank_problems(hosts: Mapping[str, Host]) -> list[str]:
     """Return messages about the on-demand sets of each host, ranks included."""
     messages: list[str] = []
     for name, host in hosts.items():
-        messages += on_demand.check_ranks(name, [*host.services, *on_demand.servers(host.settings["beside"])])
+        messages += on_demand.find_conflicts_of_ranks(
+            name, [*host.services, *on_demand.servers(host.settings["beside"])]
+        )
     return messages
 
 
@@ -288,12 +299,12 @@ def join_ranks(
     for row in cluster_plan["services"]:
         name = row["name"]
         ranks = {host: _named(planned[host].services, name) for host in row["hosts"]}
-        mark = clustering.fingerprint([[host, plain(rank.settings.rank), rank.env] for host, rank in ranks.items()])
+        mark = clustering.fingerprint([[host, to_dict(rank.settings.rank), rank.env] for host, rank in ranks.items()])
         for host, rank in ranks.items():
             joined = _joined(rank, mark, sorted(solved[name]))
             body = planned[host]
             body.services = [joined if service is rank else service for service in body.services]
-        images = {host: plain(rank.image) for host, rank in ranks.items()}
+        images = {host: to_dict(rank.image) for host, rank in ranks.items()}
         findings += [finding.to_dict() for finding in clustering.check_images(cluster, name, images)]
         findings.append(_span_finding(cluster, row, solved[name], ranks[row["hosts"][0]]).to_dict())
     planned[cluster.head].findings += findings
@@ -322,7 +333,9 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
                 decides = service.cluster.head if service.cluster else host
                 sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
     for (decides, name), by_host in sets.items():
-        joined = on_demand.fitting_everywhere([_members_and_combinations(members) for members in by_host.values()])
+        joined = on_demand.combinations_on_all_hosts(
+            [_members_and_combinations(members) for members in by_host.values()]
+        )
         planned[decides].sets = {**(planned[decides].sets or {}), name: joined}
         for host, members in by_host.items():
             names = {member.name for member in members}

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.file_syntax import environment_file, json_file
+from .._common.reader import from_dict, to_dict
 from .._runtime import hostmem, ranks
 from . import host_programs
 from .on_demand import PROXY_GIB
 from .on_demand import STATE as ON_DEMAND
-from .planned import File, PlannedService, RankSettings, plain
+from .planned import File, PlannedService, RankSettings
 
 LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
@@ -104,7 +105,7 @@ def services(
     :returns: folders, files and units
     :raises ValueError: for a value that no environment file can hold; the plan refuses that by name before
     """
-    items = [PlannedService.read(service) for service in planned]
+    items = [from_dict(PlannedService, service) for service in planned]
     folders: list[Mapping[str, str]] = []
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
@@ -141,10 +142,10 @@ def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[s
     """Return the files of one service: settings of its helper, environment, unit, keys, and files for the engine."""
     rank = item.settings.rank
     return [
-        _file(f"/etc/dgxspark/services/{item.name}.json", json_file(plain(item.settings))),
+        _file(f"/etc/dgxspark/services/{item.name}.json", json_file(to_dict(item.settings))),
         _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
         _verified(rank_unit(item, rank, hf_home) if rank else service_unit(item, user, hf_home)),
-        *_secrets(map(plain, item.secrets)),
+        *_secrets(map(to_dict, item.secrets)),
         *given(item)["files"],
     ]
 
@@ -195,7 +196,7 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> dict[str, Any
         user=user,
         hf_home=hf_home,
         argv=item.argv,
-        limits=plain(item.limits),
+        limits=to_dict(item.limits),
         start_timeout=item.start_timeout,
     )
 
@@ -291,7 +292,7 @@ def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mappin
             **{key: getattr(settings, key) for key in PLANNED},
         }
         if settings.set:
-            sets[settings.set] = {"keep": settings.keep, "combinations": plain(settings.combinations)}
+            sets[settings.set] = {"keep": settings.keep, "combinations": to_dict(settings.combinations)}
     for server in servers:
         planned, settings = server["on_demand"], server["settings"]
         services[server["name"]] = {

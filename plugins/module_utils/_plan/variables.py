@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Variables of the inventory that a person writes for a Spark: reading and checking them by the schema."""
+"""Read and check the variables of a Spark by the schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from .._addons import addons
 from .._cluster import firewall, sockets
-from .._common import plain_data, plain_secrets, schema, validation
+from .._common import plain_data, plain_secrets, reader, schema, validation
 from .._common import variables as schema_variables
 from .._host import host_paths, registries
 from .._vllm import image_catalogue
@@ -23,17 +23,17 @@ LISTS_OF_MAPPINGS = (
     "spark_recipe_sources",
     "spark_registries",
 )
-"""Variables that are lists, and not of texts."""
+"""Variables that are lists of mappings."""
 RDMA_CAPABILITY = "IPC_LOCK"
-"""What a rank needs to register its memory with the network interfaces, where memlock is bounded."""
+"""The capability of a rank to register memory with network interfaces under a limit of memlock."""
 VARIABLES = {name: key for name, key in schema_variables.VARIABLES.items() if name not in addons.VARIABLES}
-"""Those of a Spark; what says something of add-on services is read by C(addons.read)."""
+"""Variables of a Spark; C(addons.read) reads the variables of add-on services."""
 
 
 def read(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return all variables of a host with their defaults, and all that is wrong with them.
+    """Return all variables of a host with their defaults, and the problems.
 
-    host: its name, for messages. variables: as they are written; what is of the wrong type counts as left out.
+    host: its name, for messages. variables: of the inventory; values of a wrong type are replaced by defaults.
     """
     problems = validation.Problems(f"host {host}")
     for name in variables:
@@ -52,15 +52,15 @@ def read(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     problems.messages += registries.read(problems.where, settings["spark_registries"])[1]
     _check_firewall(problems, settings)
     _check_paths(problems, settings)
-    given = recipes.underscored(settings["spark_defaults"])
+    written = recipes.underscored(settings["spark_defaults"])
     settings["spark_defaults"] = schema.read(
-        problems, given, service_keys.SERVICE, "spark_defaults.", service_keys.DEFAULTS, nulls=True
+        problems, written, service_keys.SERVICE, "spark_defaults.", service_keys.DEFAULTS, nulls=True
     )
     return settings, problems.messages
 
 
 def _value(problems: validation.Problems, name: str, value: Any, default: Any) -> Any:
-    """Return one variable, its default in the place of what cannot be used."""
+    """Return one variable, or its default for an unusable value."""
     value = schema.from_command_line(VARIABLES[name], value)
     if value is None:
         return default
@@ -97,12 +97,12 @@ def _check_secrets(problems: validation.Problems, settings: Mapping[str, Any], v
     for name in ("spark_docker_args", "spark_gpu_args"):
         for text in plain_secrets.sentences(name, plain_secrets.in_words(settings[name]), recipes.SECRETS_FIX):
             problems.add(text)
-    # pip's variables are handed over by another way than the plan.
-    others = {name: value for name, value in settings.items() if name in variables and not name.endswith("_pip_env")}
-    for place, _secret in plain_secrets.in_settings({**others, "spark_docker_args": [], "spark_gpu_args": []}):
+    # Variables of pip are not part of the plan.
+    searched = {name: value for name, value in settings.items() if name in variables and not name.endswith("_pip_env")}
+    for place, _secret in plain_secrets.in_settings({**searched, "spark_docker_args": [], "spark_gpu_args": []}):
         if place == "spark_hf_endpoint" and problems.named(place):
             continue
-        if not place.startswith(("spark_services", "spark_defaults", "spark_cluster")):  # which say it of each service
+        if not place.startswith(("spark_services", "spark_defaults", "spark_cluster")):  # reported for each service
             for text in plain_secrets.sentences(
                 place,
                 ["a password or a token"],
@@ -120,7 +120,7 @@ def _check_image_catalogue(problems: validation.Problems, settings: dict[str, An
 def _check_fabric(problems: validation.Problems, settings: Mapping[str, Any]) -> None:
     for name in ("spark_fabric_addresses", "spark_ray_pip_env"):
         wrong = [
-            *plain_data.misfits(settings[name], plain_data.MappingOf(str), name),
+            *reader.problems({str: str}, settings[name], name),
             *plain_data.several_lines(settings[name], name),
         ]
         problems.messages += [f"{problems.where}: {message}" for message in wrong]

@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An owner's verbs: which services are meant, which may run beside each other, and when memory is really back. Pure functions."""
+"""The verbs start, stop and swap: selection of services, exclusive sets, and the wait for freed memory. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +13,15 @@ from .._common.validation import nearest
 from .planned import PlannedService
 
 RUNNING = ("active", "activating", "reloading")
-"""States of a unit that runs or comes up; one that is being stopped is on its way out."""
+"""States of a unit that runs or starts."""
 
 SLACK_GIB = 1.0
 SLACK_SHARE = 0.05
-"""How much of what an engine held may still be missing: other programs of the host take and give meanwhile."""
+"""Memory of an engine that may still be missing, since other programs of the host take and free memory too."""
 
 
 def names_of(value: Any) -> list[str]:
-    """Read names as people give them by C(-e): a list, or a text with commas or spaces. Each once, in the order given."""
+    """Return the names of an extra variable, each once: a list, or a text with commas or spaces."""
     words = value if isinstance(value, (list, tuple)) else str(value or "").replace(",", " ").split()
     return list(dict.fromkeys(str(word).strip() for word in words if str(word).strip()))
 
@@ -29,115 +29,128 @@ def names_of(value: Any) -> list[str]:
 def select(
     planned: Mapping[str, Mapping[str, Any]],
     play: Sequence[str],
-    wanted: Sequence[str],
-    beside: Mapping[str, Sequence[str]] | None = None,
+    names: Sequence[str],
+    speech_servers: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Find the services that a run is about.
+    """Return the services that a run selects.
 
-    A service that spans hosts is taken whole or refused: its ranks start and stop together.
+    A service of several hosts is selected as a whole or refused: its ranks start and stop together.
 
     :param planned: the hosts of a plan
     :param play: the hosts of the run
-    :param wanted: names; all services of those hosts when empty
-    :param beside: speech servers on demand by host, which have to be named
-    :returns: host to names in start order, and all that is wrong with the request
+    :param names: of services; empty for all services of those hosts
+    :param speech_servers: on demand, by host; they are only selected by name
+    :returns: host to names in start order, and messages about wrong names
     """
-    there: dict[str, list[str]] = {}
-    spans: dict[str, tuple[str, list[str]]] = {}
-    for host, body in planned.items():
-        for service in body["services"]:
-            there.setdefault(service["name"], []).append(host)
-            if service.get("cluster") and host in play:
-                spans[service["name"]] = (service["cluster"]["name"], list(service["cluster"]["hosts"]))
-    here = {name: [host for host in hosts if host in play] for name, hosts in there.items()}
-    named = {host: [name for name in names if name in wanted] for host, names in (beside or {}).items()}
-    for host, names in named.items():
-        for name in names:
-            there.setdefault(name, []).append(host)
-            here[name] = [each for each in there[name] if each in play]
-    messages = []
-    for name in wanted:
-        if name not in there:
-            known = ", ".join(sorted(there)) or "none"
-            messages.append(
-                f"service {name}: the inventory has none by this name{nearest(name, there)} Known: {known}."
-            )
-        elif not here[name]:
-            elsewhere = ", ".join(sorted(there[name]))
-            messages.append(f"service {name}: it is on {elsewhere}, which this run leaves out. Add it to --limit.")
-    chosen = {name for name, hosts in here.items() if hosts and (not wanted or name in wanted)}
-    for name in sorted(chosen & spans.keys()):
-        cluster, hosts = spans[name]
+    services = _selectable(planned, names, speech_servers or {})
+    hosts_by_service: dict[str, list[str]] = {}
+    for host, service in ((host, service) for host, listed in services.items() for service in listed):
+        hosts_by_service.setdefault(service, []).append(host)
+    candidates = names or hosts_by_service
+    selected = {name for name in candidates if not set(hosts_by_service.get(name, ())).isdisjoint(play)}
+    messages = [text for name in names if (text := _why_not_selected(name, hosts_by_service, play))]
+    messages += _cut_clusters(planned, play, selected)
+    chosen = {host: [name for name in services[host] if name in selected] for host in planned if host in play}
+    return chosen, messages
+
+
+def _selectable(
+    planned: Mapping[str, Mapping[str, Any]], names: Sequence[str], speech_servers: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the services of each host, and the speech servers that are selected by name."""
+    services = {host: [service["name"] for service in body["services"]] for host, body in planned.items()}
+    for host, servers in speech_servers.items():
+        services[host] = [*services.get(host, ()), *(server for server in servers if server in names)]
+    return services
+
+
+def _why_not_selected(name: str, hosts_by_service: Mapping[str, Sequence[str]], play: Sequence[str]) -> str:
+    """Return why a run cannot select a service, empty if it can."""
+    if name not in hosts_by_service:
+        names = ", ".join(sorted(hosts_by_service)) or "none"
+        return f"service {name}: the inventory has none by this name{nearest(name, hosts_by_service)} Known: {names}."
+    hosts = hosts_by_service[name]
+    if set(hosts) & set(play):
+        return ""
+    return f"service {name}: it is on {', '.join(sorted(hosts))}, which this run leaves out. Add it to --limit."
+
+
+def _cut_clusters(planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], selected: set[str]) -> Iterator[str]:
+    """Yield the selected services of several hosts of which the run leaves some out."""
+    clusters = {
+        service["name"]: service["cluster"]
+        for host, body in planned.items()
+        for service in body["services"]
+        if service.get("cluster") and host in play
+    }
+    for name in sorted(selected & clusters.keys()):
+        hosts = clusters[name]["hosts"]
         missing = [host for host in hosts if host not in play]
         if missing:
-            messages.append(
-                f"service {name}: it spans cluster {cluster}, and this run leaves out {', '.join(missing)}. "
+            yield (
+                f"service {name}: it spans cluster {clusters[name]['name']}, and this run leaves out {', '.join(missing)}. "
                 f"Its ranks start and stop together: --limit {','.join(dict.fromkeys([*play, *hosts]))}"
             )
-    found = {
-        host: [name for name in (*(each["name"] for each in body["services"]), *named.get(host, ())) if name in chosen]
-        for host, body in planned.items()
-        if host in play
-    }
-    return found, messages
 
 
 def choose_states(
-    services: Sequence[PlannedService], measured: Mapping[str, Any] | None, written: Sequence[str]
+    services: Sequence[PlannedService], measured: Mapping[str, Any] | None, names: Sequence[str]
 ) -> list[PlannedService]:
-    """Settle which service of each exclusive set of a host is to run: C(state) of the others becomes stopped.
+    """Choose the service of each exclusive set of a host that runs; the C(state) of the others becomes stopped.
 
-    The one that runs goes on; where none does, or nobody has looked, it is the first in the inventory. An owner's own
-    C(state: stopped) holds whatever runs.
+    The choice is the running service, or the first in the inventory. A service with C(state: stopped) is never chosen.
 
     :param services: of the host
-    :param measured: what the host said of itself, None where nobody asked
-    :param written: the names in the order of the inventory
-    :returns: the services
+    :param measured: facts of the host, None if unknown
+    :param names: of all services, in the order of the inventory
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
     sets: dict[str, list[PlannedService]] = {}
-    for service in sorted(services, key=lambda each: written.index(each.name)):
+    for service in sorted(services, key=lambda service: names.index(service.name)):
         if service.exclusive and service.state == "started":
             sets.setdefault(service.exclusive, []).append(service)
-    kept = {next((each for each in members if each.unit in running), members[0]).name for members in sets.values()}
-    down = {each.name for members in sets.values() for each in members} - kept
-    return [replace(each, state="stopped") if each.name in down else each for each in services]
+    chosen = {
+        next((member for member in members if member.unit in running), members[0]).name for members in sets.values()
+    }
+    stopped = {member.name for members in sets.values() for member in members} - chosen
+    return [replace(service, state="stopped") if service.name in stopped else service for service in services]
 
 
 def join_states(hosts: Sequence[list[PlannedService]]) -> None:
-    """Have the ranks of an engine agree: one that is to be stopped on a host of the cluster is stopped on all of them."""
+    """Stop the ranks of an engine on all hosts of the cluster if one of them is stopped."""
     ranks = [service for services in hosts for service in services if service.cluster]
     stopped = {service.name for service in ranks if service.state == "stopped"}
     for services in hosts:
         services[:] = [
-            replace(each, state="stopped") if each.cluster and each.name in stopped else each for each in services
+            replace(service, state="stopped") if service.cluster and service.name in stopped else service
+            for service in services
         ]
 
 
-def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """Say which services cannot be started because another one of their exclusive set runs, or is asked for, too.
+def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return messages about services that cannot start because another service of their exclusive set runs or starts too.
 
     :param settings: of all deployed services, by name
-    :param active: names of those that run or come up
-    :param wanted: those to start
-    :returns: messages
+    :param active: names of the services that run or start
+    :param names: of the services to start
     """
     running = set(active)
     messages = []
-    for position, name in enumerate(wanted):
-        own = (settings.get(name) or {}).get("exclusive")
+    for position, name in enumerate(names):
+        exclusive = (settings.get(name) or {}).get("exclusive")
         mates = [
-            other for other, each in sorted(settings.items()) if own and other != name and each.get("exclusive") == own
+            other
+            for other, values in sorted(settings.items())
+            if exclusive and other != name and values.get("exclusive") == exclusive
         ]
-        both = [other for other in mates if other in wanted[:position]]
+        both = [other for other in mates if other in names[:position]]
         if both:
             messages.append(
-                f"{name} and {both[0]} are of the exclusive set {own}: one of them runs at a time. Name one."
+                f"{name} and {both[0]} are of the exclusive set {exclusive}: one of them runs at a time. Name one."
             )
             continue
         messages += [
-            f"{name} cannot be started beside {other}: they are of the exclusive set {own}. "
+            f"{name} cannot be started beside {other}: they are of the exclusive set {exclusive}. "
             f"Swap them: ansible-playbook dgxspark.vllm.swap -e out={other} -e in={name}"
             for other in mates
             if other in running and name not in running
@@ -148,12 +161,12 @@ def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], w
 def held_by(containers: Iterable[str], processes: Iterable[Mapping[str, Any]]) -> tuple[float, list[int]]:
     """Return the GPU memory in GiB of the processes in C(containers), and their ids."""
     names = set(containers)
-    own = [process for process in processes if process.get("container") in names]
-    return sum(process["used_mib"] or 0 for process in own) / 1024, [int(process["pid"]) for process in own]
+    holders = [process for process in processes if process.get("container") in names]
+    return sum(process["used_mib"] or 0 for process in holders) / 1024, [int(process["pid"]) for process in holders]
 
 
 def expected_gib(before_gib: float, held_gib: float) -> float:
-    """What has to be available once memory is back, of what was available before and what the engines held."""
+    """Return the GiB that must be available once the driver has freed the memory of stopped engines."""
     return before_gib + max(0.0, held_gib - max(SLACK_GIB, SLACK_SHARE * held_gib))
 
 
@@ -167,39 +180,38 @@ def wait_until_back(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> dict[str, Any]:
-    """Wait until the driver has let go of what engines held: a container is gone long before its memory is back.
+    """Wait until the driver has freed the memory of engines, which takes longer than the stop of their containers.
 
-    :param look: returns what is available in GiB, and the ids of the processes that nvidia-smi lists
-    :param need_gib: what has to be available
-    :param pids: those that held the memory
+    :param look: returns the available GiB, and the ids of the processes that nvidia-smi lists
+    :param need_gib: that must be available
+    :param pids: of the processes that held the memory
     :param timeout: seconds
     :param interval: seconds between two looks
     :param clock: returns seconds
     :param sleep: waits for seconds
-    :returns: C({ok, waited_seconds, available_gib, left}), left being the ids that are still listed
+    :returns: C({ok, waited_seconds, available_gib, left}); left: the ids that are still listed
     """
-    start, wanted = clock(), set(pids)
+    start, holders = clock(), set(pids)
     while True:
         available, listed = look()
-        left, waited = sorted(wanted & listed), clock() - start
-        ok = not left and available >= need_gib
+        holding, waited = sorted(holders & listed), clock() - start
+        ok = not holding and available >= need_gib
         if ok or waited >= timeout:
-            return {"ok": ok, "waited_seconds": round(waited, 1), "available_gib": round(available, 3), "left": left}
+            return {"ok": ok, "waited_seconds": round(waited, 1), "available_gib": round(available, 3), "left": holding}
         sleep(min(interval, max(timeout - waited, 0.05)))
 
 
-def not_back(found: Mapping[str, Any], need_gib: float, names: Sequence[str], holders: str) -> str:
-    """Say that memory did not come back, and what helps.
+def not_back(wait: Mapping[str, Any], need_gib: float, names: Sequence[str], holders: str) -> str:
+    """Return the message that memory was not freed, with the fix.
 
-    :param found: as C(wait_until_back) returns it
-    :param need_gib: what had to be available
-    :param names: services that held it
-    :param holders: who holds memory now, or where to look, as part of the sentence
-    :returns: a message
+    :param wait: the result of C(wait_until_back)
+    :param need_gib: that had to be available
+    :param names: of the services that held it
+    :param holders: the end of a sentence about the present holders of memory
     """
-    listed = f"nvidia-smi still lists pid {', '.join(map(str, found['left']))}; " if found["left"] else ""
+    listed = f"nvidia-smi still lists pid {', '.join(map(str, wait['left']))}; " if wait["left"] else ""
     return (
-        f"{', '.join(names)}: stopped, but the memory is not back after {found['waited_seconds']:.0f} s: {listed}"
-        f"{found['available_gib']:.2f} GiB are available, {need_gib:.2f} GiB were expected; {holders}. Wait longer "
+        f"{', '.join(names)}: stopped, but the memory is not back after {wait['waited_seconds']:.0f} s: {listed}"
+        f"{wait['available_gib']:.2f} GiB are available, {need_gib:.2f} GiB were expected; {holders}. Wait longer "
         "(-e spark_memory_timeout=900), end a process that was left over, or reboot: a driver that keeps memory gives it back no other way."
     )

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._common import reader
 from .._common.findings import Finding
 from .._common.foreign_text import parse_json
 
@@ -160,20 +161,19 @@ def text_of(value: Mapping[str, Any]) -> str:
 
 
 def load(text: str) -> Receipt:
-    """Parse the text of a receipt file. Raises ValueError that names the problem."""
-    receipt = parse_json(text, "the receipt")
-    if not isinstance(receipt, dict):
-        raise ValueError("it is not a JSON object")
-    if receipt.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is {receipt.get('schema')!r}, expected {SCHEMA}")
-    parts: dict[str, Any] = {part: receipt.get(part, {}) for part in ("deployed", "measured", "baseline")}
-    for part, value in parts.items():
-        if not isinstance(value, dict):
-            raise ValueError(f"its {part} is not an object")
-    if not isinstance(receipt.get("benchmark", {}), dict):
-        raise ValueError("its benchmark is not an object")
-    more: dict[str, Any] = {key: receipt.get(key) for key in ("cluster", "rank", "fast_path", "start", "benchmark")}
-    return Receipt(service=receipt.get("service", ""), **parts, **more)
+    """Return the receipt in the text of its file. Raises ValueError with the problems."""
+    content = reader.read(_FILE, parse_json(text, "the receipt"), "receipt")
+    return reader.from_dict(Receipt, {"service": "", "deployed": {}, "measured": {}, "baseline": {}, **content})
+
+
+_PART: dict[Any, Any] = {Any: Any}
+_FILE = {
+    "schema": reader.one_of(SCHEMA),
+    "service?": str,
+    "rank?": reader.Maybe(int),
+    **reader.optional({"deployed": _PART, "measured": _PART, "baseline": _PART}),
+    **reader.optional({part: reader.Maybe(_PART) for part in ("cluster", "fast_path", "start", "benchmark")}),
+}
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

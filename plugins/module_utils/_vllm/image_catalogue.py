@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._common.plain_data import MappingOf, Required, misfits
+from .._common import reader
 from .image_names import split_image
 from .versions import parse_version, version
 
@@ -274,22 +274,24 @@ def _find_entry(
     return None
 
 
+_ENTRY = reader.facts(
+    {
+        "image!": str,
+        **dict.fromkeys(("vllm_version", "cuda", "native_driver", "entrypoint", "source", "note"), str),
+        **dict.fromkeys(("arm64", "ray", "moving"), bool),
+        **{key: [str] for key in ("features", "options")},
+        "nccl": reader.facts({"library": str, "version": str}),
+        "caches": {str: str},
+        "defects": [reader.facts({"text!": str, "when": str, "fix": str, "package": str})],
+    }
+)
+
+
 def wrong_entries(entries: Any, where: str) -> list[str]:
     """Return the errors of a user's entries. where: their name in messages."""
-    form = [
-        {
-            **dict.fromkeys(("vllm_version", "cuda", "native_driver", "entrypoint", "source", "note"), str),
-            **dict.fromkeys(("arm64", "ray", "moving"), bool),
-            **{key: [str] for key in ("features", "options")},
-            "nccl": {"library": str, "version": str},
-            "caches": MappingOf(str),
-            "image": Required(str),
-            "defects": [{"text": Required(str), "when": str, "fix": str, "package": str}],
-        }
-    ]
     if entries is not None and not isinstance(entries, (list, tuple)):
         return [f"'{where}' must be a list of mappings"]
-    wrong = misfits(entries, form, where)
+    wrong = reader.problems(reader.Maybe([_ENTRY]), entries, where)
     for index, entry in enumerate([] if wrong else entries or []):
         for key in entry:
             if key not in EXTRA_KEYS:

@@ -32,7 +32,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, schema
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import reader, schema
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_input
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight, service_keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
@@ -1066,17 +1066,17 @@ def make_answers(seed: int, number: int) -> Case:
 
 def thinned(chance: random.Random, body: Any, form: Any, share: float) -> Any:
     """A value less some of the keys that its form can do without, half of them null instead."""
-    form = form.form if isinstance(form, plain_data.Required) else form
+    form = form.form if isinstance(form, reader.Maybe) else form
     if isinstance(body, list):
         return [thinned(chance, item, form[0], share) for item in body]
-    if not isinstance(body, dict) or form is dict:
+    if not isinstance(body, dict) or not form:
         return body
-    if isinstance(form, plain_data.MappingOf):
-        return {key: thinned(chance, item, form.form, share) for key, item in body.items()}
+    if str in form:
+        return {key: thinned(chance, item, form[str], share) for key, item in body.items()}
     found = {}
     for key, item in body.items():
-        inner = form.get(key)
-        if isinstance(inner, plain_data.Required) or chance.random() >= share:
+        inner = form.get(key, form.get(f"{key}?"))
+        if key in form or chance.random() >= share:
             found[key] = thinned(chance, item, inner, share) if inner is not None else item
         elif chance.random() < 0.5:
             found[key] = None

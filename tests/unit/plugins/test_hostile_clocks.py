@@ -19,10 +19,11 @@ from pathlib import Path
 import planned_fixture
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host, host_health, status_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import file_times, host_lock, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage, plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 
 HOUR = 3600.0
@@ -157,6 +158,8 @@ def test_a_receipt_of_an_hour_ahead_or_back_is_no_old_one(wall: Wall, step: floa
     wall.write(tmp_path / "heavy.json", receipts.dump(receipt))
     wall.step = 0.0
     found = host_health.read_receipts(tmp_path)
-    planned = {"services": [plain(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]}
+    planned = {
+        "services": [to_dict(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]
+    }
     report = doctor_host.HostReport.from_dicts(planned, {}, {"receipts": found}, {}, {}, {})
     assert "error" not in found["heavy"] and list(doctor.check_receipts(report)) == []

@@ -35,7 +35,7 @@ from ansible.vars.manager import VariableManager
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, reader
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -290,21 +290,23 @@ class Watched(dict[str, Any]):
     """A mapping that notes the keys that are asked for and have no place in its form."""
 
     def __init__(self, content: dict[str, Any], form: Any, place: str, missing: set[str]) -> None:
-        self.form, self.place, self.missing = form, place, missing
-        inner = {key: form.form if isinstance(form, plain_data.MappingOf) else (form or {}).get(key) for key in content}
+        self.place, self.missing = place, missing
+        form = {key.rstrip("?") if isinstance(key, str) else key: inner for key, inner in (form or {}).items()}
+        self.form = form
+        inner = {key: form[str] if str in form else form.get(key) for key in content}
         super().__init__({key: self.of(item, inner[key], f"{place}.{key}", missing) for key, item in content.items()})
 
     @classmethod
     def of(cls, value: Any, form: Any, place: str, missing: set[str]) -> Any:
-        form = form.form if isinstance(form, plain_data.Required) else form
+        form = form.form if isinstance(form, reader.Maybe) else form
         if isinstance(value, dict):
-            return cls(value, {} if form is dict else form, place, missing)
+            return cls(value, form, place, missing)
         if isinstance(value, list):
             return [cls.of(item, form[0] if isinstance(form, list) else None, f"{place}[]", missing) for item in value]
         return value
 
     def _note(self, key: str) -> None:
-        if not isinstance(self.form, plain_data.MappingOf) and key not in (self.form or {}):
+        if str not in self.form and key not in self.form:
             self.missing.add(f"{self.place}.{key}")
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -16,7 +16,7 @@ import yaml
 from playbook_runs import LOST_SSH, ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action.doctor import drifted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_a_fleet_that_is_silent_as_a_whole_is_reported(tmp_path: Path, engine: A
 
 
 def test_what_was_changed_since_it_was_deployed_is_said_once() -> None:
-    service = plain(planned_fixture.service())
+    service = to_dict(planned_fixture.service())
     facts = {"services": ["fast", "left"], "units": [], "containers": []}
     deployed = {"recorded": {"number": 3, "units": {"spark-gateway.service": {"enabled": True, "active": "active"}}}}
     deployed["units"] = {"spark-gateway.service": {"enabled": True, "active": "failed"}}

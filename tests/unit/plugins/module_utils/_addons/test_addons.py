@@ -46,7 +46,7 @@ def forge(**variables: Any) -> dict[str, Any]:
 
 
 def plan(hosts: dict[str, Any] | None = None, others: dict[str, Any] | None = None) -> dict[str, Any]:
-    return engine.make_plan(hosts or fleet(), RECIPES, others=others)
+    return engine.make_plan(hosts or fleet(), RECIPES, other_hosts=others)
 
 
 def rules(made: dict[str, Any], severity: str) -> set[str]:

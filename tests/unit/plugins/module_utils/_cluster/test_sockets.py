@@ -30,7 +30,7 @@ def made(
 ) -> dict[str, Any]:
     spark = {"vars": {"spark_services": [KEYED], **variables}, "address": "192.168.1.11", **(host or {})}
     return engine.make_plan(
-        {"spark-1": spark}, RECIPES, others=hosts, resolve=resolve or (lambda name: NAMES.get(name, ()))
+        {"spark-1": spark}, RECIPES, other_hosts=hosts, resolve=resolve or (lambda name: NAMES.get(name, ()))
     )
 
 

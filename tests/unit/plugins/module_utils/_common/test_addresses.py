@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data, reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
@@ -31,9 +32,9 @@ def test_a_zone_is_the_name_of_an_interface(zone: str) -> None:
     for text in (address, f"{address}/64"):
         with pytest.raises(ValueError, match="zone"):
             plain_data.strict_address(text)
-    for parse in (untrusted.address, untrusted.network):
-        with pytest.raises(untrusted.Untrusted):
-            parse(address, "x")
+    for form in (reader.ADDRESS, reader.NETWORK):
+        with pytest.raises(Untrusted):
+            reader.read(form, address, "x")
     assert plain_data.is_interface(f"{address}/64") is False
     assert endpoints.is_loopback(f"::1%{zone}") is False
     assert discovery._is_address(address) is False
@@ -42,7 +43,7 @@ def test_a_zone_is_the_name_of_an_interface(zone: str) -> None:
 @pytest.mark.parametrize("address", FAIR)
 def test_addresses_with_and_without_a_zone(address: str) -> None:
     assert plain_data.is_address(address) and plain_data.strict_address(address) == address
-    assert untrusted.address(address, "x") == address.partition("%")[0]
+    assert reader.read(reader.ADDRESS, address, "x") == address.partition("%")[0]
 
 
 class Refused(Exception):

@@ -12,15 +12,16 @@ from typing import Any
 import planned_fixture
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_host, doctor_signs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage, plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import explain
 
 UNIT = "spark-heavy.service"
 REF = "nvcr.io/nvidia/vllm:26.04-py3"
 PLANNED = planned_fixture.service(image=PlannedImage(REF, None, None, REF), vllm_version=None)
 
-SPAN = plain(ClusterOf("pair", 2, "a", ["a", "b"], "mp"))
+SPAN = to_dict(ClusterOf("pair", 2, "a", ["a", "b"], "mp"))
 
 
 def healthy() -> dict[str, Any]:
@@ -28,7 +29,7 @@ def healthy() -> dict[str, Any]:
         "planned": {
             "services": [
                 {
-                    **plain(PLANNED),
+                    **to_dict(PLANNED),
                     "name": "heavy",
                     "unit": UNIT,
                     "container": "spark-heavy",

@@ -14,8 +14,9 @@ from typing import Any
 import planned_fixture
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage, plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage
 
 UNIT, GATEWAY, TIMER = "spark-heavy.service", "spark-gateway.service", "spark-load-guard.service"
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
@@ -43,20 +44,20 @@ def argv(image: str = REF, *words: str, mark: str = MARK) -> list[str]:
 
 def image(found: str | None, ref: str = REF) -> dict[str, Any]:
     """A planned image, by its id on the host."""
-    return plain(PlannedImage(ref, found, None, ref))
+    return to_dict(PlannedImage(ref, found, None, ref))
 
 
 def clean() -> dict[str, Any]:
     """A host that is what was deployed, and what is planned."""
     service = {
-        **plain(PLANNED),
+        **to_dict(PLANNED),
         "name": "heavy",
         "unit": UNIT,
         "container": "spark-heavy",
         "state": "started",
         "cluster": None,
         "image": image(RUNS),
-        "model": plain(replace(PLANNED.model, repo=REPO, revision="main")),
+        "model": to_dict(replace(PLANNED.model, repo=REPO, revision="main")),
         "argv": argv(),
         "env": {"A": "1", "TOKEN": "hush"},
         "fingerprint": MARK,

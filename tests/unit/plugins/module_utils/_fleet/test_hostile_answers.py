@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host that lies: each field of each module's answer is given each hostile value, through the parser of untrusted.py that reads it."""
+"""A host that lies: each field of each module's answer is given each hostile value, through the form that reader.py reads it by."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from hostile_texts import HOSTILE as TEXTS
 from hostile_texts import is_harmless
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text, reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 
 COMMIT, SHA, ID = "a" * 40, "b" * 64, "sha256:" + "c" * 64
@@ -80,7 +80,7 @@ GOOD: dict[str, tuple[Any, Any]] = {
         {"running": True, "bytes": 5, "total_bytes": 9, "commit": COMMIT, "path": "/srv/x", "wrong": [{"file": "a", "why": "b"}]},
     ),
     "distribution": (
-        answers.spread_look,
+        answers.DISTRIBUTION,
         {"images": {"an/image:1": {"id": ID, "layers": 2, "content": SHA, "size": 5, "name": "an/image:1"}},
          "models": {"Org/Model@main": {"repo": "Org/Model", "revision": "main", "only": [], "folder": FOLDER, "commit": COMMIT,
                                        "complete": True, "staged": {f"{FOLDER}/blobs/x": 5},
@@ -171,25 +171,27 @@ def leaves(value: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("module", GOOD)
 def test_good_answers_are_taken_as_they_are(module: str) -> None:
-    parser, answer = GOOD[module]
-    assert parser(untrusted.received(answer), module) == answer
+    form, answer = GOOD[module]
+    assert reader.read(form, foreign_text.received(answer), module) == answer
 
 
 @pytest.mark.parametrize("module", GOOD)
 def test_no_hostile_answer_comes_through(module: str) -> None:
     """It is refused with where and what, or nothing of it is left that could do harm; it is never a traceback."""
-    parser, answer = GOOD[module]
+    form, answer = GOOD[module]
     refused = 0
     for path in places(answer):
         for hostile in HOSTILE:
             if path and path[-1] is True and not isinstance(hostile, (str, int)):
                 continue  # JSON has no such names
             try:
-                found = parser(untrusted.received(put(answer, path, hostile)), module)
+                found = reader.read(form, foreign_text.received(put(answer, path, hostile)), module)
             except Untrusted as error:
                 refused += 1
                 assert (
-                    untrusted.printable(str(error)) == str(error) and "\n" not in str(error) and len(str(error)) < 400
+                    foreign_text.printable(str(error)) == str(error)
+                    and "\n" not in str(error)
+                    and len(str(error)) < 800
                 )
                 continue
             # A thing's own name is looked up, and a link was judged by where it leads.
@@ -197,14 +199,14 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
             for leaf in leaves(found):
                 assert isinstance(leaf, KINDS) or path == ("content",), (path, leaf)  # archive() judges that
                 if isinstance(leaf, str):
-                    assert untrusted.printable(leaf) == leaf, (path, leaf)
+                    assert foreign_text.printable(leaf) == leaf, (path, leaf)
                     assert free or (".." not in leaf.split("/") or leaf.startswith("../../../blobs/")), (path, leaf)
                     assert free or not leaf.startswith(("-", "/etc")) or set(path) & {"path", "folder", "hf_home"}, (
                         path,
                         leaf,
                     )
                 elif isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
-                    assert free or 0 <= leaf <= untrusted.MOST_BYTES, (path, leaf)
+                    assert free or 0 <= leaf <= reader.MOST_BYTES, (path, leaf)
     assert refused > len(HOSTILE) or module in ("support_bundle",)
 
 
@@ -220,11 +222,11 @@ def test_no_hostile_answer_comes_through(module: str) -> None:
     ],
 )
 def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
-    _parser, answer = GOOD["distribution"]
+    _form, answer = GOOD["distribution"]
     changed = copy.deepcopy(answer)
     changed["models"]["Org/Model@main"]["files"][0].update(change)
     with pytest.raises(Untrusted):
-        answers.spread_look(changed, "x")
+        reader.read(answers.DISTRIBUTION, changed, "x")
 
 
 @pytest.mark.parametrize(
@@ -238,12 +240,12 @@ def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
     ],
 )
 def test_what_is_said_of_a_thing_fits_its_name(key: str, change: dict[str, dict[str, Any]]) -> None:
-    _parser, answer = GOOD["distribution"]
+    _form, answer = GOOD["distribution"]
     changed = copy.deepcopy(answer)
     for name, values in change.items():
         changed[key][name].update(values)
     with pytest.raises(Untrusted):
-        answers.spread_look(changed, "x")
+        reader.read(answers.DISTRIBUTION, changed, "x")
 
 
 def test_files_that_nobody_asked_about_are_refused() -> None:
@@ -294,9 +296,9 @@ def test_any_other_support_bundle_is_refused(content: Any) -> None:
 
 
 def test_what_is_shown_cannot_steer_a_terminal() -> None:
-    said = untrusted.received({"a\x1b[2J": ["b\x1b]0;x\x07", {"c": "\x9bd\r\u202ee\ud800"}, 5, None, True]})
+    said = foreign_text.received({"a\x1b[2J": ["b\x1b]0;x\x07", {"c": "\x9bd\r\u202ee\ud800"}, 5, None, True]})
     assert said == {"a\\x1b[2J": ["b\\x1b]0;x\\x07", {"c": "\\x9bd\\r\\u202ee\ufffd"}, 5, None, True]}
-    assert untrusted.received("zwei\nZeilen\tTab, äöü, 模型") == "zwei\nZeilen\tTab, äöü, 模型"
+    assert foreign_text.received("zwei\nZeilen\tTab, äöü, 模型") == "zwei\nZeilen\tTab, äöü, 模型"
 
 
 def test_an_answer_without_end_is_refused() -> None:
@@ -304,7 +306,7 @@ def test_an_answer_without_end_is_refused() -> None:
     for _each in range(1000):
         deep = [deep]
     with pytest.raises(Untrusted, match="deep"):
-        untrusted.received(deep)
+        foreign_text.received(deep)
 
 
 def test_a_judgement_that_fails_is_a_fault_of_the_host() -> None:
@@ -315,11 +317,11 @@ def test_a_judgement_that_fails_is_a_fault_of_the_host() -> None:
 
 @pytest.mark.parametrize("step", ["stream", "load", "look"])
 def test_what_a_measurement_lacks_is_named_unless_it_says_what_went_wrong(step: str) -> None:
-    parser, answer = GOOD[f"service_bench {step}"]
+    form, answer = GOOD[f"service_bench {step}"]
     for name in answer.keys() - {"problem", "fix", "kind"}:
-        with pytest.raises(untrusted.Untrusted, match=f"x lacks '{name}'"):
-            parser({key: value for key, value in answer.items() if key != name}, "x")
-    assert parser({"problem": "{{ 7 }}\nnobody answers", "fix": "f"}, "x") == {
+        with pytest.raises(foreign_text.Untrusted, match=f"x lacks '{name}'"):
+            reader.read(form, {key: value for key, value in answer.items() if key != name}, "x")
+    assert reader.read(form, {"problem": "{{ 7 }}\nnobody answers", "fix": "f"}, "x") == {
         "problem": "{{ 7 }} nobody answers",
         "fix": "f",
     }
@@ -355,10 +357,10 @@ def test_what_a_measurement_lacks_is_named_unless_it_says_what_went_wrong(step: 
 def test_figures_rows_and_receipts_of_a_measurement_are_what_they_are_calculated_with(
     step: str, path: tuple[Any, ...], value: Any
 ) -> None:
-    parser, answer = GOOD[f"service_bench {step}"]
-    parser(answer, "x")
-    with pytest.raises(untrusted.Untrusted, match="x"):
-        parser(put(answer, path, value), "x")
+    form, answer = GOOD[f"service_bench {step}"]
+    reader.read(form, answer, "x")
+    with pytest.raises(foreign_text.Untrusted, match="x"):
+        reader.read(form, put(answer, path, value), "x")
 
 
 def strange(chance: random.Random, depth: int = 0) -> Any:
@@ -379,14 +381,14 @@ def check_spoilt_answers(seed: int, count: int) -> None:
     chance = random.Random(seed)
     for number in range(count):
         module = chance.choice(sorted(GOOD))
-        parser, answer = GOOD[module]
+        form, answer = GOOD[module]
         for _place in range(chance.randrange(1, 4)):
             with contextlib.suppress(
                 TypeError, LookupError
             ):  # the first one may have taken the place of the second away
                 answer = put(answer, chance.choice(list(places(answer))), strange(chance))
         try:
-            parser(untrusted.received(answer), module)
+            reader.read(form, foreign_text.received(answer), module)
         except Untrusted as error:
             assert is_harmless(str(error)), (seed, number, module)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from planned_fixture import MEASURED
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.plain_data import MappingOf, Required
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import Maybe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import stable_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.stable_facts import stable_checksum
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import known_bad
@@ -26,15 +26,18 @@ NOT_READ = {("gpu", "processes"), ("memory", "free_gib")}
 
 def example(form: Any, name: str = "") -> Any:
     """Return a value of a form of C(preflight.ANSWERS), with one entry in each list and mapping."""
-    if isinstance(form, Required):
+    if isinstance(form, Maybe):
         return example(form.form, name)
-    if isinstance(form, MappingOf):
-        return {"of": example(form.form, name)}
+    if form == {}:
+        return {"of": 1}
     if isinstance(form, dict):
-        return {key: example(below, key) for key, below in form.items()}
+        return {
+            "of" if key is str else key.rstrip("?"): example(below, name if key is str else key.rstrip("?"))
+            for key, below in form.items()
+        }
     if isinstance(form, list):
         return [example(form[0], name)]
-    return {bool: True, int: 7, str: TEXTS.get(name, f"a {name}"), dict: {"of": 1}}.get(form, 128.0)
+    return {bool: True, int: 7, str: TEXTS.get(name, f"a {name}")}.get(form, 128.0)
 
 
 def changed(value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.foreign_text import Untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 
 RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ def test_nothing_is_worked_out_where_sizes_differ_in_more_than_blocks() -> None:
     [
         ({"ranks": []}, "0 pipeline stages, not 1"),
         ({"ranks": [{**DENSE["ranks"][0], "weights": {}}]}, "lacks 'target'"),
-        ({"ranks": [{**DENSE["ranks"][0], "weights": {"other": {}}}]}, "not one of 'target', 'draft'"),
+        ({"ranks": [{**DENSE["ranks"][0], "weights": {"other": {}}}]}, "weights lacks 'target'"),
         ({"sizes": [{"available": 1}]}, "lacks 'blocks'"),
         ({"sizes": [{**DENSE["sizes"][0], "concurrency": 0}]}, "a cache of nothing"),
         ({"sizes": [{**DENSE["sizes"][0], "concurrency": float("nan")}]}, "not a number"),

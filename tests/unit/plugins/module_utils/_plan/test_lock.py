@@ -110,14 +110,29 @@ def test_numbers_and_words_stay_texts() -> None:
     ("change", "needle"),
     [
         (lambda data: data.update(schema=9), "schema is 9"),
-        (lambda data: data["models"][f"{REPO}@main"].pop("commit"), f"model {REPO}@main: needs a 'commit'"),
-        (lambda data: data["models"][f"{REPO}@main"]["files"].update({"../x": FILES["config.json"]}), "file ../x"),
-        (lambda data: data["models"][f"{REPO}@main"]["files"]["config.json"].update(sha256="no"), "file config.json"),
-        (lambda data: data["images"][REF]["platforms"]["linux/arm64"].update(id="latest"), f"image {REF}"),
+        (lambda data: data["models"][f"{REPO}@main"].pop("commit"), f"models.{REPO}@main lacks 'commit'"),
+        (
+            lambda data: data["models"][f"{REPO}@main"]["files"].update({"../x": FILES["config.json"]}),
+            "files is '../x', not a name of a file below the model",
+        ),
+        (
+            lambda data: data["models"][f"{REPO}@main"]["files"]["config.json"].update(sha256="no"),
+            "files.config.json.sha256 is 'no', not a SHA-256",
+        ),
+        (
+            lambda data: data["images"][REF]["platforms"]["linux/arm64"].update(id="latest"),
+            f"images.{REF}.platforms.linux/arm64.id is 'latest'",
+        ),
         (lambda data: data.update(services=[]), None),
-        (lambda data: data.update(services=["x"]), "'services' must be a mapping"),
-        (lambda data: data["services"]["spark-1/chat"].update(recipe="qwen3-8b"), "service spark-1/chat: needs"),
-        (lambda data: data["services"]["spark-1/chat"].update(models="x"), "service spark-1/chat: needs"),
+        (lambda data: data.update(services=["x"]), "services is a list, not a mapping"),
+        (
+            lambda data: data["services"]["spark-1/chat"].update(recipe="qwen3-8b"),
+            "services.spark-1/chat.recipe is 'qwen3-8b', not a mapping",
+        ),
+        (
+            lambda data: data["services"]["spark-1/chat"].update(models="x"),
+            "services.spark-1/chat.models is 'x', not a list",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(made: dict[str, Any], change: Any, needle: str | None) -> None:

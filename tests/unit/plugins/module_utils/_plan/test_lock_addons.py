@@ -54,7 +54,7 @@ ON_HOST = {ASR: said(ASR, "1"), OLLAMA: said(OLLAMA, "3"), FRONT: said(FRONT, "5
 
 def make(locked: dict[str, Any] | None = None, pin: bool = True, **more: Any) -> dict[str, Any]:
     hosts = {"h": {**HOSTS["h"], **more}}
-    made: dict[str, Any] = engine.make_plan(hosts, {RECIPE["name"]: RECIPE}, others=OTHERS, lock=locked, pin=pin)
+    made: dict[str, Any] = engine.make_plan(hosts, {RECIPE["name"]: RECIPE}, other_hosts=OTHERS, lock=locked, pin=pin)
     return made
 
 
@@ -171,6 +171,6 @@ def test_registries_are_asked_for_them_too(locked: dict[str, Any]) -> None:
     assert lock_findings.questions(locked, named)["images"] == sorted(NAMES.values())
     upstream = {"images": {FRONT: sha("9")}}
     made = engine.make_plan(
-        {"h": {**HOSTS["h"]}}, {RECIPE["name"]: RECIPE}, others=OTHERS, lock=locked, upstream=upstream
+        {"h": {**HOSTS["h"]}}, {RECIPE["name"]: RECIPE}, other_hosts=OTHERS, lock=locked, upstream=upstream
     )
     assert [finding["service"] for finding in about(made, "lock.moved")] == ["gateway"]

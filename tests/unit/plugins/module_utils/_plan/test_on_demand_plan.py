@@ -197,7 +197,7 @@ def test_each_mixture_of_combinations_fits_and_no_combination_is_left_out(
         of: [SimpleNamespace(name=each, on_demand={"keep": keep}) for each in own if node.alone(each)]
         for of, own in names.items()
     }
-    found, cuts = on_demand.fitting(sets, node.fit)  # type: ignore[arg-type]
+    found, cuts = on_demand.combinations_that_fit(sets, node.fit)  # type: ignore[arg-type]
     largest = [found[of] or [[]] for of in names]
     for mixture in itertools.product(*largest):
         assert holds(itertools.chain(*mixture)) or not any(mixture), mixture
@@ -521,7 +521,7 @@ def test_a_set_of_the_other_host_stays_its_own() -> None:
     ],
 )
 def test_what_fits_everywhere(parts: list[tuple[list[str], list[list[str]]]], found: list[list[str]]) -> None:
-    assert on_demand.fitting_everywhere(parts) == found
+    assert on_demand.combinations_on_all_hosts(parts) == found
 
 
 @settings(max_examples=200)
@@ -536,7 +536,7 @@ def test_what_fits_everywhere_is_what_each_host_holds_its_part_of(
     given_parts: list[tuple[set[str], list[set[str]]]],
 ) -> None:
     parts = [(sorted(names), [sorted(one & names) for one in fitting]) for names, fitting in given_parts]
-    found = [set(one) for one in on_demand.fitting_everywhere(parts)]
+    found = [set(one) for one in on_demand.combinations_on_all_hosts(parts)]
     everyone = sorted(set().union(*(names for names, _fitting in given_parts)))
     for size in range(1, len(everyone) + 1):
         for chosen in map(set, itertools.combinations(everyone, size)):

@@ -8,6 +8,7 @@ import pytest
 from planned_fixture import FAST, SOURCES, resolved, service, spark
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster.clustering import Cluster
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.reader import from_dict, to_dict
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     addon_plan,
     firewall_plan,
@@ -21,7 +22,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import
     ClusterOf,
     PlannedService,
     Secret,
-    plain,
 )
 
 
@@ -106,15 +106,15 @@ def test_a_service_behind_no_gateway_says_so() -> None:
 
 def test_ansible_is_given_mappings_and_what_it_hands_back_is_the_service() -> None:
     made = resolved(spark({**FAST, "api_key_file": "/keys/one", "pip": [f"a==1 --hash=sha256:{'0' * 64}"]}))
-    said = plain(made)
+    said = to_dict(made)
     assert said["secrets"] == [
         {"name": "VLLM_API_KEY", "source": "/keys/one", "path": "/etc/dgxspark/secrets/fast/VLLM_API_KEY"}
     ]
     assert "content" in said["files"][0] and "rank" not in said["settings"] and said["cluster"] is None
-    again = PlannedService.read(said)
-    assert (again, plain(again)) == (made, said)
-    with pytest.raises(TypeError, match="unheard_of"):
-        PlannedService.read({**said, "unheard_of": 1})
+    again = from_dict(PlannedService, said)
+    assert (again, to_dict(again)) == (made, said)
+    with pytest.raises(TypeError, match="served_model_name"):
+        from_dict(PlannedService, {key: value for key, value in said.items() if key != "served_model_name"})
 
 
 @pytest.mark.parametrize("executor", ["mp", "ray"])
@@ -126,7 +126,7 @@ def test_so_is_a_rank_of_a_cluster(executor: str) -> None:
     _whole, members = spanning.plan_cluster(cluster, hosts, SOURCES, [])
     for host in members.values():
         for made in host_plan.plan_host(host, SOURCES).services:
-            assert PlannedService.read(plain(made)) == made
+            assert from_dict(PlannedService, to_dict(made)) == made
 
 
 PAIR = ClusterOf("pair_a", 2, "spark-1", ["spark-1", "spark-2"], "mp")

@@ -98,9 +98,9 @@ def test_after_a_change_the_last_measurement_is_compared_and_said_to_be_older() 
     ("text", "words"),
     [
         ("{", "Expecting property name"),
-        ("[]", "not a JSON object"),
-        ('{"schema": 2}', "schema is 2, expected 1"),
-        ('{"schema": 1, "deployed": 5}', "deployed is not an object"),
+        ("[]", "receipt is a list, not a mapping"),
+        ('{"schema": 2}', "schema is 2, not 1"),
+        ('{"schema": 1, "deployed": 5}', "deployed is 5, not a mapping"),
     ],
 )
 def test_damaged_receipts(text: str, words: str) -> None:
@@ -163,7 +163,7 @@ def test_a_changed_deployment_keeps_the_figures_and_not_the_ratio() -> None:
 
 
 def test_a_receipt_whose_benchmark_is_no_object_is_damaged() -> None:
-    with pytest.raises(ValueError, match="benchmark is not an object"):
+    with pytest.raises(ValueError, match="benchmark is a list, not a mapping"):
         receipts.load(json.dumps({**first().plain(), "benchmark": [1]}))
 
 

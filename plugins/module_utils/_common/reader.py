@@ -1,0 +1,448 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reader of data from outside: answers of hosts, images and registries, lock files, receipts, manifests.
+
+C(read) and C(problems) compare a value with a form. C(from_dict) and C(to_dict) convert objects that this collection itself wrote, without
+checks. A form is one of
+
+* C(str), C(bool), C(int), C(float) or C(Any): that type of JSON
+* a C(Form): a text or number of some kind, such as C(COMMIT)
+* C([form]): a list
+* C({"name": form, "other?": form}): a record; a key with a question mark may be missing, other keys are left out of the result
+* C({form: form}): a mapping of names; in a record the form of all other keys, so that C({str: Any}) keeps them
+* C(Maybe(form)), C(Either(form, form)), C(Most(form, entries)), C(Then(form, function))
+* a dataclass: a record of its fields by their annotations, of which those with a default may be missing
+* a function of a value and its place, which returns the value or raises C(Untrusted)
+
+No I/O.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from .foreign_text import Untrusted, printable, steers
+from .plain_data import LARGEST, is_address, is_interface, kind, shown, strict_address
+
+T = TypeVar("T")
+
+MOST_ENTRIES = 100_000
+MOST_TEXT = 4096
+"""Characters of a text in one line."""
+MOST_NAME = 255
+MOST_PATH = 1024
+MOST_BYTES = 2**53
+"""Largest number of bytes: JSON carries it exactly, and it is a thousand times the largest disk."""
+MOST_PROBLEMS = 3
+"""In the message of C(Untrusted), which is one line; C(problems) lists all."""
+OPTIONAL: Mapping[str, Any] = {"optional": True}
+"""Metadata of a dataclass field: C(to_dict) leaves it out while it is C(None)."""
+
+
+class Form(NamedTuple):
+    """A kind of text or number. description: the end of "NAME is VALUE, not ..."."""
+
+    description: str
+    test: Callable[[Any], Any]
+
+
+class Maybe(NamedTuple):
+    """A form, or C(None)."""
+
+    form: Any
+
+
+class Either(NamedTuple):
+    """The first form that a value has; messages are about the first one."""
+
+    first: Any
+    second: Any
+
+
+class Most(NamedTuple):
+    """A list or mapping of a bounded number of entries."""
+
+    form: Any
+    entries: int
+
+
+class Then(NamedTuple):
+    """A form, and a function for values of that form."""
+
+    form: Any
+    function: Callable[[Any, str], Any]
+
+
+def read(form: Any, value: Any, where: str) -> Any:
+    """Return a value that has a form: plain data, or an object of a dataclass.
+
+    :param form: see above
+    :param value: plain data from outside
+    :param where: its place, for messages
+    :returns: the value without unknown keys
+    :raises Untrusted: with the first problems and the number of others
+    """
+    wrong: list[str] = []
+    result = _read(form, value, where, wrong)
+    if wrong:
+        more = [f"and {len(wrong) - MOST_PROBLEMS} more"] if len(wrong) > MOST_PROBLEMS else []
+        raise Untrusted("; ".join([*wrong[:MOST_PROBLEMS], *more]))
+    return result
+
+
+def problems(form: Any, value: Any, where: str) -> list[str]:
+    """Return the problems of a value, each with its place; see C(read)."""
+    wrong: list[str] = []
+    _read(form, value, where, wrong)
+    return wrong
+
+
+def refused(where: str, value: Any, description: str) -> str:
+    """Return the problem of a value without the described form."""
+    is_scalar = isinstance(value, (str, int, float))
+    return f"{where} is {printable(shown(value)) if is_scalar else kind(value)}, not {description}"
+
+
+def optional(record: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a record whose keys may be missing."""
+    return {f"{name}?": form for name, form in record.items()}
+
+
+def facts(record: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a record whose keys may be missing or C(None), except for those with an exclamation mark."""
+    return {
+        name.rstrip("!") if name.endswith("!") else f"{name}?": form if name.endswith("!") else Maybe(form)
+        for name, form in record.items()
+    }
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read(form: Any, value: Any, where: str, wrong: list[str]) -> Any:
+    """Return a value as far as it has a form; C(wrong) receives its problems."""
+    read_form = _READERS.get(type(form))
+    if read_form is not None:
+        return read_form(form, value, where, wrong)
+    if form in _TYPES:
+        return _read_scalar(_TYPES[form], value, where, wrong)
+    if is_dataclass(form):
+        return _read_object(form, value, where, wrong)
+    return _apply(form, value, where, wrong)
+
+
+def _read_scalar(form: Form, value: Any, where: str, wrong: list[str]) -> Any:
+    if not form.test(value):
+        wrong.append(refused(where, value, form.description))
+    return value
+
+
+def _read_maybe(form: Maybe, value: Any, where: str, wrong: list[str]) -> Any:
+    return None if value is None else _read(form.form, value, where, wrong)
+
+
+def _read_either(form: Either, value: Any, where: str, wrong: list[str]) -> Any:
+    mistakes: list[str] = []
+    result = _read(form.first, value, where, mistakes)
+    if mistakes and not problems(form.second, value, where):
+        return _read(form.second, value, where, [])
+    wrong += mistakes
+    return result
+
+
+def _read_most(form: Most, value: Any, where: str, wrong: list[str]) -> Any:
+    read_entries: Any = _read_list if isinstance(form.form, list) else _read_mapping
+    return read_entries(form.form, value, where, wrong, form.entries)
+
+
+def _read_then(form: Then, value: Any, where: str, wrong: list[str]) -> Any:
+    mistakes: list[str] = []
+    value = _read(form.form, value, where, mistakes)
+    wrong += mistakes
+    return value if mistakes else _apply(form.function, value, where, wrong)
+
+
+def _apply(function: Callable[[Any, str], Any], value: Any, where: str, wrong: list[str]) -> Any:
+    try:
+        return function(value, where)
+    except Untrusted as error:
+        wrong.append(str(error))
+        return value
+
+
+def _read_object(kind: Any, value: Any, where: str, wrong: list[str]) -> Any:
+    mistakes: list[str] = []
+    entries = _read_mapping(_record_of(kind), value, where, mistakes)
+    wrong += mistakes
+    return value if mistakes else kind(**entries)
+
+
+def _read_list(form: list[Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
+    if not isinstance(value, (list, tuple)):
+        wrong.append(refused(where, value, "a list"))
+    elif len(value) > most:
+        wrong.append(f"{where} has {len(value)} entries, more than {most}")
+    else:
+        return [_read(form[0], item, f"{where}[{index}]", wrong) for index, item in enumerate(value)]
+    return value
+
+
+def _read_mapping(form: dict[Any, Any], value: Any, where: str, wrong: list[str], most: int = MOST_ENTRIES) -> Any:
+    if not isinstance(value, Mapping):
+        wrong.append(refused(where, value, "a mapping"))
+        return value
+    if len(value) > most:
+        wrong.append(f"{where} has {len(value)} entries, more than {most}")
+        return value
+    record, mapping = _parts(form)
+    missing = [name for name, _form, is_required in record if is_required and name not in value]
+    if missing:
+        wrong.append(f"{where} lacks {', '.join(map(repr, missing))}")
+    entries = {
+        name: _read(entry_form, value[name], f"{where}.{name}", wrong)
+        for name, entry_form, _is_required in record
+        if name in value
+    }
+    if mapping:
+        names = {name for name, _form, _is_required in record}
+        for name, item in value.items():
+            if name not in names:
+                name = _read(mapping[0], name, f"a name in {where}", wrong)
+                entries[name] = _read(mapping[1], item, f"{where}.{printable(str(name))[:80]}", wrong)
+    return entries
+
+
+def _parts(form: dict[Any, Any]) -> tuple[list[tuple[str, Any, bool]], tuple[Any, Any] | None]:
+    """Return the keys of a record with their forms, and the forms of all other names and their values."""
+    record = [
+        (name.rstrip("?"), entry_form, not name.endswith("?"))
+        for name, entry_form in form.items()
+        if isinstance(name, str)
+    ]
+    mapping = next((entry for entry in form.items() if not isinstance(entry[0], str)), None)
+    return record, mapping
+
+
+_READERS: Mapping[type, Callable[[Any, Any, str, list[str]], Any]] = {
+    Form: _read_scalar,
+    list: _read_list,
+    dict: _read_mapping,
+    Maybe: _read_maybe,
+    Either: _read_either,
+    Most: _read_most,
+    Then: _read_then,
+}
+
+
+def _is_kind(*types: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, types) and (bool in types or not isinstance(value, bool))
+
+
+_TYPES: Mapping[Any, Form] = {
+    Any: Form("anything", lambda _value: True),
+    str: Form("a text", _is_kind(str)),
+    bool: Form("a boolean", _is_kind(bool)),
+    int: Form("a whole number", lambda value: _is_kind(int)(value) and abs(value) <= LARGEST),
+    float: Form("a number", lambda value: _is_kind(int, float)(value) and abs(value) <= LARGEST),
+}
+
+
+@cache
+def _record_of(annotation: Any) -> dict[str, Any]:
+    """Return the record of a dataclass."""
+    hints = get_type_hints(annotation, include_extras=True)
+    required = _required(annotation)
+    return {
+        field.name if field.name in required else f"{field.name}?": _form_of(hints[field.name])
+        for field in fields(annotation)
+    }
+
+
+def _form_of(annotation: Any) -> Any:
+    """Return the form of an annotation of a dataclass."""
+    origin, args = get_origin(annotation) or annotation, get_args(annotation)
+    if origin is Annotated:
+        return args[1]
+    if origin in _LISTS:
+        return [_form_of(args[0])]
+    if origin in _MAPPINGS:
+        return {str: _form_of(args[1]) if args else Any}
+    if type(None) in args:
+        return Maybe(_form_of(next(arg for arg in args if arg is not type(None))))
+    return annotation
+
+
+_LISTS = (list, collections.abc.Sequence)
+_MAPPINGS = (dict, collections.abc.Mapping)
+
+
+def _required(annotation: Any) -> set[str]:
+    """Return the fields of a dataclass without a default."""
+    return {field.name for field in fields(annotation) if field.default is MISSING and field.default_factory is MISSING}
+
+
+# --- objects of this collection ---------------------------------------------------------------------------------------
+
+
+def from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return an object of a dataclass, with the objects in its fields, from a mapping that C(to_dict) made.
+
+    Other keys are ignored; a missing field that may be C(None) is C(None). Raises TypeError if another field without default is missing.
+    """
+    entries = {}
+    for name, (build, is_nullable) in _builders(cast(Any, kind)).items():
+        if name in values:
+            entries[name] = build(values[name])
+        elif is_nullable:
+            entries[name] = None
+    return kind(**entries)
+
+
+@cache
+def _builders(kind: Any) -> dict[str, tuple[Callable[[Any], Any], bool]]:
+    """Return by field the function that builds its value, and whether a missing value is C(None)."""
+    hints = get_type_hints(kind)
+    required = _required(kind)
+    return {
+        field.name: (_builder(hints[field.name]), field.name in required and type(None) in get_args(hints[field.name]))
+        for field in fields(kind)
+    }
+
+
+def _builder(annotation: Any) -> Callable[[Any], Any]:
+    """Return what builds a value of an annotation; values without objects stay unchanged."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if is_dataclass(annotation):
+        return lambda value: from_dict(annotation, value)  # type: ignore[arg-type]  # it is a class
+    if type(None) in args:
+        build = _builder(next(arg for arg in args if arg is not type(None)))
+        return build if build is _unchanged else lambda value: build(value) if value else None
+    inner = _builder(args[-1]) if args and origin in (*_LISTS, *_MAPPINGS) else _unchanged
+    if inner is _unchanged:
+        return _unchanged
+    if origin in _LISTS:
+        return lambda values: [inner(value) for value in values]
+    return lambda values: {name: inner(value) for name, value in values.items()}
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def to_dict(value: Any) -> Any:
+    """Return plain data of an object of a dataclass, and of the objects in its fields, in lists and in tuples."""
+    if isinstance(value, (list, tuple)):
+        return [to_dict(item) for item in value]
+    if value is None or isinstance(value, (str, int, float, dict)):  # most values; mappings hold no objects
+        return value
+    if not is_dataclass(value):
+        return value
+    entries = ((name, is_optional, getattr(value, name)) for name, is_optional in _fields(cast(Any, type(value))))
+    return {name: to_dict(item) for name, is_optional, item in entries if item is not None or not is_optional}
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, bool], ...]:
+    return tuple((field.name, bool(field.metadata.get("optional"))) for field in fields(kind))
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+def one_of(*values: Any) -> Form:
+    """Return the form of some allowed values; true is not 1."""
+    names = ", ".join(map(repr, values))
+    return Form(
+        names if len(values) == 1 else f"one of {names}",
+        lambda value: any(value == right and type(value) is type(right) for right in values),
+    )
+
+
+def text(description: str, test: Callable[[str], Any]) -> Form:
+    """Return the form of texts that pass a test."""
+    return Form(description, lambda value: isinstance(value, str) and test(value))
+
+
+def matching(pattern: str, description: str, most: int = MOST_NAME) -> Form:
+    """Return the form of texts that match an expression as a whole. most: characters."""
+    expression = re.compile(pattern, re.ASCII)
+    return text(description, lambda value: len(value) <= most and expression.fullmatch(value))
+
+
+def is_line(text: str) -> bool:
+    """Tell whether a text is one line of bounded length without characters that steer a terminal."""
+    return len(text) <= MOST_TEXT and not any(steers(character) for character in text)
+
+
+def is_relative(text: str) -> bool:
+    """Tell whether a path stays below its folder and has its one spelling: no empty part, no C(.), no C(..)."""
+    parts = text.split("/")
+    return (
+        is_line(text)
+        and 0 < len(text) <= MOST_PATH
+        and not any(part in ("", ".", "..") or len(part) > MOST_NAME for part in parts)
+        and text[0] not in "-~"
+        and "\\" not in text
+    )
+
+
+def is_absolute(text: str) -> bool:
+    """Tell whether a text is an absolute path without C(..)."""
+    return is_line(text) and text.startswith("/") and len(text) <= MOST_PATH and ".." not in text.split("/")
+
+
+def _to_address(parse: Callable[[str], Any], description: str) -> Callable[[str, str], str]:
+    """Return a function that normalises an address. parse: raises ValueError for another text."""
+
+    def change(text: str, where: str) -> str:
+        try:
+            return str(parse(strict_address(text)))
+        except ValueError as error:
+            raise Untrusted(refused(where, text, description)) from error
+
+    return change
+
+
+def to_words(value: str, _where: str) -> str:
+    """Return a text for people on one line of bounded length."""
+    return " ".join(printable(value[:MOST_TEXT]).split())
+
+
+_SHA256 = r"[0-9a-f]{64}"
+# As Docker's own reference: a registry, names, a tag, a digest.
+_IMAGE = (
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+    rf"(?::\w[\w.-]{{0,127}})?(?:@sha256:{_SHA256})?"
+)
+LINE = text("one line of text", is_line)
+WORDS = Then(str, to_words)
+COMMIT = matching(r"[0-9a-f]{40}", "a commit of 40 hexadecimal digits")
+SHA256 = matching(_SHA256, "a SHA-256 of 64 hexadecimal digits")
+DIGEST = matching(f"sha256:{_SHA256}", "sha256: and 64 hexadecimal digits")
+BLOB = matching(r"[0-9a-f]{64}|[0-9a-f]{40}", "a name of a blob")
+IMAGE_ID = matching(f"sha256:{_SHA256}", "an image id, sha256: and 64 hexadecimal digits")
+IMAGE_NAME = matching(f"sha256:{_SHA256}|(?!sha256:){_IMAGE}", "a name or an id of an image", 512)
+REPO = matching(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", "a model, ORG/NAME")
+PLATFORM = matching(r"[a-z0-9]{1,32}", "a name of a platform")
+FILE_NAME = matching(r"[A-Za-z0-9_][\w.@+-]*", "a plain name of a file")
+SSH_KEY = matching(
+    r"ssh-ed25519 [A-Za-z0-9+/]{1,200}={0,2}(?: [\w.@-]{1,100})?", "a public key of ssh, of the kind ed25519", 400
+)
+RELATIVE = text("a path below its folder", is_relative)
+ABSOLUTE = text("an absolute path", is_absolute)
+ADDRESS = Then(LINE, _to_address(lambda address: ipaddress.ip_address(address.partition("%")[0]), "an IP address"))
+NETWORK = Then(LINE, _to_address(ipaddress.ip_network, "an IP network"))
+HOST = Form("an address or the name of a host", is_address)
+INTERFACE = Form("an address with its network", is_interface)
+SIZE = Form(f"a whole number from 0 to {MOST_BYTES}", lambda value: _is_kind(int)(value) and 0 <= value <= MOST_BYTES)
+NUMBER = Form(
+    f"a number from 0 to {MOST_BYTES}", lambda value: _is_kind(int, float)(value) and 0 <= value <= MOST_BYTES
+)
+EMPTY = one_of("")
