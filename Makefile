@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation catalogue compare measurements bench-catalogue lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation catalogue compare measurements lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -86,9 +86,6 @@ compare: bootstrap  ## compare the memory arithmetic with a real vLLM's planner 
 # A file of export_measurements.yml or of scripts/measure_gpu.py: make measurements FILE=rows.json
 measurements: bootstrap  ## check a file of measured launches (FILE=) and add it to those that overheads are held against
 	@PYTHONPATH=collections $(PY) scripts/add_measurements.py $(FILE)
-
-bench-catalogue: bootstrap  ## time the catalogue of vLLM versions and the command line
-	@$(PY) tests/bench/catalogue_bench.py
 
 lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \

@@ -24,7 +24,7 @@ def test_every_page_is_in_the_menu_once() -> None:
         ("[a](../LICENSE) b", "a b"),
         ("[a](status.md#as-a-page)", "[a](status.md#as-a-page)"),
         ("[a](#here) [b](https://example.org/x)", "[a](#here) [b](https://example.org/x)"),
-        ("![a](images/plan-and-status.svg)", "![a](images/plan-and-status.svg)"),
+        ("![a](images/open-webui.png)", "![a](images/open-webui.png)"),
         # A link to nothing stays one, and the generator refuses it.
         ("[a](nowhere.md)", "[a](nowhere.md)"),
     ],
