@@ -118,6 +118,6 @@ def test_downloads_into_a_folder(command: str, repo: str | None) -> None:
 
 
 def test_paths_of_home_and_of_the_current_folder_are_one() -> None:
-    assert import_downloads.holds("$HOME/m", "/home/me/m/x") == "/x"
-    assert import_downloads.holds("./m", "$PWD/m") == ""
-    assert import_downloads.holds("/srv/m", "/srv/mm") is None
+    assert import_downloads.path_below("$HOME/m", "/home/me/m/x") == "/x"
+    assert import_downloads.path_below("./m", "$PWD/m") == ""
+    assert import_downloads.path_below("/srv/m", "/srv/mm") is None
