@@ -85,8 +85,6 @@ _Services = Mapping[str, dict[str, Any]]
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a compose file.
 
-    :param draft: receives the launch
-    :param document: the file
     :raises Unreadable: without a service that runs vLLM, or with several
     """
     configs = document.get("configs")

@@ -81,8 +81,6 @@ class _Container:
 def read(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a manifest, or a C(List) of several.
 
-    :param draft: receives the launch
-    :param document: the manifest
     :raises Unreadable: if no container runs vLLM, or not exactly one
     """
     items = document.get("items") if str(document.get("kind")).endswith("List") else [document]

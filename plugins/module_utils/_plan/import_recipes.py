@@ -107,22 +107,14 @@ def _least_nodes(document: Mapping[str, Any]) -> int:
 
 
 def eugr(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a recipe of eugr/spark-vllm-docker.
-
-    :param draft: receives the launch
-    :param document: the file
-    """
+    """Read a recipe of eugr/spark-vllm-docker."""
     if not document.get("command"):
         raise Unreadable("the recipe has no command")
     _read_template(draft, document, _read_common(draft, document))
 
 
 def sparkrun(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a recipe of sparkrun, with or without a command.
-
-    :param draft: receives the launch
-    :param document: the file
-    """
+    """Read a recipe of sparkrun, with or without a command."""
     runtime = str(document.get("runtime") or "vllm")
     if "vllm" not in runtime:
         raise Unreadable(f"the recipe is for the runtime {runtime}, not for vLLM")
@@ -158,11 +150,7 @@ def _default_command(draft: Draft, document: Mapping[str, Any]) -> list[str]:
 
 
 def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a recipe of vllm-project/recipes.
-
-    :param draft: receives the launch
-    :param document: the file
-    """
+    """Read a recipe of vllm-project/recipes."""
     model = document["model"]
     variant = _variant(draft, document.get("variants") or {"default": {}})
     on_spark = _hardware(variant.get("hardware_overrides"))
@@ -287,11 +275,7 @@ def _recipe_image(
 
 
 def nvidia(draft: Draft, document: Mapping[str, Any]) -> None:
-    """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside.
-
-    :param draft: receives the launch
-    :param document: the file
-    """
+    """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside."""
     serve = _serve_section(document)
     runtime = document.get("runtime") or {}
     import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{serve['command']}")

@@ -57,8 +57,6 @@ class _Script:
 def read(draft: Draft, text: str) -> None:
     """Read a script with one launch in it.
 
-    :param draft: receives the launch
-    :param text: the script, or a page with it in a fenced block
     :raises Unreadable: without a launch, or with several
     """
     if not text.strip():

@@ -47,8 +47,6 @@ _QUADLET = {
 def read(draft: Draft, text: str) -> None:
     """Read a unit that starts an engine, or a container of Podman.
 
-    :param draft: receives the launch
-    :param text: the unit
     :raises Unreadable: if it starts something else
     """
     unit = docker_run.read_unit(text)
