@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches and recipes of others, read as YAML where they are YAML."""
+"""Read launches and recipes of others as YAML."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 
 
 class BrokenYaml(ValueError):
-    """A text that was meant to be YAML and is not; the message says where, and repeats nothing of it."""
+    """A text is no YAML; the message has the place of the problem and none of the text."""
 
 
 def document_of(text: str) -> Any:
-    """Return a text as YAML where it is a mapping in YAML, else None."""
+    """Return a text as YAML, None for anything but a mapping."""
     try:
         return read_launch_yaml(text)
     except BrokenYaml:
@@ -26,13 +26,13 @@ def document_of(text: str) -> Any:
 
 
 def read_launch_yaml(text: str) -> Any:
-    """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
+    """Like C(document_of), but raises C(BrokenYaml) for invalid YAML."""
     if len(text) > MOST_BYTES:
         raise BrokenYaml(f"it has more than {MOST_BYTES // 1024} KiB")
     try:
-        documents = [each for each in load_yaml(text, several=True) if each is not None]
-        # Manifests of Kubernetes come as several documents; it has a kind for that itself.
-        manifests = len(documents) > 1 and all(isinstance(each, dict) and "kind" in each for each in documents)
+        documents = [document for document in load_yaml(text, several=True) if document is not None]
+        # Several documents are manifests of Kubernetes, whose kind List holds them.
+        manifests = len(documents) > 1 and all(isinstance(item, dict) and "kind" in item for item in documents)
         document = {"apiVersion": "v1", "kind": "List", "items": documents} if manifests else load_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -46,7 +46,7 @@ def read_launch_yaml(text: str) -> Any:
 
 
 def plain_dates(value: Any) -> Any:
-    """Return a YAML document as JSON would have it: recipes have dates in them."""
+    """Return a YAML document with the types of JSON: dates of recipes become texts."""
     if isinstance(value, dict):
         return {str(key): plain_dates(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How status, drift and doctor end: a report that is kept, and the verdict of the task."""
+"""End the tasks status, drift and doctor: write their report, and fail if asked to."""
 
 from __future__ import annotations
 
@@ -19,21 +19,29 @@ display = Display()
 
 
 def conclude(
-    result: dict[str, Any], found: dict[str, Any], args: dict[str, Any], variables: dict[str, Any], *keys: str
+    result: dict[str, Any], report: dict[str, Any], args: dict[str, Any], variables: dict[str, Any], *keys: str
 ) -> dict[str, Any]:
-    """Keep a report where C(dest) of the task wants it, and end the task as C(fail_on) wants it; C(keys) go into its result."""
+    """Write a report to C(dest) of the task, and end the task by its C(fail_on).
+
+    :param result: of the task so far
+    :param report: with C(well), C(reason) and C(counts)
+    :param args: of the task
+    :param variables: of the task
+    :param keys: of the report that a successful task returns
+    :returns: the result
+    """
     if args["dest"] == "-":
-        display.display(json.dumps(found, sort_keys=True), screen_only=True)
+        display.display(json.dumps(report, sort_keys=True), screen_only=True)
     elif args["dest"]:
         path = Path(of_fleet(args["dest"], variables))
         try:
-            write_report(path, json.dumps(found, indent=2, sort_keys=True) + "\n")
+            write_report(path, json.dumps(report, indent=2, sort_keys=True) + "\n")
         except OSError as error:
             raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error
-    failed = not found["well"] and args["fail_on"] != "never"
-    result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
+    failed = not report["well"] and args["fail_on"] != "never"
+    result.update(changed=False, failed=failed, counts=report["counts"], _ansible_verbose_override=True)
     if failed:
-        result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
+        result["msg"] = report["reason"]  # and nothing else: Ansible prints the whole result of a failed task
     else:
-        result.update({key: found[key] for key in keys})
+        result.update({key: report[key] for key in keys})
     return result

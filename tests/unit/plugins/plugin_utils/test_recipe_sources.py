@@ -209,7 +209,7 @@ def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path,
     made = sources(tmp_path, given)
     found = made.every({})
     assert set(found) == {"a:fine", "a:crlf"} and {recipe["args"]["seed"] for recipe in found.values()} == {1}
-    text = json.dumps([found, made._content(made.sources["a"]).left], ensure_ascii=False)
+    text = json.dumps([found, made._content(made.sources["a"]).skipped], ensure_ascii=False)
     assert "a\\\\x1b[31m\\\\u202eb" in text and "its name has characters that steer a terminal" in text
     assert printable(text) == text and "\\u001b" not in text
     refused = one(made, "a:turned\u202ecod")["refused"]
