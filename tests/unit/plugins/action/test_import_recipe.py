@@ -143,7 +143,7 @@ def test_only_a_mapping_is_yaml() -> None:
 
 
 def test_the_report_names_everything() -> None:
-    found = {
+    launch = {
         "nodes": 2,
         "spark_cluster": {"name": "pair_a", "services": []},
         "missing": ["service: 'config' is missing."],
@@ -151,7 +151,7 @@ def test_the_report_names_everything() -> None:
         "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Take it out."}],
         "before": [{"rule": "SPKU01", "severity": "warning", "message": "It is deprecated.", "fix": "Use +."}],
     }
-    assert report(found) == [
+    assert report(launch) == [
         "to do: put 2 hosts into a group pair_a, and this into the variables of that group",
         "to do: service: 'config' is missing.",
         "left out: --rm: of no use",

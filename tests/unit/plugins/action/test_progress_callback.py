@@ -99,9 +99,9 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[st
 class Waiting(endpoint_ready.ActionModule):  # type: ignore[misc]  # Ansible has no types
     """The action, on a host that answers what a test says."""
 
-    def __init__(self, *said: dict[str, Any]) -> None:
+    def __init__(self, *answers: dict[str, Any]) -> None:
         self._task = SimpleNamespace(args={"model": "tiny", "unit": "spark-tiny.service", "timeout": 600})
-        self.said, self.asked = list(said), list[dict[str, Any]]()
+        self.said, self.asked = list(answers), list[dict[str, Any]]()
 
     def _execute_module(self, **call: Any) -> dict[str, Any]:
         self.asked.append(call["module_args"])
@@ -118,12 +118,12 @@ def test_a_wait_for_an_engine_tells_how_far_it_is_and_goes_on(
     monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
     waiting = Waiting(starting(None, None), starting("load", 43), {"ready": True})
     assert waiting.run(None, {"inventory_hostname": "spark-1"}) == {"ready": True}
-    told = [(event["host"], event["stage"], event["what"], event["done"]) for event in heard()]
-    assert told == [
+    events = [(event["host"], event["stage"], event["what"], event["done"]) for event in heard()]
+    assert events == [
         ("spark-1", "load", "tiny", None), ("spark-1", "load", "tiny", None), ("spark-1", "load", "tiny (load)", 43)
     ]  # fmt: skip
-    assert [asked.get("restarts_before") for asked in waiting.asked] == [None, 3, 3]
-    looks = [asked["look_seconds"] for asked in waiting.asked]
+    assert [looked.get("restarts_before") for looked in waiting.asked] == [None, 3, 3]
+    looks = [looked["look_seconds"] for looked in waiting.asked]
     assert looks == sorted(looks) and looks[0] == progress.HEARD_EVERY < looks[-1] <= endpoint_ready.LONGEST_LOOK
 
 
