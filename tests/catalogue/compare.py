@@ -1,9 +1,9 @@
 """Compare the catalogue and the command line with vLLM itself. See README.md here for how to run it.
 
 compare.py SOURCES... [--real PYTHON]: each SOURCES is the unpacked source tree of one version, in a folder named after
-it. For each, the parser of that version reads the same argument lists as launch.parse does, and what the catalogue
-says of the version is compared with what its parser says. With --real the parser runs in PYTHON, an environment that
-has vLLM's real packages, and is first compared with the one that runs on stand-ins.
+it. For each, the parser of that version reads the same argument lists as launch.parse does, and the
+catalogue of the version is compared with its parser. With --real the parser runs in PYTHON, an environment that
+has vLLM's real packages, and is first compared with the parser on stand-ins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BY_PLATFORM = {"mm-processor-device"}
 # An option whose values vLLM looks into while it parses; the catalogue does not know the form.
 VALUES_OF_THEIR_OWN = ("Invalid JSON format for --lora-modules", "Invalid fields for --lora-modules")
 
-# Argument lists for what is decided before or beside argparse.
+# Argument lists for decisions outside argparse.
 BY_HAND = [
     ["M", "-O3"],
     ["M", "-O", "2"],

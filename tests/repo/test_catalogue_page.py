@@ -1,4 +1,4 @@
-"""The catalogue's data and page are what their generator writes, and the generator fails where it does not understand."""
+"""The generator writes exactly the catalogue's data and page, and fails on sources that it does not understand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW = {"name": "seed", "kind": "int", "default": 0, "aliases": [], "negatives": 
 
 
 def probe_answer(**more: Any) -> dict[str, Any]:
-    """What the probe says of a version that knows very little."""
+    """The answer of the probe about a version with very few names."""
     option = {**FEW, "deprecated": False, **more}
     return {"options": [option], "tables": {"environment": []}, "traits": [], "requires": [], "python": ">=3.9"}
 

@@ -20,7 +20,7 @@ def test_every_page_is_in_the_menu_once() -> None:
 @pytest.mark.parametrize(
     ("text", "page_text"),
     [
-        # Code is no part of the site: its name stays. A page, an anchor and another site are left as they are.
+        # Code is no part of the site: its name stays. Links to a page, an anchor and another site are unchanged.
         ("[a](../LICENSE) b", "a b"),
         ("[a](status.md#as-a-page)", "[a](status.md#as-a-page)"),
         ("[a](#here) [b](https://example.org/x)", "[a](#here) [b](https://example.org/x)"),

@@ -30,7 +30,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions impor
 
 GIB = 2**30
 
-# What is not meant to be served, and the finding that says so.
+# Recipes that are not servable, and the finding with the reason.
 REFUSED = {
     ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.node",
     ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
@@ -148,7 +148,7 @@ def test_what_is_refused_exists() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_least_version_of_a_recipe_is_that_of_its_images(name: str) -> None:
-    """No image that a recipe lists is older than what it says it needs; and it says so of every model."""
+    """No image of a recipe is older than its least version, which every recipe states."""
     recipe = RECIPES[name]
     least = recipe.get("least_vllm")
     assert least or recipe["model"].get("path")
@@ -173,9 +173,9 @@ LATER = {
     "qwen3.6-35b-a3b-nvfp4-modelopt": "the first release whose wheel has FP4 kernels for SM12x",
     "qwen3.8-27b-nvfp4": "NVIDIA local-ai-inference-recipes: 0.28.0",
 }
-# What an image has ahead of the release that it calls itself.
+# Features of an image that its stated release lacks.
 EARLIER = {"gemma-4-26b-a4b": "vllm/vllm-openai:gemma4-0505-arm64-cu130, a build of 0.20.1 that has MTP for Gemma 4"}
-# Of a fork's image only what stands in any vLLM is looked at: the architecture and the parsers.
+# Of a fork's image only names of any vLLM are checked: the architecture and the parsers.
 ANY_BUILD = {"SPK401", "SPK701", "SPK702"}
 
 
@@ -237,7 +237,7 @@ def test_memory_that_a_recipe_states_is_planned_with() -> None:
     spec, problems = recipes.resolve_service(service("deepseek-v4-flash"), "test", RECIPES)
     assert problems == [] and spec is not None
     assert spec.memory == {"weights_gib": 80.8, "kv_gib": 11, "other_gib": 10}
-    # The variant's statement replaces the recipe's whole, and the service's that of both.
+    # The variant's statement replaces all of the recipe's, and the service's replaces both.
     eight, _problems = recipes.resolve_service(service("deepseek-v4.1-flash", "eight-sparks"), "test", RECIPES)
     assert eight is not None and (eight.memory, eight.memory_gib) == (None, 95.7)
     overridden, _problems = recipes.resolve_service(service("deepseek-v4-flash", memory_gib=90), "test", RECIPES)
@@ -251,7 +251,7 @@ def test_every_recipe_names_its_sources(name: str) -> None:
     assert all(len(source) > 10 for source in recipe["source"])
     bodies = [recipe, *(recipe.get("variants") or {}).values()]
     assert [entry for body in bodies for entry in body.get("expect") or [] if not entry["source"]] == []
-    # A figure of its own needs a source of its own.
+    # A variant with another figure needs another source.
     figures = ("weights_gib", "draft_weights_gib", "draft_config", "config")
     bare = [
         variant

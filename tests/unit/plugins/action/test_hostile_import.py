@@ -71,7 +71,7 @@ def test_nothing_of_a_launch_is_evaluated(tmp_path: Path, place: str) -> None:
 
 
 def test_the_same_text_without_the_tag_would_be(tmp_path: Path) -> None:
-    """The test above can fail: Ansible evaluates such a text where nothing says that it is none."""
+    """The test above can fail: Ansible evaluates such a text without the mark !unsafe."""
     mark = tmp_path / "touched"
     evaluated(tmp_path, yaml_of({"x": f"{{{{ lookup('pipe', 'touch {mark}') }}}}"}).replace("!unsafe ", ""))
     assert mark.exists()

@@ -76,7 +76,7 @@ def test_what_cannot_be_read_fails_with_the_reason(tmp_path: Path, values: dict[
 
 
 def test_broken_yaml_is_said_with_its_line(tmp_path: Path) -> None:
-    """And what stands on that line is not repeated."""
+    """The message does not repeat that line."""
     (tmp_path / "compose.yml").write_text("services:\n  vllm:\n    command: [--api-key, swordfish9\n    image: x\n")
     code, text = run(tmp_path, "-e", "import_src=compose.yml")
     assert code == 2 and "As YAML it is broken" in text and "at line 4, column" in " ".join(text.split())

@@ -89,7 +89,7 @@ def test_it_is_written_once_and_deployed_from_then_on(controller: Controller) ->
     code, text = controller.run(hosts)
     assert (code, "changed=1" in text) == (0, False), text
     assert controller.lock.read_bytes() == written
-    # Three Sparks: what moves is held by the lock now, and a host that has no entry is told so.
+    # Three Sparks: the lock pins moving names now, and a host without an entry gets a warning.
     code, text = controller.run({**hosts, "spark-3": host_answer()}, playbook="dgxspark.vllm.plan")
     assert code == 0, text
     assert "spark-3/fast is not in the lock file" in text

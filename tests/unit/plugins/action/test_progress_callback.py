@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import progress
 
 
 def play(folder: Path, seconds: float, style: str, file: str = "") -> str:
-    """Run a task that takes so long on two hosts; return what was printed."""
+    """Run a slow task on two hosts; return the output."""
     hosts = {
         name: {"ansible_connection": "local", "ansible_python_interpreter": python()} for name in ("spark-1", "spark-2")
     }
@@ -52,7 +52,7 @@ def test_a_terminal_has_lines_that_go_before_the_next_output(tmp_path: Path) -> 
     text = play(tmp_path, 8, "terminal")
     drawn = re.search(r"spark-1: Take a while, \d s\nspark-2: Take a while, \d s\n", text)
     assert drawn and "\x1b[2A\x1b[J" in text[drawn.end() :]
-    # What a terminal shows in the end is what a run without the callback prints.
+    # In the end a terminal shows the same text as a run without the callback.
     shown: list[str] = []
     for part in re.split(r"(\x1b\[\d+A\x1b\[J)", text):
         if up := re.fullmatch(r"\x1b\[(\d+)A\x1b\[J", part):
@@ -97,7 +97,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[st
 
 
 class Waiting(endpoint_ready.ActionModule):  # type: ignore[misc]  # Ansible has no types
-    """The action, on a host that answers what a test says."""
+    """The action, on a host with the answers of a test."""
 
     def __init__(self, *answers: dict[str, Any]) -> None:
         self._task = SimpleNamespace(args={"model": "tiny", "unit": "spark-tiny.service", "timeout": 600})

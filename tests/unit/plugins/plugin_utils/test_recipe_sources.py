@@ -114,7 +114,7 @@ def test_a_recipe_of_a_repository_at_a_commit(tmp_path: Path, clone: Path, way: 
     assert any("mods/patch-it" in text for text in recipe["left_out"])
     assert commit[:12] in recipe["source"][0]
     assert not (tmp_path / "ran").exists() and not Path("/tmp/never").exists()
-    # What was fetched once is read from there, without the source, in check mode too.
+    # A later run reads the cache, without the source, in check mode too.
     clone.rename(tmp_path / "gone")
     assert recipe_of(sources(tmp_path, source, keep=False), "eugr:recipes/pair.yaml") == recipe
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches that are made to take for ever, or all memory: each ends within seconds, with what is too much and where."""
+"""Launches that try to take for ever, or all memory: each ends within seconds and names the limit and the place."""
 
 from __future__ import annotations
 

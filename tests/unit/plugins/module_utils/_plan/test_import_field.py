@@ -60,7 +60,7 @@ def test_a_launch_gives_its_answer(entry: dict[str, Any]) -> None:
     omissions = {item["item"]: item["reason"] for item in launch["left_out"]}
     for item, words in expected.get("left", {}).items():
         assert words in omissions.get(item, ""), omissions
-    # What is imported is a service that the plan takes, but for a config that only its owner has.
+    # The plan accepts the imported service, except for a config that only its owner has.
     problems = recipes.resolve_service(service, "service", {}, {})[1]
     assert all("'config' is missing" in problem for problem in problems)
 

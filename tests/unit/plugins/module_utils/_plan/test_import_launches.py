@@ -793,7 +793,7 @@ def test_a_drafter_that_lies_in_the_old_container_is_named() -> None:
 
 
 def test_what_the_plan_gives_a_launch_is_not_asked_for() -> None:
-    """An engine that reads by io_uring gets a profile, unless the launch has one of its own."""
+    """An engine that reads by io_uring gets a profile, unless the launch names another."""
     launch = read(
         "docker run --gpus all --ipc host eugr/spark-vllm-b12x:nightly-20260925 vllm serve a/b --load-format b12x"
     )

@@ -293,7 +293,7 @@ def test_a_recipe_whose_checkpoint_is_its_own_drafter() -> None:
     assert service["env"] == {"NCCL_NET": "IB"}
 
 
-# --- what is no launch by itself ----------------------------------------------------------------------------------
+# --- texts without a launch ---------------------------------------------------------------------------------------
 
 MANIFEST = (
     "cat <<EOF >>vllm.yaml\napiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n"

@@ -14,7 +14,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importe
 
 
 def read(text: str) -> dict[str, Any]:
-    """Import a launch as the action does; a recipe and a compose file come as what their YAML holds."""
+    """Import a launch as the action does; a recipe and a compose file come as parsed YAML."""
     document = yaml.safe_load(text) if text.lstrip().startswith(("recipe_version", "services:")) else None
     launch: dict[str, Any] = importer.import_launch(text, document)
     return launch

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches that people have, turned into services: importer, import_sources, import_config and import_tables.
+"""Launches that people have, turned into services: importer, import_service, import_units, import_compose and import_config.
 
-The units and docker commands below fixtures/imports are those of the two documents "dual DGX Spark stack" and "Running
-vLLM on the DGX Spark" as they stand there; the recipes are written for these tests in the formats of their projects.
+The units and docker commands below fixtures/imports are copied from the documents "dual DGX Spark stack" and "Running
+vLLM on the DGX Spark"; the recipes are written for these tests in the formats of their projects.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_the_commands_of_the_guide(name: str, model: str, served: str | None) ->
     service = launch["service"]
     assert (service["name"], service["port"], service["model"]["repo"]) == (name, 8000, model)
     assert service["served_model_name"] == (served or model)  # what clients sent goes on working
-    assert launch["missing"] == []  # spark_services takes it as it is
+    assert launch["missing"] == []  # spark_services accepts it
     assert "~/vllm:/models" in str(omissions(launch)) and "HF_HOME" not in service.get("env", {})
 
 
@@ -140,7 +140,7 @@ def test_a_model_in_a_folder() -> None:
     launch = load("gemma4-26b.txt")
     assert launch["service"]["model"] == {"path": "~/vllm/gemma4-26b-a4b-nvfp4"}
     assert launch["service"]["served_model_name"] == "gemma-4-26b"
-    # What lies in that folder and was mounted over the image is a file that the checkpoint ships.
+    # A file of that folder, mounted over the image, is shipped with the checkpoint.
     assert launch["service"]["files"] == [
         {
             "source": "{model}/gemma4_patched.py",
@@ -302,7 +302,7 @@ def test_a_recipe_of_vllm() -> None:
         "async-scheduling": True,
         "enable-auto-tool-choice": True,
         "kv-cache-dtype": "fp8",
-        "max-num-seqs": 8,  # what is said of the DGX Spark comes last
+        "max-num-seqs": 8,  # options for the DGX Spark come last
         "reasoning-parser": "qwen3",
         "tool-call-parser": "qwen3_xml",
         "trust-remote-code": True,
@@ -339,7 +339,7 @@ def test_a_command_inside_tmux() -> None:
     assert items["tmux"] and items["vllm serve"] == "stands there twice"
     assert service["args"] == {"enforce-eager": True, "no-such-thing": "3"}
     assert "takes no value" in items["--enforce-eager"]
-    assert "SPK101" in rules(launch)  # what vLLM does not know is not dropped in silence
+    assert "SPK101" in rules(launch)  # an unknown option is reported
 
 
 # --- secrets ------------------------------------------------------------------------------------------------------
@@ -567,7 +567,7 @@ def test_an_env_file_of_compose_is_read_as_compose_does() -> None:
     assert launch["service"]["env"] == {"A": "1", "C": ""}
 
 
-# --- what the rules say -------------------------------------------------------------------------------------------
+# --- findings of the rules ----------------------------------------------------------------------------------------
 
 
 def test_what_is_wrong_with_the_unit_itself_is_said_apart() -> None:

@@ -288,7 +288,7 @@ def test_without_a_lock_nothing_changes() -> None:
         ({f"{REF}@{DIGEST}": image()}, f"vllm/vllm-openai@{DIGEST}"),
         # It came from a bundle: no registry's digest, the same id.
         ({f"{REF}@{DIGEST}": {"present": False}, ID: image(digest=None)}, ID),
-        # The tag was pulled again meanwhile: that is not what is served.
+        # The tag was pulled again meanwhile; the service still runs the older image.
         ({REF: image(OTHER, f"sha256:{'e' * 64}"), ID: image(digest=None)}, ID),
         ({REF: image(OTHER, f"sha256:{'e' * 64}")}, f"{REF}@{DIGEST}"),
     ],
@@ -320,7 +320,7 @@ def test_an_image_of_no_registry_counts_by_its_id_alone() -> None:
 
 
 def test_a_service_keeps_the_image_that_it_was_locked_with(made: dict[str, Any]) -> None:
-    """Not the recipe's first, and not another one that happens to be on the host."""
+    """Neither the recipe's first image nor another one on the host."""
     offered = [entry["ref"] for entry in RECIPES["gpt-oss-120b"]["images"]]
     service = {"name": "chat", "recipe": "gpt-oss-120b", "port": 8001}
     locked = copy.deepcopy(made)
@@ -527,7 +527,7 @@ def test_a_cluster_is_locked_once_for_its_hosts() -> None:
 
 
 def test_a_fallback_finds_what_has_no_tag_any_more(made: dict[str, Any]) -> None:
-    """A host that was deployed from the lock has neither tag nor refs/main; it is locked again as it is."""
+    """A host that was deployed from the lock has neither tag nor refs/main; the next lock is the same."""
     seen = lock.by_planned_names({f"{REF}@{DIGEST}": image(), REF: {"present": False}}, made, pin=False)
     assert seen[REF]["id"] == ID
     newer = image(OTHER, f"sha256:{'e' * 64}")

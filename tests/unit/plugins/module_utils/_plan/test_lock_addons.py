@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of add-on services: locked by what hosts have, and deployed as they are locked."""
+"""Images of add-on services: locked by the images of hosts, and deployed by the lock."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sha(sign: str) -> str:
 
 
 def image_report(ref: str, sign: str, digest: bool = True) -> dict[str, Any]:
-    """What a host says of an image: its id is all of one sign, its digest of the next."""
+    """The report of a host about an image: one repeated digit as the id, the next one as the digest."""
     digests = [f"{ref.rpartition(':')[0]}@{sha(chr(ord(sign) + 1))}"] if digest else []
     return {"present": True, "id": sha(sign), "repo_digests": digests, "os": "linux", "architecture": "arm64"}
 

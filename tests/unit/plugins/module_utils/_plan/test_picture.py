@@ -1,4 +1,4 @@
-"""The plan as it is drawn in a terminal."""
+"""The plan in a terminal."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() ->
     assert "The figures are those of spark-1/heavy" in picture.findings_text(
         [*few, finding(7, message="7 GiB are missing.")]
     )
-    # What is to be done differs in more than figures: not the same.
+    # Their fixes differ in more than figures: not the same.
     other = [finding(number, message=f"{number} GiB", fix=f"Remove {'abcdef'[number]}.") for number in range(1, 6)]
     assert len(picture.same_findings(other)) == 5
 

@@ -159,7 +159,7 @@ def test_a_few_hosts_are_unfolded_and_a_fleet_is_not() -> None:
     few, fleet = (plan_page.page(make_plan(hosts), make_findings()) for hosts in (3, 20))
     assert few.count('<details class="host fits" open>') == 3
     assert fleet.count('<details class="host fits">') == 20
-    # Of a fleet, what is wrong comes before the long list.
+    # On the page of a fleet, problems come before the long list.
     assert few.index("<h2>Memory") < few.index("<h2>Findings")
     assert fleet.index("<h2>Findings") < fleet.index("<h2>Memory")
 

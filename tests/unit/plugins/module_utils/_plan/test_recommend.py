@@ -43,7 +43,7 @@ def test_the_first_is_an_all_rounder_and_no_base_model_comes_twice() -> None:
 
 
 def test_the_recipes_of_the_collection() -> None:
-    """Each fits as it is written, is published as fast as it says, and makes a service of a valid name."""
+    """Each fits unchanged, has its published rate, and makes a service with a valid name."""
     choices = recommend.ranked(RECIPES, 1)
     assert len(choices) > 5 and [choice.rate for choice in choices] == sorted(
         (choice.rate for choice in choices), reverse=True
