@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation speed-fit catalogue compare measurements bench-catalogue lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation speed-fit catalogue compare measurements lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -89,9 +89,6 @@ measurements: bootstrap  ## check a file of measured launches (FILE=) and add it
 
 speed-fit: bootstrap  ## fit the constants of the speed model to published rates, and print its errors by class of launch
 	@PYTHONPATH=collections $(PY) scripts/speed_fit.py $(SPEED_FIT_ARGS)
-
-bench-catalogue: bootstrap  ## time the catalogue of vLLM versions and the command line
-	@$(PY) tests/bench/catalogue_bench.py
 
 lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \

@@ -46,7 +46,7 @@ SECTIONS = (
         ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback", "automation"),
     ),
     ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
-    ("Internals", ("security", "architecture", "testing", "beside", "releasing")),
+    ("Internals", ("security", "architecture", "testing", "releasing")),
 )
 """Pages of docs/ in the order of the menu; one that is not listed comes last."""
 ANSIBLE = "https://docs.ansible.com/ansible/latest"

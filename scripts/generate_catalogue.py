@@ -66,56 +66,32 @@ PINS = (
     "numba",
 )
 
-# The least that a version knows of each kind; 0 marks kinds that came later. Less means that it was not understood.
-FEWEST = {
-    "options": 165,
-    "environment": 150,
-    "architectures": 180,
-    "without_adapters": 0,
-    "removed_architectures": 1,
-    "tool_parsers": 18,
-    "reasoning_parsers": 8,
-    "quantizations": 20,
-    "deprecated_quantizations": 0,
-    "load_formats": 12,
-    "kv_cache_dtypes": 5,
-    "spec_methods": 6,
-    "executor_backends": 4,
-    "data_parallel_backends": 0,
-    "attention_backends": 15,
-    "moe_backends": 0,
-    "linear_backends": 0,
-    "all2all_backends": 0,
-    "json_keys": 50,
-    "http_paths": 20,
-    "guarded_prefixes": 1,
-    "requirements": 8,
-    "traits": 1,
-}
-TITLES = {
-    "options": "options of vllm serve",
-    "environment": "environment variables",
-    "architectures": "model architectures",
-    "without_adapters": "model architectures that take no LoRA adapters",
-    "removed_architectures": "architectures that vLLM names as removed",
-    "tool_parsers": "tool parsers",
-    "reasoning_parsers": "reasoning parsers",
-    "quantizations": "quantisation methods",
-    "deprecated_quantizations": "quantisation methods that need --allow-deprecated-quantization or warn",
-    "load_formats": "load formats",
-    "kv_cache_dtypes": "KV cache dtypes",
-    "spec_methods": "speculative methods",
-    "executor_backends": "executor backends",
-    "data_parallel_backends": "data-parallel backends",
-    "attention_backends": "attention backends",
-    "moe_backends": "MoE backends",
-    "linear_backends": "linear backends",
-    "all2all_backends": "all-to-all backends",
-    "json_keys": "keys of JSON options",
-    "http_paths": "paths of the HTTP server",
-    "guarded_prefixes": "beginnings of paths that the API key is asked for",
-    "requirements": "requirements",
-    "traits": "traits of the parser",
+# The tables of a version: the smallest plausible number of names, and the title. 0 marks tables of later versions. Fewer names
+# mean that the version was not understood.
+TABLES = {
+    "options": (165, "options of vllm serve"),
+    "environment": (150, "environment variables"),
+    "architectures": (180, "model architectures"),
+    "without_adapters": (0, "model architectures that take no LoRA adapters"),
+    "removed_architectures": (1, "architectures that vLLM names as removed"),
+    "tool_parsers": (18, "tool parsers"),
+    "reasoning_parsers": (8, "reasoning parsers"),
+    "quantizations": (20, "quantisation methods"),
+    "deprecated_quantizations": (0, "quantisation methods that need --allow-deprecated-quantization or warn"),
+    "load_formats": (12, "load formats"),
+    "kv_cache_dtypes": (5, "KV cache dtypes"),
+    "spec_methods": (6, "speculative methods"),
+    "executor_backends": (4, "executor backends"),
+    "data_parallel_backends": (0, "data-parallel backends"),
+    "attention_backends": (15, "attention backends"),
+    "moe_backends": (0, "MoE backends"),
+    "linear_backends": (0, "linear backends"),
+    "all2all_backends": (0, "all-to-all backends"),
+    "json_keys": (50, "keys of JSON options"),
+    "http_paths": (20, "paths of the HTTP server"),
+    "guarded_prefixes": (1, "beginnings of paths that the API key is asked for"),
+    "requirements": (8, "requirements"),
+    "traits": (1, "traits of the parser"),
 }
 LOST = 0.7  # share of its predecessor's names below which a version was not understood
 
@@ -266,7 +242,7 @@ def probe(text: str, tree: Path) -> dict[str, Any]:
 
 def snapshot(answer: Mapping[str, Any]) -> Snapshot:
     """Return the answer of the probe as tables."""
-    tables: Snapshot = {name: {} for name in FEWEST}
+    tables: Snapshot = {name: {} for name in TABLES}
     for option in answer["options"]:
         tables["options"][option["name"]] = details_of_option(option)
     for table, names in answer["tables"].items():
@@ -344,10 +320,10 @@ def check(text: str, answer: Mapping[str, Any], tables: Snapshot, before: Snapsh
 
 def lost_names(tables: Snapshot, before: Snapshot) -> Iterator[str]:
     """Yield the tables with fewer names than expected, or than the version before had."""
-    for table, fewest in FEWEST.items():
+    for table, (fewest, title) in TABLES.items():
         count, last = len(tables[table]), len(before.get(table, {}))
         if count < fewest or (last > 10 and count < LOST * last):
-            yield f"{count} {TITLES[table]}, expected at least {max(fewest, int(LOST * last))}"
+            yield f"{count} {title}, expected at least {max(fewest, int(LOST * last))}"
 
 
 def unwritable_names(tables: Snapshot) -> Iterator[str]:
@@ -404,8 +380,8 @@ def render(snapshots: Mapping[str, Snapshot]) -> str:
     texts = sorted(snapshots, key=order)
     versions = "".join(f"{line}\n" for line in textwrap.wrap(" ".join(texts), WIDTH))
     parts = [HEADER, 'VERSIONS = """\\\n', versions, '"""\n', TABLES_COMMENT, "TABLES = {\n"]
-    for table in FEWEST:
-        parts.append(f'    # {TITLES[table]}\n    "{table}": r"""\n')
+    for table, (_fewest, title) in TABLES.items():
+        parts.append(f'    # {title}\n    "{table}": r"""\n')
         names = sorted({name for version_snapshot in snapshots.values() for name in version_snapshot[table]})
         alike: dict[str, list[str]] = {}
         detailed = []
@@ -512,7 +488,7 @@ TABLES_COMMENT = """
 def differences(before: Snapshot, after: Snapshot) -> list[str]:
     """Return the differences between two versions in words."""
     lines = []
-    for table, title in TITLES.items():
+    for table, (_fewest, title) in TABLES.items():
         old, new = spelled_out(before, table), spelled_out(after, table)
         prefix = "--" if table == "options" else ""
         for verb, names in (("added", new.keys() - old.keys()), ("removed", old.keys() - new.keys())):
@@ -563,63 +539,39 @@ def change(sign: str, old: frozenset[tuple[str, str]], new: frozenset[tuple[str,
 def page(snapshots: Mapping[str, Snapshot]) -> str:
     """Return docs/catalogue.md."""
     texts = sorted(snapshots, key=order)
-    columns = {
-        "options": "options",
-        "environment": "environment",
-        "architectures": "architectures",
-        "tool_parsers": "tool parsers",
-        "reasoning_parsers": "reasoning parsers",
-        "quantizations": "quantisations",
-        "spec_methods": "speculative methods",
-        "json_keys": "JSON keys",
-        "kv_cache_dtypes": "KV dtypes",
-        "load_formats": "load formats",
-        "attention_backends": "attention",
-        "moe_backends": "MoE",
-        "linear_backends": "linear",
-    }
-    lines = [
-        "# The catalogue of vLLM versions",
-        "",
-        "<!-- Written by scripts/generate_catalogue.py. -->",
-        "",
-        f"The engine knows what each of {len(texts)} vLLM versions accepts, {texts[0]} to {texts[-1]}: every published one",
-        "that was not withdrawn. None of it is typed by hand: `make catalogue` fetches the packages, imports each",
-        "version's own parser and tables with everything else stood in for, and writes",
-        "`plugins/module_utils/_vllm/catalogue_data.py` and this page. `tests/catalogue/README.md` says how that is proved",
-        "against vLLM with its real packages.",
-        "",
-        "| version | " + " | ".join(columns.values()) + " |",
-        "| --- |" + " ---: |" * len(columns),
+    rows = [
+        f"| version | options | {' | '.join(name.capitalize() if name == 'python' else name for name in REQUIREMENTS)} |"
     ]
-    for text in texts:
-        counts = [str(len(snapshots[text][table])) for table in columns]
-        lines.append(f"| {text} | " + " | ".join(counts) + " |")
-    lines += [
-        "",
-        "Options are counted once, whatever their number of spellings; `--help` is not among them. JSON keys are those",
-        "of the options that vLLM reads into a configuration class of its own, `--speculative-config` first of all.",
-        "",
-        "## Requirements",
-        "",
-        "| version | Python | torch | transformers | ray | flashinfer-python |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    rows.append("| --- | ---: |" + " --- |" * len(REQUIREMENTS))
     for text in texts:
         needs = snapshots[text]["requirements"]
-        cells = [next((value for _sign, value in needs.get(name, ())), "-") for name in REQUIREMENT_COLUMNS]
-        lines.append(f"| {text} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "## When a new version is published",
-        "",
-        "`make catalogue VERSION=x.y.z` reads it and says in words what it added, removed and changed. A version whose",
-        "sources are laid out in a new way stops the command; `scripts/catalogue_probe.py` is then what needs a change.",
-    ]
-    return "\n".join(lines) + "\n"
+        cells = [next((value for _sign, value in needs.get(name, ())), "-") for name in REQUIREMENTS]
+        rows.append(f"| {text} | {len(snapshots[text]['options'])} | {' | '.join(cells)} |")
+    return PAGE_TEXT.format(count=len(texts), first=texts[0], last=texts[-1], table="\n".join(rows))
 
 
-REQUIREMENT_COLUMNS = ("python", "torch", "transformers", "ray", "flashinfer-python")
+REQUIREMENTS = ("python", "torch", "transformers", "ray", "flashinfer-python")
+PAGE_TEXT = """\
+# The catalogue of vLLM versions
+
+<!-- Written by scripts/generate_catalogue.py. -->
+
+The engine knows what each of {count} vLLM versions accepts, {first} to {last}: every published one
+that was not withdrawn. None of it is typed by hand: `make catalogue` fetches the packages, imports each
+version's own parser and tables with stand-ins for everything else, and writes
+`plugins/module_utils/_vllm/catalogue_data.py` and this page. `tests/catalogue/README.md` describes the comparison
+with vLLM and its real packages.
+
+Options count once, whatever their number of spellings; `--help` is not among them. The other columns are the
+requirements of the package.
+
+{table}
+
+## When a new version is published
+
+`make catalogue VERSION=x.y.z` reads it and prints the added, removed and changed names. A version whose
+sources have an unknown layout stops the command; adapt `scripts/catalogue_probe.py` to it.
+"""
 
 
 # --- the command --------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from ansible_collections.dgxspark.vllm.plugins.modules.explain import DOCUMENTAT
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 
 display = Display()
-HEAD_BYTES = TAIL_BYTES = 2**20
-"""Of a longer file only its begin and its end are read: a start that failed stands at the end."""
+PART_BYTES = 2**20
+"""Bytes that are read of each end of a long file: a failed start stands at the end."""
 
 
 class ActionModule(ActionBase):
@@ -36,7 +36,11 @@ class ActionModule(ActionBase):
         _spec, args = self.validate_argument_spec(
             documented(DOCUMENTATION), mutually_exclusive=[sources], required_one_of=[sources]
         )
-        if args["services"] is not None:
+        host = ""
+        if args["services"] is None:
+            text = read_log(args["src"]) if args["src"] else args["content"]
+            explanations = [{"name": args["src"] or "", **explain.explain(text.splitlines()).to_dict()}]
+        else:
             answer = self._execute_module(task_vars=task_vars or {})
             if answer.get("failed"):
                 return {**result, **answer}
@@ -45,10 +49,6 @@ class ActionModule(ActionBase):
             except foreign_text.Untrusted as error:
                 raise AnsibleActionFail(f"explain: the answer of the host is invalid: {error}") from error
             host = str((task_vars or {}).get("inventory_hostname") or "")
-        else:
-            text = read_log(args["src"]) if args["src"] else args["content"]
-            answer = explain.explain(text.splitlines()).to_dict()
-            explanations, host = [{"name": args["src"] or "", **answer}], ""
         if args["show"]:
             display.display("\n\n".join(page(explanation, host) for explanation in explanations))
         result.update(changed=False, explanations=explanations)
@@ -69,11 +69,11 @@ def read_log(src: str) -> str:
         raise AnsibleActionFail(f"explain: explain_log names '{src}', which is no file on the controller")
     try:
         with path.open("rb") as stream:
+            raw = stream.read(2 * PART_BYTES)
             size = path.stat().st_size
-            raw = stream.read(HEAD_BYTES + TAIL_BYTES if size <= HEAD_BYTES + TAIL_BYTES else HEAD_BYTES)
-            if size > HEAD_BYTES + TAIL_BYTES:
-                stream.seek(size - TAIL_BYTES)
-                raw += b"\n" + stream.read(TAIL_BYTES)
+            if size > 2 * PART_BYTES:
+                stream.seek(size - PART_BYTES)
+                raw = raw[:PART_BYTES] + b"\n" + stream.read(PART_BYTES)
     except OSError as error:
         raise AnsibleActionFail(f"explain: '{src}' cannot be read: {error.strerror}") from error
     # Redirections of PowerShell write UTF-16.

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the lock file from what the hosts say; documented in plugins/modules/lock.py."""
+"""Write the lock file from the answers of the hosts; documented in plugins/modules/lock.py."""
 
 from __future__ import annotations
 
@@ -28,40 +28,25 @@ display = Display()
 
 
 class ActionModule(ActionBase):
-    """Join what the hosts of the play said, compare it with the file, write it."""
+    """Join the answers of the play's hosts, compare them with the file, write it."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Write the file; fail with all disagreements at once, and write nothing then."""
+        """Write the file; on disagreements fail with all of them, and write nothing."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         planned = plain(args["planned"])
-        dest = Path(of_fleet(args["dest"], variables)) if args["dest"] else self._dest(planned, variables)
-        old, messages = read_lock(dest)
+        dest = Path(of_fleet(args["dest"], variables)) if args["dest"] else _planned_path(planned, variables)
+        previous, messages = read_lock(dest)
         if messages:
             raise AnsibleActionFail("\n- ".join(["the lock file cannot be read:", *messages]))
-        play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
-        images, models, silent = _sparks_said([host for host in play if host in planned], args, variables, old)
-        beside = {str(host): body["images"]["named"] for host, body in plain(args["addons"]).items()}
-        for host, said in _add_ons_said([host for host in play if beside.get(host)], args, variables, old).items():
-            images.setdefault(host, {}).update(said)
-        for host, named in beside.items():
-            planned.setdefault(host, {"services": []})["addon_images"] = named
-        answered = [host for host in images if host not in silent]
-        said_before = ImagePlans(variables, False, old).text
-        new, refusals, notes = lock_making.collect(planned, answered, images, models, old, said_before)
-        notes += [f"{host} did not answer; what the lock file has of it stays." for host in silent]
-        if refusals:
-            raise AnsibleActionFail(
-                f"the hosts do not agree on what to lock, or lack it; {dest} was not touched:\n- "
-                + "\n- ".join(refusals)
-            )
+        new, notes = _collect(args, planned, variables, previous, dest)
         before = dest.read_text(encoding="utf-8") if dest.exists() else ""
         after = lock_making.render(new)
-        changes = lock_making.changes(old, new)
+        changes = lock_making.changes(previous, new)
         for line in [*changes, *notes]:
             display.display(f"  {line}")
         changed = after != before
@@ -72,55 +57,69 @@ class ActionModule(ActionBase):
             result["diff"] = {"before": before, "after": after, "before_header": str(dest), "after_header": str(dest)}
         return result
 
-    @staticmethod
-    def _dest(planned: dict[str, Any], variables: dict[str, Any]) -> Path:
-        """Return the lock file that the plan reads."""
-        messages: list[str] = []
-        hosts = {
-            host: {"vars": {"spark_lock_file": of_fleet(str(own.get("spark_lock_file") or ""), variables)}}
-            for host in planned
-            for own in [variables["hostvars"][host]]
-        }
-        path = lock_path(hosts, variables, messages)
-        if messages or path is None:
-            messages = messages or ["the inventory is no file, so nothing can stand beside it; set spark_lock_file."]
-            raise AnsibleActionFail(" ".join(messages))
-        return path
+
+def _planned_path(planned: dict[str, Any], variables: dict[str, Any]) -> Path:
+    """Return the lock file that the plan reads."""
+    messages: list[str] = []
+    hosts = {}
+    for host in planned:
+        named = str(variables["hostvars"][host].get("spark_lock_file") or "")
+        hosts[host] = {"vars": {"spark_lock_file": of_fleet(named, variables)}}
+    path = lock_path(hosts, variables, messages)
+    if messages or path is None:
+        messages = messages or ["the inventory is no file, so nothing can stand beside it; set spark_lock_file."]
+        raise AnsibleActionFail(" ".join(messages))
+    return path
 
 
-def _images(said: Any, host: str, old: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a host said of its images, by the names that the plan has for them."""
-    heard_of = checked_answer(said, answers.IMAGES_SECTION, host, "dgxspark.vllm.spark_info")["images"]
-    return engine.by_planned_names(heard_of, old, pin=False)
+def _collect(
+    args: dict[str, Any],
+    planned: dict[str, Any],
+    variables: dict[str, Any],
+    previous: dict[str, Any] | None,
+    dest: Path,
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the new lock and notes; fail if hosts disagree. previous: the present lock."""
+    play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
+    images, models, silent = _spark_answers([host for host in play if host in planned], args, variables, previous)
+    for host, addons in plain(args["addons"]).items():
+        named = addons["images"]["named"]
+        planned.setdefault(host, {"services": []})["addon_images"] = named
+        answer = plain(variables["hostvars"][host].get(args["addons_from"])) if named and args["addons_from"] else None
+        if host in play and answer and answer.get("images") is not None:
+            images.setdefault(host, {}).update(_images(answer, host, previous))
+    answered = [host for host in images if host not in silent]
+    answers_before = ImagePlans(variables, False, previous).text
+    new, refusals, notes = lock_making.collect(planned, answered, images, models, previous, answers_before)
+    if refusals:
+        raise AnsibleActionFail(
+            f"the hosts do not agree on what to lock, or lack it; {dest} was not touched:\n- " + "\n- ".join(refusals)
+        )
+    return new, [*notes, *(f"{host} did not answer; what the lock file has of it stays." for host in silent)]
 
 
-def _sparks_said(
-    hosts: list[str], args: dict[str, Any], variables: dict[str, Any], old: dict[str, Any] | None
+def _images(answer: Any, host: str, previous: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the images of a host, by the names of the plan."""
+    images = checked_answer(answer, answers.IMAGES_SECTION, host, "dgxspark.vllm.spark_info")["images"]
+    return engine.by_planned_names(images, previous, pin=False)
+
+
+def _spark_answers(
+    hosts: list[str], args: dict[str, Any], variables: dict[str, Any], previous: dict[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return images and models by host, and the hosts that did not answer; fails when none did."""
+    """Return images and models by host, and the hosts that did not answer; fails without any answer."""
     images: dict[str, Any] = {}
     models: dict[str, Any] = {}
     silent = []
     for host in hosts:
-        own = variables["hostvars"][host]
-        said_images, said_models = plain(own.get(args["images_from"])), plain(own.get(args["models_from"]))
-        if not said_images or "images" not in said_images or not said_models or "model_files" not in said_models:
+        host_vars = variables["hostvars"][host]
+        image_answer, model_answer = (plain(host_vars.get(args[key])) for key in ("images_from", "models_from"))
+        if "images" not in (image_answer or {}) or "model_files" not in (model_answer or {}):
             silent.append(host)
             continue
-        images[host] = _images(said_images, host, old)
-        models[host] = checked_answer(said_models, answers.MODEL_FILES, host, "dgxspark.vllm.spark_info")["model_files"]
+        images[host] = _images(image_answer, host, previous)
+        checked = checked_answer(model_answer, answers.MODEL_FILES, host, "dgxspark.vllm.spark_info")
+        models[host] = checked["model_files"]
     if hosts and len(silent) == len(hosts):
         raise AnsibleActionFail(f"nothing to lock: {', '.join(silent)} did not answer.")
     return images, models, silent
-
-
-def _add_ons_said(
-    hosts: list[str], args: dict[str, Any], variables: dict[str, Any], old: dict[str, Any] | None
-) -> dict[str, dict[str, Any]]:
-    """Return by host the images of its add-on services; hosts that were not asked or did not answer are left out."""
-    found = {}
-    for host in sorted(hosts) if args["addons_from"] else []:
-        said = plain(variables["hostvars"][host].get(args["addons_from"]))
-        if said and said.get("images") is not None:
-            found[host] = _images(said, host, old)
-    return found

@@ -1,22 +1,22 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One line a host about what takes its time, in place on a terminal, now and then in a log; events to a file."""
+"""Show the progress of each host: in place on a terminal, now and then in a log, as events in a file."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: progress
 type: aggregate
-short_description: Show how far each host is with what takes its time
+short_description: Show the progress of slow tasks on each host
 version_added: 0.1.0
 description:
-  - Shows one line a host for tasks that take longer than two seconds - stage, share, rate and time left, as far as they are known; of a
-    task that says nothing of itself its name and how long it has run.
+  - Shows one line a host for tasks that take longer than two seconds - stage, share, rate and time left, as far as they are known; for
+    a task without progress its name and its run time.
   - On a terminal the lines stand below the output and are renewed in place. Elsewhere they are printed when the run has been silent for
     10 seconds, at most ten at a time.
-  - Runs beside any stdout callback. It asks no host for anything; only the tasks that follow a job on a host look at it every 10 seconds,
-    where they would else take longer, and tasks that wait for an engine come back for a moment to say how far its start is.
+  - Works with any stdout callback. It asks no host for anything. Tasks that follow a job on a host look at it at least every 10 seconds,
+    and tasks that wait for an engine report the progress of its start.
 requirements:
   - enabled in configuration, C(callbacks_enabled = dgxspark.vllm.progress)
 author:
@@ -65,7 +65,6 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -76,13 +75,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress impo
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 
 TICK = 0.5  # s between two looks at the clock
-SHOWN_PART = 2  # of the lines of a terminal, one in so many is for hosts at the most
+SHOWN_PART = 2  # hosts get at most one of so many lines of a terminal
 
 
 class Screen:
-    """The lines below the output of a terminal. All output of this process goes through C(Output), which takes them away first.
+    """The lines below the output of a terminal. C(Output) removes them before this process writes anything else.
 
-    Written by the descriptor: a worker is a fork, and one that is made while a buffer is locked would wait for ever.
+    Written by the descriptor: a worker is a fork, and a fork with a locked buffer would wait for ever.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -90,7 +89,7 @@ class Screen:
         self.lock = threading.Lock()
 
     def draw(self, lines: list[str]) -> None:
-        """Put these lines in the place of those that are there, unless something is being written or waits for an answer."""
+        """Replace the lines, unless other output is being written or waits for an answer."""
         with self.lock:
             if self.writing or self.open_line or not (lines or self.drawn):
                 return
@@ -99,7 +98,7 @@ class Screen:
             self.drawn = len(lines)
 
     def begin(self) -> None:
-        """Take the lines away, and draw none until C(end)."""
+        """Remove the lines, and draw none until C(end)."""
         with self.lock:
             self.writing += 1
             if self.drawn:
@@ -107,7 +106,7 @@ class Screen:
                 self.drawn = 0
 
     def end(self, text: str) -> None:
-        """text: what was written since C(begin)."""
+        """Allow lines again. text: the output since C(begin)."""
         with self.lock:
             self.writing -= 1
             self.open_line = not text.endswith("\n") if text else self.open_line
@@ -123,7 +122,7 @@ class Screen:
 
 
 class Output:
-    """A standard stream that takes the lines of a screen away before it writes."""
+    """A standard stream that removes the lines of a screen before it writes."""
 
     def __init__(self, stream: Any, screen: Screen) -> None:
         self._stream, self._screen = stream, screen
@@ -143,7 +142,7 @@ class Output:
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no types
-    """Hears of tasks from Ansible and of what they do from their workers, through a pipe; a thread of its own tells it."""
+    """Gets tasks from Ansible and their progress from the workers, through a pipe; a thread shows it."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -157,21 +156,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.screen: Screen | None = None
         self.streams: tuple[Any, Any] | None = None
         self.events = -1
+        self.prints = False
         self.thread = threading.Thread(target=self._follow, daemon=True)
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Begin to listen."""
         style, file = self.get_option("style"), self.get_option("file")
         if file:
-            try:
-                self.events = os.open(
-                    Path(file).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-                )
-            except OSError as error:
-                # Reports are worth no run.
-                self._display.warning(
-                    f"dgxspark.vllm.progress: no events are written: {error}. Correct its option file."
-                )
+            self._open_events(Path(file).expanduser())
         if style == "none" and self.events < 0:
             self.disabled = True
             return
@@ -180,9 +172,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self.reader, Channel.descriptor = os.pipe()
         for descriptor in (self.reader, Channel.descriptor):
             os.set_blocking(descriptor, False)
-        self.tell: Callable[[float], None] = {"terminal": self._draw, "lines": self._print}.get(
-            style, lambda _now: None
-        )
+        self.prints = style == "lines"
         if style == "terminal":
             self.screen, self.streams = Screen(sys.stdout.fileno()), (sys.stdout, sys.stderr)
             sys.stdout = Output(sys.stdout, self.screen)
@@ -190,13 +180,19 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         atexit.register(self._close)
         self.thread.start()
 
-    def v2_playbook_on_play_start(self, play: Any) -> None:
-        """The stdout callback has printed its name."""
-        self._note()
+    def _open_events(self, path: Path) -> None:
+        try:
+            self.events = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:  # no reason to end a run
+            self._display.warning(f"dgxspark.vllm.progress: no events are written: {error}. Correct its option file.")
 
-    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """The stdout callback has printed its name."""
-        self._note()
+    def _printed(self, *_args: Any, **_kwargs: Any) -> None:
+        """Note that the stdout callback has printed a line, such as the name of a play or a task."""
+        with self.lock:
+            self.board.said(time.monotonic())
+
+    v2_playbook_on_play_start = _printed
+    v2_playbook_on_task_start = _printed
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """A task begins on a host."""
@@ -225,60 +221,55 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         with self.lock:
             for host in included_file._hosts:
                 self.board.end(host.get_name())
-        self._note()
+        self._printed()
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """The end of the run."""
         self._write("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
         self._close()
 
-    def _end(self, result: Any, what: str) -> None:
+    def _end(self, result: Any, outcome: str) -> None:
         host, task = result.host.get_name(), result.task.get_name()
         with self.lock:
             self.board.end(host)
-        self._note()
-        self._write("end", host=host, task=task, result=what)
-
-    def _note(self) -> None:
-        with self.lock:
-            self.board.printed(time.monotonic())
+        self._printed()
+        self._write("end", host=host, task=task, result=outcome)
 
     def _follow(self) -> None:
-        """Take what workers send until the run has ended, and tell it."""
-        rest = b""
+        """Read the events of workers until the run has ended, and show them."""
+        buffer = b""
         while not self.ended.is_set():
             select.select([self.reader], [], [], TICK)
             with contextlib.suppress(BlockingIOError):
-                rest += os.read(self.reader, 1 << 16)
-            *lines, rest = rest.split(b"\n")
+                buffer += os.read(self.reader, 1 << 16)
+            *lines, buffer = buffer.split(b"\n")
             for line in filter(None, lines):
-                told = json.loads(line)
+                event = json.loads(line)
                 with self.lock:
-                    self.board.take(told, time.monotonic())
-                self._write("progress", **told)
-            self.tell(time.monotonic())
+                    self.board.take(event, time.monotonic())
+                self._write("progress", **event)
+            self._show(time.monotonic())
 
-    def _draw(self, now: float) -> None:
-        with self.lock:
-            lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1))
+    def _show(self, now: float) -> None:
         if self.screen:
+            with self.lock:
+                lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1))
             self.screen.draw(lines)
+        elif self.prints:
+            with self.lock:
+                lines = self.board.due(now)
+            for line in lines:
+                self._display.display(f"  {line}")
 
-    def _print(self, now: float) -> None:
-        with self.lock:
-            lines = self.board.due(now)
-        for line in lines:
-            self._display.display(f"  {line}")
-
-    def _write(self, event: str, **what: Any) -> None:
+    def _write(self, event: str, **fields: Any) -> None:
         """Append an event to the file, at one go."""
         if self.events >= 0:
-            body = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "event": event, **what}
+            body = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "event": event, **fields}
             with contextlib.suppress(OSError):  # a full disk does not end a rollout
                 os.write(self.events, json.dumps(body).encode() + b"\n")
 
     def _close(self) -> None:
-        """Leave the terminal as it was. A worker, which is a fork, has nothing to do with it."""
+        """Restore the terminal; a worker, which is a fork, leaves it alone."""
         if self.ended.is_set() or os.getpid() != self.owner:
             return
         self.ended.set()

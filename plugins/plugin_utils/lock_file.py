@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lock file: where it lies, and reading it."""
+"""Find and read the lock file on the controller."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
-    lock,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import read_yaml
 
 
 def dest_path(dest: str, task_vars: Mapping[str, Any], messages: list[str]) -> str:
-    """Return where the plan is written; a relative path is one of the inventory folder."""
+    """Return the path of a file to write; a relative path starts at the inventory folder."""
     path = controller_paths.of_fleet(dest, task_vars)
     if path and not Path(path).is_absolute():
         messages.append(
@@ -29,35 +27,38 @@ def dest_path(dest: str, task_vars: Mapping[str, Any], messages: list[str]) -> s
 
 
 def lock_path(hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any], messages: list[str]) -> Path | None:
-    """Return where the lock file of the fleet is: C(spark_lock_file), else in the folder of state below the inventory folder."""
-    given = [host["vars"].get("spark_lock_file") for host in hosts.values()]
-    named = sorted({path for path in given if isinstance(path, str) and plain_data.is_line(path)})
-    if len(named) > 1:
+    """Return the lock file of the fleet: C(spark_lock_file), else the one in the folder of state below the inventory folder."""
+    values = [host["vars"].get("spark_lock_file") for host in hosts.values()]
+    paths = sorted({path for path in values if isinstance(path, str) and plain_data.is_line(path)})
+    if len(paths) > 1:
         messages.append(
-            f"spark_lock_file differs between hosts ({', '.join(named)}); one lock holds for the fleet. Set it on the group sparks."
+            f"spark_lock_file differs between hosts ({', '.join(paths)}); one lock holds for the fleet. Set it on the group sparks."
         )
-    if named:
-        return Path(named[0])
-    folders = controller_paths.fleet_folders(task_vars)
+    return Path(paths[0]) if paths else _default_path(controller_paths.fleet_folders(task_vars), messages)
+
+
+def _default_path(folders: list[str], messages: list[str]) -> Path | None:
+    """Return the lock file of inventory folders, existing ones first."""
     places = [Path(folder, controller_paths.STATE, lock.FILE_NAME) for folder in folders]
-    there = [place for place in places if place.exists()]
-    if len(there) > 1:
+    existing = [place for place in places if place.exists()]
+    if len(existing) > 1:
         messages.append(
-            f"there is a lock file in several inventory folders ({', '.join(map(str, there))}); one lock holds for the fleet. "
+            f"there is a lock file in several inventory folders ({', '.join(map(str, existing))}); one lock holds for the fleet. "
             "Name it as spark_lock_file."
         )
-    # Ansible reads what lies in the inventory folder itself; left unsaid, nothing would be locked any more.
-    messages += [
-        f"the lock file lies at '{Path(folder, lock.FILE_NAME)}', where Ansible reads it as a part of the inventory. Move it: "
-        f"mkdir -p {place.parent} && mv {Path(folder, lock.FILE_NAME)} {place}"
-        for folder, place in zip(folders, places)
-        if Path(folder, lock.FILE_NAME).exists()
-    ]
-    return next(iter(there or places), None)
+    # Ansible reads files in the inventory folder itself; without this message nothing would be locked any more.
+    for folder, place in zip(folders, places):
+        misplaced = Path(folder, lock.FILE_NAME)
+        if misplaced.exists():
+            messages.append(
+                f"the lock file lies at '{misplaced}', where Ansible reads it as a part of the inventory. Move it: "
+                f"mkdir -p {place.parent} && mv {misplaced} {place}"
+            )
+    return next(iter(existing or places), None)
 
 
 def home_path(path: str) -> Path:
-    """Return a path with a leading tilde replaced, as it is where nobody has that home."""
+    """Return a path with a leading tilde replaced, unchanged for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -65,7 +66,7 @@ def home_path(path: str) -> Path:
 
 
 def read_lock(path: Path | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """Read the lock file; None where there is none."""
+    """Return the content of the lock file, None without a valid one, and its problems."""
     if path is None or not path.exists():
         return None, []
     try:

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recipes of others, fetched once from a git repository or an archive, and kept on the controller below C(.spark/recipes).
+"""Fetch recipes of others once from a git repository or an archive; cache them on the controller below C(.spark/recipes).
 
-Only the YAML files of one commit are read, never checked out, and no link is followed; C(git.py) says how git is kept from running programs of
-the repository. What is kept is one JSON file with their texts.
+Only the YAML files of one commit are read, never checked out, and no link is followed; C(git.py) keeps git from running programs of the
+repository. The cache of a source is one JSON file with their texts.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ SUFFIXES = (".yaml", ".yml")
 
 
 class Unfetched(ValueError):
-    """A source that cannot be read; the message says why."""
+    """A source cannot be read; the message has the reason."""
 
 
 @dataclass
 class Content:
-    """What a source holds. files: texts by path. left: files that are not read, with the reason."""
+    """The files of a source. files: texts by path. skipped: unread files, with the reason."""
 
     files: dict[str, str] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def skip(self, path: str, reason: str) -> None:
-        """Note a file that is not read."""
-        self.left[printable(path)] = reason
+        """Record a file that is not read."""
+        self.skipped[printable(path)] = reason
 
-    def add(self, path: str, size: int) -> bool:
-        """Tell whether a file is to be read; note one that is too large or whose name would steer a terminal."""
+    def accepts(self, path: str, size: int) -> bool:
+        """Return whether to read a file; record too large ones, and names that would steer a terminal."""
         if not path.endswith(SUFFIXES) or len(self.files) >= MOST_FILES:
             return False
         if size > MOST_BYTES:
@@ -71,8 +71,8 @@ class Content:
             return True
         return False
 
-    def take(self, path: str, data: bytes) -> None:
-        """Keep a file that was read, with characters that steer a terminal spelled out."""
+    def add(self, path: str, data: bytes) -> None:
+        """Add the text of a file, with characters that steer a terminal spelled out."""
         try:
             self.files[path] = printable(data.decode("utf-8").replace("\r\n", "\n"))
         except UnicodeDecodeError:
@@ -80,63 +80,62 @@ class Content:
 
 
 class RecipeSources:
-    """The sources of an inventory, each read when it is first asked for."""
+    """The sources of an inventory, each read at its first use."""
 
     def __init__(self, sources: Mapping[str, Source], folder: Path | None, keep: bool) -> None:
         """Read nothing yet.
 
         :param sources: by name
-        :param folder: where contents are kept, none without an inventory folder
-        :param keep: whether something may be fetched and written
+        :param folder: of the cache, None without an inventory folder
+        :param keep: whether to fetch and write
         """
         self.sources = sources
         self.folder = folder
         self.keep = keep
-        self.known: dict[str, Content | str] = {}
+        self._contents: dict[str, Content | str] = {}  # a text: why the source cannot be read
 
     def recipes(self, references: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Return a recipe for each reference; C({refused: reason}) where there is none.
+        """Return a recipe for each reference; C({refused: reason}) without one.
 
-        :param references: that services name
+        :param references: of services
         :param known: recipes of this collection, for their configs
         """
-        found: dict[str, dict[str, Any]] = {}
+        recipes: dict[str, dict[str, Any]] = {}
         for reference in references:
             try:
-                found[reference] = self._recipe(reference, known)
+                recipes[reference] = self._recipe(reference, known)
             except (NoRecipe, Unfetched) as error:
-                found[reference] = {"refused": printable(str(error))}
-        return found
+                recipes[reference] = {"refused": printable(str(error))}
+        return recipes
 
     def every(self, known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Return every recipe of every source by its reference, as C(recipes) does."""
-        found: dict[str, dict[str, Any]] = {}
+        recipes: dict[str, dict[str, Any]] = {}
         for name, source in self.sources.items():
             try:
                 content = self._content(source)
             except Unfetched as error:
-                found[f"{name}:"] = {"refused": printable(str(error))}
+                recipes[f"{name}:"] = {"refused": printable(str(error))}
                 continue
             for path in sorted(content.files):
                 with contextlib.suppress(BrokenYaml):
                     if not path.startswith(".") and recipe_references.is_recipe(read_launch_yaml(content.files[path])):
-                        reference = f"{name}:{recipe_references.identity(path)}"
-                        found.update(self.recipes([reference], known))
-        return found
+                        recipes.update(self.recipes([f"{name}:{recipe_references.identity(path)}"], known))
+        return recipes
 
     def _recipe(self, reference: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        name, wanted = recipe_references.split(reference) or ("", "")
-        source = self.sources.get(name)
+        source_name, name = recipe_references.split(reference) or ("", "")
+        source = self.sources.get(source_name)
         if source is None:
-            names = ", ".join(sorted(self.sources)) or "none"
             if recipe_references.is_ollama_name(reference):
                 raise NoRecipe(
                     f"this is a name of Ollama, not a recipe of vLLM; docs/models.md lists the recipes, and Ollama itself serves it with "
                     f"spark_ollama: {{models: ['{reference}']}}"
                 )
-            raise NoRecipe(f"there is no source '{name}' in spark_recipe_sources; it has {names}")
+            names = ", ".join(sorted(self.sources)) or "none"
+            raise NoRecipe(f"there is no source '{source_name}' in spark_recipe_sources; it has {names}")
         content = self._content(source)
-        path = recipe_references.find(wanted, content.files, content.left)
+        path = recipe_references.find(name, content.files, content.skipped)
         text = content.files[path]
         try:
             document = received(read_launch_yaml(text))  # a YAML text can spell any character
@@ -145,15 +144,16 @@ class RecipeSources:
         return recipe_references.as_recipe(reference, source, path, text, document, known)
 
     def _content(self, source: Source) -> Content:
-        if source.name not in self.known:
+        """Return the content of a source; raises Unfetched if it cannot be read."""
+        if source.name not in self._contents:
             try:
-                self.known[source.name] = self._kept(source) or self._fetched(source)
+                self._contents[source.name] = self._cached(source) or self._fetched(source)
             except (Unfetched, OSError) as error:
-                near = " Without a way there, give a clone or an archive of it by 'path'." if source.url else ""
-                self.known[source.name] = (
-                    f"the source {source.name} ({source.origin}) cannot be read: {str(error).rstrip('.')}.{near}"
+                hint = " Without a way there, give a clone or an archive of it by 'path'." if source.url else ""
+                self._contents[source.name] = (
+                    f"the source {source.name} ({source.origin}) cannot be read: {str(error).rstrip('.')}.{hint}"
                 )
-        content = self.known[source.name]
+        content = self._contents[source.name]
         if isinstance(content, str):
             raise Unfetched(content)
         return content
@@ -161,8 +161,8 @@ class RecipeSources:
     def _place(self, source: Source) -> Path | None:
         return self.folder / f"{source.name}-{source.pin}.json" if self.folder else None
 
-    def _kept(self, source: Source) -> Content | None:
-        """Return what an earlier run has fetched."""
+    def _cached(self, source: Source) -> Content | None:
+        """Return the content that an earlier run has cached."""
         place = self._place(source)
         if place is None:
             return None
@@ -174,7 +174,7 @@ class RecipeSources:
                     {str(path): str(text) for path, text in body["left"].items()},
                 )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # not there, or half of one: it is fetched again
+            pass  # missing or incomplete: it is fetched again
         return None
 
     def _fetched(self, source: Source) -> Content:
@@ -186,7 +186,7 @@ class RecipeSources:
             body = {"schema": SCHEMA, "origin": source.origin, "commit": source.commit, "checksum": source.checksum}
             write(
                 place,
-                json.dumps({**body, "files": content.files, "left": content.left}, indent=1, sort_keys=True) + "\n",
+                json.dumps({**body, "files": content.files, "left": content.skipped}, indent=1, sort_keys=True) + "\n",
             )
         return content
 
@@ -194,21 +194,23 @@ class RecipeSources:
 def of_hosts(
     hosts: Mapping[str, Mapping[str, Any]], task_vars: Mapping[str, Any], keep: bool, messages: list[str]
 ) -> RecipeSources:
-    """Return the sources that hosts name.
+    """Return the sources of hosts.
 
     :param hosts: by name, with C(vars)
     :param task_vars: as an action has them
     :param keep: see C(RecipeSources)
-    :param messages: takes what is wrong
+    :param messages: receives problems
+    :returns: the sources
     """
     sources: dict[str, Source] = {}
     for name, host in hosts.items():
-        given = host["vars"].get("spark_recipe_sources")
-        if not isinstance(given, list):  # the engine complains about anything else
+        entries = host["vars"].get("spark_recipe_sources")
+        if not isinstance(entries, list):  # the engine complains about anything else
             continue
-        found, wrong = recipe_references.read_sources(given, f"host {name}")
-        messages += [each for each in wrong if each.partition(": ")[2] not in {m.partition(": ")[2] for m in messages}]
-        for source in found.values():
+        host_sources, problems = recipe_references.read_sources(entries, f"host {name}")
+        reported = {message.partition(": ")[2] for message in messages}
+        messages += [problem for problem in problems if problem.partition(": ")[2] not in reported]
+        for source in host_sources.values():
             if sources.setdefault(source.name, source) != source:
                 messages.append(
                     f"host {name}: the source '{source.name}' of spark_recipe_sources is another one on a host before. "
@@ -223,7 +225,7 @@ def of_hosts(
 def read_repository(source: Source) -> Content:
     """Read the YAML files of a commit.
 
-    :raises Unfetched: where the repository or the commit is not there
+    :raises Unfetched: without the repository or the commit
     """
     content = Content()
     try:
@@ -233,13 +235,13 @@ def read_repository(source: Source) -> Content:
             for path, mode, blob, size in commit.files():
                 if path.endswith(SUFFIXES) and not mode.startswith("100"):
                     content.skip(path, "it is a symbolic link" if mode == "120000" else "it is no file")
-                elif len(chosen) < MOST_FILES and content.add(path, size):
+                elif len(chosen) < MOST_FILES and content.accepts(path, size):
                     chosen.append((path, blob))
                     total += size
             if total > MOST_ARCHIVE:
                 raise Unfetched(f"its YAML files have {total // 1024**2} MiB, more than {MOST_ARCHIVE // 1024**2}")
             for (path, _blob), data in zip(chosen, commit.read([blob for _path, blob in chosen])):
-                content.take(path, data)
+                content.add(path, data)
     except git.GitError as error:
         raise Unfetched(str(error)) from error
     return content
@@ -249,9 +251,9 @@ def read_repository(source: Source) -> Content:
 
 
 def read_archive(source: Source) -> Content:
-    """Read the YAML files of an archive, once its checksum and its commit are those that were named.
+    """Read the YAML files of an archive with the right checksum and commit.
 
-    :raises Unfetched: where it is another one, or no archive
+    :raises Unfetched: for another archive, or none
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(source.path) if source.path else _downloaded(source.url, Path(folder, "archive"))
@@ -259,12 +261,12 @@ def read_archive(source: Source) -> Content:
             raise Unfetched("there is no such file")
         if place.stat().st_size > MOST_ARCHIVE:
             raise Unfetched(f"it has {place.stat().st_size // 1024**2} MiB, more than {MOST_ARCHIVE // 1024**2}")
-        found = hashlib.sha256(place.read_bytes()).hexdigest()
-        if source.checksum and found != source.checksum:
-            raise Unfetched(f"its SHA-256 is {found}, and 'checksum' is {source.checksum}")
+        digest = hashlib.sha256(place.read_bytes()).hexdigest()
+        if source.checksum and digest != source.checksum:
+            raise Unfetched(f"its SHA-256 is {digest}, and 'checksum' is {source.checksum}")
         content = Content()
         try:
-            commit = archives.read_archive(place, MOST_ARCHIVE, partial(_keep_member, content=content))
+            commit = archives.read_archive(place, MOST_ARCHIVE, partial(_add_member, content=content))
         except ValueError as error:
             raise Unfetched(f"it is no archive that can be read: {error}") from error
     if source.commit and commit != source.commit and (commit or not source.checksum):
@@ -277,7 +279,7 @@ def read_archive(source: Source) -> Content:
 
 
 def _downloaded(url: str, place: Path) -> Path:
-    """Fetch an archive, as much of it as one may have."""
+    """Fetch an archive of limited size."""
     try:
         place.write_bytes(http_client.download(url, MOST_ARCHIVE, FETCH_SECONDS))
     except ValueError as error:
@@ -285,17 +287,17 @@ def _downloaded(url: str, place: Path) -> Path:
     return place
 
 
-def _keep_member(member: archives.Member, content: Content) -> None:
-    """Keep a member that is a YAML file, or the reason why it is not read."""
+def _add_member(member: archives.Member, content: Content) -> None:
+    """Add a member that is a YAML file, or the reason why it is not read."""
     path = _inside(member.name, content)
     if path and member.kind != archives.FILE and path.endswith(SUFFIXES):
         content.skip(path, "it is a link" if member.kind == archives.LINK else "it is no file")
-    elif path and member.kind == archives.FILE and content.add(path, member.size):
-        content.take(path, member.read())
+    elif path and member.kind == archives.FILE and content.accepts(path, member.size):
+        content.add(path, member.read())
 
 
 def _inside(name: str, content: Content) -> str:
-    """Return a member's path below the one folder that archives of repositories have at their top; empty for one that leads out."""
+    """Return a member's path below the top folder of the archive, empty for a path that leads out."""
     parts = name.removeprefix("./").split("/")
     if name.startswith("/") or ".." in parts or "\\" in name:
         content.skip(name, "its path leads out of the archive")
@@ -307,6 +309,5 @@ def named(
     sources: RecipeSources, hosts: Mapping[str, Mapping[str, Any]], known: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the recipes that services of hosts name by reference."""
-    yield from sources.recipes(
-        recipe_references.references_of([host["vars"] for host in hosts.values()]), known
-    ).items()
+    references = recipe_references.references_of([host["vars"] for host in hosts.values()])
+    yield from sources.recipes(references, known).items()

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Print and write the reports of status, drift and doctor, and decide whether their task fails."""
+"""End the tasks status, drift and doctor: write their report, and fail if asked to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,15 @@ def show(text: Callable[[bool], str]) -> None:
 def conclude(
     result: dict[str, Any], report: dict[str, Any], args: dict[str, Any], variables: dict[str, Any], *keys: str
 ) -> dict[str, Any]:
-    """Write a report to C(dest) of the task, and return the result of the task: failed by C(fail_on), else with C(keys) of the report."""
+    """Write a report to C(dest) of the task, and end the task by its C(fail_on).
+
+    :param result: of the task so far
+    :param report: with C(well), C(reason) and C(counts)
+    :param args: of the task
+    :param variables: of the task
+    :param keys: of the report that a successful task returns
+    :returns: the result
+    """
     if args["dest"] == "-":
         display.display(json.dumps(report, sort_keys=True), screen_only=True)
     elif args["dest"]:
@@ -43,7 +51,7 @@ def conclude(
     failed = not report["well"] and args["fail_on"] != "never"
     result.update(changed=False, failed=failed, counts=report["counts"], _ansible_verbose_override=True)
     if failed:
-        result["msg"] = report["reason"]  # nothing else: Ansible prints the whole result of a failed task
+        result["msg"] = report["reason"]  # and nothing else: Ansible prints the whole result of a failed task
     else:
         result.update({key: report[key] for key in keys})
     return result

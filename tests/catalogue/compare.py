@@ -1,9 +1,9 @@
 """Compare the catalogue and the command line with vLLM itself. See README.md here for how to run it.
 
 compare.py SOURCES... [--real PYTHON]: each SOURCES is the unpacked source tree of one version, in a folder named after
-it. For each, the parser of that version reads the same argument lists as launch.parse does, and what the catalogue
-says of the version is compared with what its parser says. With --real the parser runs in PYTHON, an environment that
-has vLLM's real packages, and is first compared with the one that runs on stand-ins.
+it. For each, the parser of that version reads the same argument lists as launch.parse does, and the
+catalogue of the version is compared with its parser. With --real the parser runs in PYTHON, an environment that
+has vLLM's real packages, and is first compared with the parser on stand-ins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BY_PLATFORM = {"mm-processor-device"}
 # An option whose values vLLM looks into while it parses; the catalogue does not know the form.
 VALUES_OF_THEIR_OWN = ("Invalid JSON format for --lora-modules", "Invalid fields for --lora-modules")
 
-# Argument lists for what is decided before or beside argparse.
+# Argument lists for decisions outside argparse.
 BY_HAND = [
     ["M", "-O3"],
     ["M", "-O", "2"],
@@ -84,18 +84,18 @@ def ask(python: Path, tree: Path, *more: str) -> Any:
     return json.loads(done.stdout)
 
 
-def differences(left: Any, right: Any, where: str = "") -> list[str]:
-    """Say where two answers of the probe differ."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        keys = sorted(left.keys() | right.keys())
-        return [one for key in keys for one in differences(left.get(key), right.get(key), f"{where}/{key}")]
-    return [] if left == right else [f"{where}: {left!r} is {right!r}"]
+def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
+    """Return the differences of two answers of the probe."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted(ours.keys() | theirs.keys())
+        return [text for key in keys for text in differences(ours.get(key), theirs.get(key), f"{where}/{key}")]
+    return [] if ours == theirs else [f"{where}: {ours!r} is {theirs!r}"]
 
 
-def by_name(found: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the probe with its options by name, without what depends on the platform."""
-    options = {one["name"]: one for one in found["options"] if one["name"] not in BY_PLATFORM}
-    return {**found, "options": options}
+def by_name(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of the probe with its options by name, without those that depend on the platform."""
+    options = {option["name"]: option for option in answer["options"] if option["name"] not in BY_PLATFORM}
+    return {**answer, "options": options}
 
 
 def compare_reading(text: str, python: Path, tree: Path, *more: str) -> list[str]:
@@ -109,34 +109,44 @@ def compare_reading(text: str, python: Path, tree: Path, *more: str) -> list[str
     problems = []
     for words, outcome in zip(cases, outcomes):
         parsed = parse(words, text)
-        ours = [one for one in parsed.problems if one.kind != "model_option" or one.vllm_error]
+        ours = [problem for problem in parsed.problems if problem.kind != "model_option" or problem.vllm_error]
         if outcome.get("error", "").startswith(VALUES_OF_THEIR_OWN):
             continue
         if ("error" in outcome) != bool(ours):
             problems.append(f"{' '.join(words)}: vLLM {outcome}, here {ours}")
         elif "args" in outcome:
-            problems += [f"{' '.join(words)}: {one}" for one in compare_values(parsed.args, outcome["args"])]
+            problems += [
+                f"{' '.join(words)}: {difference}" for difference in compare_values(parsed.args, outcome["args"])
+            ]
     print(
-        f"   {len(cases)} argument lists, {sum('args' in one for one in outcomes)} of them taken, {len(problems)} read differently"
+        f"   {len(cases)} argument lists, {sum('args' in outcome for outcome in outcomes)} of them taken, {len(problems)} read differently"
     )
     return problems
 
 
 def compare_values(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    """Compare what differs from the defaults; objects are not looked into."""
-    found = []
+    """Return the differing values of options that are not at their defaults; objects are not compared."""
+    different = []
     for name, value in theirs.items():
         mine = ours.get(name.replace("_", "-"))
-        mine = -1 if mine == "auto" and value == -1 else mine
-        if name in ("model_tag", "model", "lora_modules") or "<" in str(value) or "..." in str(value) or value is None:
-            continue
-        if value is True and isinstance(mine, str) and mine:
-            continue  # --guided-decoding-disable-..., which takes any text for true
-        if isinstance(value, list) and not isinstance(mine, (list, dict)):
-            value, mine = [str(one) for one in value], str(mine).split(",")  # --device-ids
-        if str(mine).strip() != str(value).strip() and mine != value:
-            found.append(f"{name} is {value!r}, here {mine!r}")
-    return found
+        if name not in ("model_tag", "model", "lora_modules") and is_comparable(value) and not is_same(mine, value):
+            different.append(f"{name} is {value!r}, here {mine!r}")
+    return different
+
+
+def is_comparable(value: Any) -> bool:
+    """Return whether a value of vLLM's parser is no object and not missing."""
+    return value is not None and "<" not in str(value) and "..." not in str(value)
+
+
+def is_same(mine: Any, value: Any) -> bool:
+    """Return whether a value of ours is vLLM's."""
+    if value is True and isinstance(mine, str) and mine:
+        return True  # --guided-decoding-disable-..., which takes any text for true
+    if isinstance(value, list) and not isinstance(mine, (list, dict)):
+        value, mine = [str(item) for item in value], str(mine).split(",")  # --device-ids
+    mine = -1 if mine == "auto" and value == -1 else mine
+    return mine == value or str(mine).strip() == str(value).strip()
 
 
 def main() -> int:
@@ -144,27 +154,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", type=Path, nargs="+")
     parser.add_argument("--real", type=Path, metavar="PYTHON")
-    given = parser.parse_args()
+    parsed = parser.parse_args()
     stand_in = generator.probe_python()
     written = generator.written()
     failed = []
-    for tree in given.sources:
+    for tree in parsed.sources:
         text = tree.resolve().name
         print(f"== vLLM {text}", flush=True)
-        found = ask(stand_in, tree)
+        answer = ask(stand_in, tree)
         problems = (
-            [] if generator.snapshot(found) == written[text] else ["the catalogue is not what the generator reads now"]
+            [] if generator.snapshot(answer) == written[text] else ["the catalogue is not what the generator reads now"]
         )
-        if given.real:
-            real = ask(given.real, tree, "--real")
-            apart = differences(by_name(found), by_name(real))
+        if parsed.real:
+            real = ask(parsed.real, tree, "--real")
+            apart = differences(by_name(answer), by_name(real))
             print(
                 f"   {len(real['options'])} options and {sum(map(len, real['tables'].values()))} names asked for with real packages, {len(apart)} different"
             )
             problems += apart
-        python, more = (given.real, ["--real"]) if given.real else (stand_in, [])
+        python, more = (parsed.real, ["--real"]) if parsed.real else (stand_in, [])
         problems += compare_reading(text, python, tree, *more)
-        print("\n".join(f"   DIFFERENT {one}" for one in problems[:20]) or "   the same", flush=True)
+        print("\n".join(f"   DIFFERENT {problem}" for problem in problems[:20]) or "   the same", flush=True)
         failed += problems
     return 1 if failed else 0
 

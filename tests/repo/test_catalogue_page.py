@@ -1,4 +1,4 @@
-"""The catalogue's data and page are what their generator writes, and the generator fails where it does not understand."""
+"""The generator writes exactly the catalogue's data and page, and fails on sources that it does not understand."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 FEW = {"name": "seed", "kind": "int", "default": 0, "aliases": [], "negatives": [], "choices": [], "suggested": []}
 
 
-def found(**more: Any) -> dict[str, Any]:
-    """What the probe says of a version that knows very little."""
+def probe_answer(**more: Any) -> dict[str, Any]:
+    """The answer of the probe about a version with very few names."""
     option = {**FEW, "deprecated": False, **more}
     return {"options": [option], "tables": {"environment": []}, "traits": [], "requires": [], "python": ">=3.9"}
 
@@ -33,12 +33,12 @@ def test_page_is_what_the_generator_writes() -> None:
 
 def test_every_version_has_what_a_version_has() -> None:
     for tables in generator.written().values():
-        assert {table for table, fewest in generator.FEWEST.items() if len(tables[table]) < fewest} == set()
+        assert {table for table, (fewest, _title) in generator.TABLES.items() if len(tables[table]) < fewest} == set()
 
 
 def test_a_version_that_knows_too_little_is_refused() -> None:
     with pytest.raises(generator.Failed, match=r"1 options of vllm serve, expected at least 165"):
-        generator.check("0.99.0", found(), generator.snapshot(found()), None)
+        generator.check("0.99.0", probe_answer(), generator.snapshot(probe_answer()), None)
 
 
 def test_a_version_that_lost_much_is_refused() -> None:
@@ -49,7 +49,7 @@ def test_a_version_that_lost_much_is_refused() -> None:
 
 
 def test_a_new_way_to_negate_is_refused() -> None:
-    odd = found(kind="switch", negatives=["--without-seed"])
+    odd = probe_answer(kind="switch", negatives=["--without-seed"])
     with pytest.raises(generator.Failed, match=r"--seed is negated by \['--without-seed'\]"):
         generator.check("0.99.0", odd, generator.snapshot(odd), None)
 

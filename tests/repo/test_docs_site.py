@@ -18,20 +18,20 @@ def test_every_page_is_in_the_menu_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "page_text"),
     [
-        # Code is no part of the site: its name stays. A page, an anchor and another site are left as they are.
+        # Code is no part of the site: its name stays. Links to a page, an anchor and another site are unchanged.
         ("[a](../LICENSE) b", "a b"),
         ("[a](status.md#as-a-page)", "[a](status.md#as-a-page)"),
         ("[a](#here) [b](https://example.org/x)", "[a](#here) [b](https://example.org/x)"),
-        ("![a](images/plan-and-status.svg)", "![a](images/plan-and-status.svg)"),
+        ("![a](images/open-webui.png)", "![a](images/open-webui.png)"),
         # A link to nothing stays one, and the generator refuses it.
         ("[a](nowhere.md)", "[a](nowhere.md)"),
     ],
 )
-def test_links(text: str, found: str) -> None:
-    there = set(docs_site.pages())
-    assert docs_site.without_code_links(text, "docs/status.md", there) == found
+def test_links(text: str, page_text: str) -> None:
+    pages = set(docs_site.pages())
+    assert docs_site.without_code_links(text, "docs/status.md", pages) == page_text
 
 
 def test_labels_of_ansible_have_a_place(tmp_path: Path) -> None:

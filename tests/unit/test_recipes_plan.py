@@ -30,7 +30,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions impor
 
 GIB = 2**30
 
-# What is not meant to be served, and the finding that says so.
+# Recipes that are not servable, and the finding with the reason.
 REFUSED = {
     ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.node",
     ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
@@ -97,9 +97,9 @@ def test_way_to_serve(name: str, variant: str | None, image: str) -> None:
     assert made["image"]["ref"] == image
 
 
-def cluster_of(count: int, wanted: dict[str, Any], topology: str) -> dict[str, Any]:
+def cluster_of(count: int, entry: dict[str, Any], topology: str) -> dict[str, Any]:
     """The inventory of so many Sparks that are one cluster with one engine, with the network that the role fabric plans for them."""
-    variables = {"spark_cluster": {"name": "all", "services": [wanted]}, "spark_total_gib": 119.67}
+    variables = {"spark_cluster": {"name": "all", "services": [entry]}, "spark_total_gib": 119.67}
     names = [f"spark-{rank}" for rank in range(count)]
     cabled = network(topology, names)
     return {
@@ -123,17 +123,17 @@ OVER = [
 )
 def test_way_to_serve_over_several_sparks(name: str, variant: str | None, image: str, topology: str) -> None:
     """On the number that it is written for it plans, rank by rank, in a ring and on a switch; one Spark alone is told how many it needs."""
-    count, wanted = sparks_of(name, variant), service(name, variant, image)
+    count, entry = sparks_of(name, variant), service(name, variant, image)
     with pytest.raises(InventoryError, match=f"needs {count} Sparks"):
-        plan_of(wanted)
-    inventory = cluster_of(count, wanted, topology)
+        plan_of(entry)
+    inventory = cluster_of(count, entry, topology)
     made_of = engine.make_plan(inventory, RECIPES, lambda path: f"{len(path):064x}", groups={"all": list(inventory)})
     hosts = made_of["hosts"]
     assert len(hosts) == count
     refused = REFUSED.get((name, variant))
     for rank, host in enumerate(hosts.values()):
-        found = [rule for rule in errors(host) if rule.startswith(("memory.", "SPK", "cluster.", "fabric."))]
-        assert (refused in found) if refused else found == [], rank
+        rules = [rule for rule in errors(host) if rule.startswith(("memory.", "SPK", "cluster.", "fabric."))]
+        assert (refused in rules) if refused else rules == [], rank
         (made,) = host["services"]
         assert (made["rank"], made["image"]["ref"]) == (rank, image)
         argv = " ".join(made["argv"] + made["command"])
@@ -148,16 +148,16 @@ def test_what_is_refused_exists() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_least_version_of_a_recipe_is_that_of_its_images(name: str) -> None:
-    """No image that a recipe lists is older than what it says it needs; and it says so of every model."""
+    """No image of a recipe is older than its least version, which every recipe states."""
     recipe = RECIPES[name]
     least = recipe.get("least_vllm")
     assert least or recipe["model"].get("path")
     for body in (recipe, *(recipe.get("variants") or {}).values()):
         for image in body.get("images") or []:
-            known = image_catalogue.lookup(image["ref"]) or {}
-            has = image.get("vllm_version") or known.get("vllm_version")
-            wanted = body.get("least_vllm") or least
-            assert not has or not wanted or version(has) >= version(wanted), (image["ref"], has)
+            catalogued = image_catalogue.lookup(image["ref"]) or {}
+            has = image.get("vllm_version") or catalogued.get("vllm_version")
+            least_version = body.get("least_vllm") or least
+            assert not has or not least_version or version(has) >= version(least_version), (image["ref"], has)
 
 
 # What asks for a newer vLLM than the first that reads the launch: who says so.
@@ -173,9 +173,9 @@ LATER = {
     "qwen3.6-35b-a3b-nvfp4-modelopt": "the first release whose wheel has FP4 kernels for SM12x",
     "qwen3.8-27b-nvfp4": "NVIDIA local-ai-inference-recipes: 0.28.0",
 }
-# What an image has ahead of the release that it calls itself.
+# Features of an image that its stated release lacks.
 EARLIER = {"gemma-4-26b-a4b": "vllm/vllm-openai:gemma4-0505-arm64-cu130, a build of 0.20.1 that has MTP for Gemma 4"}
-# Of a fork's image only what stands in any vLLM is looked at: the architecture and the parsers.
+# Of a fork's image only names of any vLLM are checked: the architecture and the parsers.
 ANY_BUILD = {"SPK401", "SPK701", "SPK702"}
 
 
@@ -195,8 +195,10 @@ def first_that_reads(recipe: dict[str, Any]) -> str:
             "args": recipe["args"],
             "env": recipe.get("env") or {},
         }
-        found = {each["rule"] for each in compat.check_launch(request)["findings"] if each["severity"] == "error"}
-        if not (found & ANY_BUILD if fork else {rule for rule in found if not rule.startswith("SPK8")}):
+        rules = {
+            finding["rule"] for finding in compat.check_launch(request)["findings"] if finding["severity"] == "error"
+        }
+        if not (rules & ANY_BUILD if fork else {rule for rule in rules if not rule.startswith("SPK8")}):
             return release
     raise AssertionError("no release reads it")
 
@@ -213,8 +215,8 @@ def test_the_least_version_of_a_recipe_is_the_first_that_reads_its_launch(name: 
 
 def test_an_image_that_is_too_old_is_named() -> None:
     older = plan_of(service("qwen3.8-27b-nvfp4", image="vllm/vllm-openai:v0.24.0-ubuntu2404"))
-    (told,) = [finding for finding in older["findings"] if finding["rule"] == "image.too_old"]
-    assert "has vLLM 0.24.0" in told["message"] and "0.28.0 and newer" in told["message"]
+    (error,) = [finding for finding in older["findings"] if finding["rule"] == "image.too_old"]
+    assert "has vLLM 0.24.0" in error["message"] and "0.28.0 and newer" in error["message"]
     quiet = plan_of(service("qwen3.8-27b-nvfp4", image="vllm/vllm-openai:v0.24.0-ubuntu2404", ignore=["image.too_old"]))
     for planned in (plan_of(service("qwen3.8-27b-nvfp4")), quiet):
         assert "image.too_old" not in [finding["rule"] for finding in planned["findings"]]
@@ -232,14 +234,14 @@ def test_what_a_recipe_is_for_is_what_it_does(name: str) -> None:
 
 
 def test_memory_that_a_recipe_states_is_planned_with() -> None:
-    found, problems = recipes.resolve_service(service("deepseek-v4-flash"), "test", RECIPES)
-    assert problems == [] and found is not None
-    assert found.memory == {"weights_gib": 80.8, "kv_gib": 11, "other_gib": 10}
-    # The variant's statement replaces the recipe's whole, and the service's that of both.
+    spec, problems = recipes.resolve_service(service("deepseek-v4-flash"), "test", RECIPES)
+    assert problems == [] and spec is not None
+    assert spec.memory == {"weights_gib": 80.8, "kv_gib": 11, "other_gib": 10}
+    # The variant's statement replaces all of the recipe's, and the service's replaces both.
     eight, _problems = recipes.resolve_service(service("deepseek-v4.1-flash", "eight-sparks"), "test", RECIPES)
     assert eight is not None and (eight.memory, eight.memory_gib) == (None, 95.7)
-    own, _problems = recipes.resolve_service(service("deepseek-v4-flash", memory_gib=90), "test", RECIPES)
-    assert own is not None and (own.memory, own.memory_gib) == (None, 90)
+    overridden, _problems = recipes.resolve_service(service("deepseek-v4-flash", memory_gib=90), "test", RECIPES)
+    assert overridden is not None and (overridden.memory, overridden.memory_gib) == (None, 90)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -249,7 +251,7 @@ def test_every_recipe_names_its_sources(name: str) -> None:
     assert all(len(source) > 10 for source in recipe["source"])
     bodies = [recipe, *(recipe.get("variants") or {}).values()]
     assert [entry for body in bodies for entry in body.get("expect") or [] if not entry["source"]] == []
-    # A figure of its own needs a source of its own.
+    # A variant with another figure needs another source.
     figures = ("weights_gib", "draft_weights_gib", "draft_config", "config")
     bare = [
         variant
@@ -322,7 +324,7 @@ FIRST, SECOND = (image["ref"] for image in RECIPES["gemma-4-26b-a4b-nvfp4"]["ima
 
 
 @pytest.mark.parametrize(
-    ("there", "pinned", "served"),
+    ("present_images", "pinned", "served"),
     [
         ({}, None, FIRST),
         ({SECOND: True}, None, SECOND),
@@ -332,8 +334,10 @@ FIRST, SECOND = (image["ref"] for image in RECIPES["gemma-4-26b-a4b-nvfp4"]["ima
         ({FIRST: True}, SECOND, SECOND),
     ],
 )
-def test_the_first_image_that_the_host_has_serves(there: dict[str, bool], pinned: str | None, served: str) -> None:
-    images = {ref: {"present": has, "id": "sha256:" + "a" * 64} for ref, has in there.items()}
+def test_the_first_image_that_the_host_has_serves(
+    present_images: dict[str, bool], pinned: str | None, served: str
+) -> None:
+    images = {ref: {"present": has, "id": "sha256:" + "a" * 64} for ref, has in present_images.items()}
     planned = plan_of(service("gemma-4-26b-a4b-nvfp4", image=pinned), images=images)
     made = planned["services"][0]
     assert made["image"]["ref"] == served
@@ -342,8 +346,8 @@ def test_the_first_image_that_the_host_has_serves(there: dict[str, bool], pinned
     # Each image with its own adjustments: the old one with the loader that the checkpoint ships, the new one without.
     mounted = [word for word in made["argv"] if "models/gemma4.py" in word]
     assert len(mounted) == (1 if served == FIRST else 0)
-    told = [finding for finding in planned["findings"] if finding["rule"] == "image.alternative"]
-    assert bool(told) == (served == SECOND and not pinned)
+    notes = [finding for finding in planned["findings"] if finding["rule"] == "image.alternative"]
+    assert bool(notes) == (served == SECOND and not pinned)
 
 
 # Files and packages -------------------------------------------------------------------------------------------------
@@ -371,22 +375,22 @@ def test_a_parser_and_a_drafter_of_the_checkpoint_are_found_in_the_container() -
 
 def test_a_file_of_the_controller_is_shipped_under_a_name_that_holds_its_content() -> None:
     template = {"source": "/inventory/fixed.jinja", "path": "/etc/dgxspark/chat.jinja"}
-    wanted = service("qwen3.5-122b-a10b-nvfp4", files=[template], args={"chat-template": template["path"]})
-    host = {"vars": {"spark_services": [wanted]}, "address": "192.0.2.1"}
+    entry = service("qwen3.5-122b-a10b-nvfp4", files=[template], args={"chat-template": template["path"]})
+    host = {"vars": {"spark_services": [entry]}, "address": "192.0.2.1"}
 
     def made(sha256: str | None) -> dict[str, Any]:
         planned = engine.make_plan({"a": host}, RECIPES, lambda _path: sha256)["hosts"]["a"]
-        found: dict[str, Any] = planned["services"][0]
-        return found
+        shipped: dict[str, Any] = planned["services"][0]
+        return shipped
 
-    one, other = made("a" * 64), made("b" * 64)
-    assert one["files"] == [
+    first, other = made("a" * 64), made("b" * 64)
+    assert first["files"] == [
         {**template, "sha256": "a" * 64, "host": "/etc/dgxspark/files/model/aaaaaaaaaaaa-fixed.jinja"}
     ]
-    assert {"path": "/etc/dgxspark/files/model", "mode": "0755"} in one["folders"]
-    assert f"type=bind,src={one['files'][0]['host']},dst={template['path']},readonly" in one["argv"]
-    assert one["fingerprint"] != other["fingerprint"], "a file that changes restarts the engine"
-    assert one["fingerprint"] == made("a" * 64)["fingerprint"]
+    assert {"path": "/etc/dgxspark/files/model", "mode": "0755"} in first["folders"]
+    assert f"type=bind,src={first['files'][0]['host']},dst={template['path']},readonly" in first["argv"]
+    assert first["fingerprint"] != other["fingerprint"], "a file that changes restarts the engine"
+    assert first["fingerprint"] == made("a" * 64)["fingerprint"]
     assert made(None)["files"][0]["sha256"] is None
 
 
@@ -427,13 +431,13 @@ def test_packages_are_installed_before_the_engine_and_the_entrypoint_stays_where
 
 def test_the_pair_is_planned_by_rank() -> None:
     """57.64 GiB on each node, and at the document's 0.87 the cache holds the four requests that it measured."""
-    found, problems = recipes.resolve_service(
+    spec, problems = recipes.resolve_service(
         service("qwen3-235b-a22b-gptq-int4", args={"gpu-memory-utilization": 0.87}), "test", RECIPES
     )
     assert problems == []
-    assert found is not None
-    assert found.nodes == 2
-    judged = judging.judge(replace(found, args={**found.args, "nnodes": 2, "node-rank": 0, "master-addr": "192.0.2.1"}))
+    assert spec is not None
+    assert spec.nodes == 2
+    judged = judging.judge(replace(spec, args={**spec.args, "nnodes": 2, "node-rank": 0, "master-addr": "192.0.2.1"}))
     assert judged["verdict"] == "fits"
     assert judged["memory"]["weights_bytes"] / GIB == pytest.approx(57.64, rel=0.005)
     assert judged["memory"]["max_concurrency"] > 4
@@ -449,8 +453,8 @@ def test_the_table_judges_one_and_two_sparks() -> None:
     bf16 = rows[("qwen3.5-122b-a10b-nvfp4", "bf16")]
     assert (bf16["fits"][1], bf16["fits"][2]) == ("fails", "fails")
     assert bf16["remark"].startswith("memory.load: ")
-    whole, half = (rows[("qwen3.5-397b-a17b-nvfp4", variant)] for variant in (None, "two-sparks"))
-    assert (whole["fits"][2], whole["fits"][4], half["fits"][2]) == ("fails", "fits", "fails")
+    full, half = (rows[("qwen3.5-397b-a17b-nvfp4", variant)] for variant in (None, "two-sparks"))
+    assert (full["fits"][2], full["fits"][4], half["fits"][2]) == ("fails", "fits", "fails")
     assert half["remark"].startswith("memory.no_cache_memory: ")
     text = models_text(list(rows.values()))
     assert re.search(r"^qwen3.5-122b-a10b-nvfp4 +bf16 .* no +no ", text, re.MULTILINE)

@@ -79,6 +79,10 @@ class DockerRun:
         """Return the values of options, in the order in which they were typed."""
         return [value for name, value in self.options if name in names and value is not None]
 
+    def last(self, name: str) -> str | None:
+        """Return the last value of an option, None without one."""
+        return next(reversed(self.values(name)), None)
+
     def has(self, name: str) -> bool:
         """Tell whether an option is set to another value than false."""
         return any(option == name and value != "false" for option, value in self.options)

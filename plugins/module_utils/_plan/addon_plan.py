@@ -234,7 +234,7 @@ def _add_images(
     # Bundles include them.
     body.images_beside = sorted({lock_file.pin_ref(lock, ref, machine) for ref in images.values()})
     body.addon_images = images
-    body.images_locked |= lock_file.addons(lock, images.values(), machine)
+    body.images_locked |= lock_file.locked_images(lock, body.images_beside)
     if lock:
         body.image_candidates = sorted({*body.image_candidates, *references})
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A launch in docker's options, read from any form."""
+"""The normal form of a launch: options of docker run, a command, variables. Every source form is read into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from .._common import docker_run, shell, shell_script
 from .._common.docker_run import DockerRun
-from .import_downloads import Download, holds, read_download
+from .import_downloads import Download, path_below, read_download
 
 OWN_IMAGE = "an image of your own"
 BUILT_THERE = "is built on the machine itself; push it to a registry and name it in full"
@@ -21,7 +21,7 @@ PATCHED = (
     "patches the container at every start, which is not done here; put what it does as RUN into 'dockerfile' of an image by digest, "
     f"or into {OWN_IMAGE}"
 )
-"""Where the reason has it, the engine would have had more than it gets here."""
+"""Reason for patches that the engine does not get here."""
 
 
 class Unreadable(ValueError):
@@ -29,38 +29,61 @@ class Unreadable(ValueError):
 
 
 @dataclass
-class Draft:
-    """A launch in docker's terms.
+class Request:
+    """The text to import, and how.
 
-    variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
-    it, if there is one. scripts: those that lie beside the launch, by their path
-    relative to it. text: the original. nodes: its stated number of Sparks, 0 if it states none.
-    typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
-    downloads: models that the launch fetches into folders. dropped: paths of the container whose volumes are not carried over.
+    text: the launch. document: the text as YAML, if it is YAML. form: one of C(import_sources.FORMS), or C(auto).
+    variables: values of C($NAME) and C({placeholder}). files: env files by the path that names them.
+    scripts: scripts next to the launch by their relative path. select: one of several containers, by the name of the
+    container, its workload or its service. variant: of a vLLM recipe; a fitting one by default. features: of a vLLM recipe.
     """
 
-    form: str
-    name: str = ""
-    run: DockerRun = field(default_factory=DockerRun)
+    text: str
+    document: Any = None
+    form: str = "auto"
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     scripts: dict[str, str] = field(default_factory=dict)
+    select: str | None = None
+    variant: str | None = None
+    features: Sequence[str] | None = None
+
+
+@dataclass
+class Draft:
+    """A launch in docker's terms.
+
+    request: the text and the options of the import. variables: of the shell that started the launch. unit: the systemd unit around it, if
+    there is one. nodes: its stated number of Sparks, 0 if it states none. typed: somebody types the engine's command in
+    a running container, so its image's entrypoint takes no part. downloads: models that the launch fetches into folders.
+    dropped: paths of the container whose volumes are not carried over.
+    """
+
+    form: str
+    request: Request
+    name: str = ""
+    run: DockerRun = field(default_factory=DockerRun)
+    variables: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, str]] = field(default_factory=list)
     unit: docker_run.Unit | None = None
-    text: str = ""
     nodes: int = 0
     typed: bool = False
     downloads: list[Download] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 
+    @property
+    def by_docker(self) -> bool:
+        """Whether docker starts the image with its own entrypoint; start programs of recipes clear it."""
+        return bool(self.run.image) and self.form in ("docker", "compose", "kubernetes", "systemd")
+
     def leave(self, item: str, reason: str) -> None:
-        """Say that something is not carried over."""
+        """Record once that something is not carried over."""
         entry = {"item": item, "reason": reason}
         if entry not in self.left_out:
             self.left_out.append(entry)
 
     def note_download(self, words: Sequence[str], text: str = "", mounts: Sequence[tuple[str, str]] = ()) -> bool:
-        """Keep what a command fetches from the hub into a folder.
+        """Record the model that a command fetches from the hub into a folder.
 
         :param words: of the command
         :param text: its standard input
@@ -69,16 +92,16 @@ class Draft:
         """
         download = read_download(words, text)
         if download is None:  # sh -c "... && hf download ..."
-            texts = [
+            scripts = [
                 word for word in words if re.search(r"\s", word) and re.search(r"download|clone|huggingface", word)
             ]
             with contextlib.suppress(ValueError):
-                commands = [command for word in texts for command in shell_script.read_script(word)]
+                commands = [command for script in scripts for command in shell_script.read_script(script)]
                 return any([self.note_download(command.words, command.stdin, mounts) for command in commands])
             return False
         self.downloads.append(download)
         for source, target in mounts:
-            inner = holds(target, download.folder)
+            inner = path_below(target, download.folder)
             if inner is not None:
                 self.downloads.append(replace(download, folder=source + inner))
         return True
@@ -90,6 +113,16 @@ class Draft:
         else:
             items = [str(item) for item in assignments or []]
         self.run.options += [("--env", item) for item in items]
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a table."""
+    return frozenset(text.split())
+
+
+def program_name(word: str) -> str:
+    """Return the name of a program without its folder."""
+    return word.rpartition("/")[2]
 
 
 def text_of(value: Any) -> str:
@@ -111,3 +144,30 @@ def texts_of(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for item in value for text in texts_of(item)]
     return [value] if isinstance(value, str) else []
+
+
+def waits_for(names: Sequence[str]) -> str:
+    """Return the reason for an item with unknown values."""
+    return f"waits for {', '.join(names)}: say what that is (variables)"
+
+
+def choose(candidates: Sequence[tuple[str, Any]], select: str | None, plural: str) -> tuple[str, Any]:
+    """Return name and value of the only candidate, or of the selected one.
+
+    :param candidates: launches by name
+    :param select: the requested name
+    :param plural: noun for messages
+    :returns: name and value
+    :raises Unreadable: without a launch, or with several
+    """
+    names = ", ".join(name for name, _value in candidates)
+    if select is not None:
+        for name, value in candidates:
+            if name == select:
+                return name, value
+        raise Unreadable(f"there is no {select!r} among the {plural}: {names or 'none'}")
+    if not candidates:
+        raise Unreadable(f"no vllm in here: found none of the {plural}")
+    if len(candidates) > 1:
+        raise Unreadable(f"{len(candidates)} {plural} in here ({names}); say which one (select)")
+    return candidates[0]

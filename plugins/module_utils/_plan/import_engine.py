@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where C(vllm serve) stands in a command, and what the programs in front of it mean."""
+"""Find C(vllm serve) in a command, through the programs and shells in front of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .._common import shell_script
 from . import service_keys
-from .import_draft import OWN_IMAGE
+from .import_draft import OWN_IMAGE, program_name, word_set
 
 SYSTEMD = "systemd supervises the engines here"
 _PRIORITY = "units here set no priority; systemd's Nice= in a drop-in does"
@@ -20,13 +20,27 @@ PYTHON = "the image's own Python runs the engine"
 _USER = "engines run as the image's user here"
 # Programs in front of vllm serve, and why they are not carried over; "" for no message.
 PREFIXES = {
-    **dict.fromkeys(("exec", "command", "builtin", "tini", "dumb-init", "--", "nvidia_entrypoint.sh", "time"), ""),
-    **dict.fromkeys(("env", "taskset", "sudo"), ""),
-    **dict.fromkeys(("nohup", "setsid", "tmux", "screen", "systemd-run", "systemd-inhibit", "disown"), SYSTEMD),
-    **dict.fromkeys(("nice", "renice", "ionice", "chrt"), _PRIORITY),
-    **dict.fromkeys(("stdbuf", "unbuffer"), "the journal takes each line as it is written"),
-    **dict.fromkeys(("uv", "uvx", "conda", "mamba", "poetry", "pipx"), PYTHON),
-    **dict.fromkeys(("gosu", "su-exec", "runuser", "setpriv", "capsh"), _USER),
+    **dict.fromkeys(
+        [
+            "exec",
+            "command",
+            "builtin",
+            "tini",
+            "dumb-init",
+            "--",
+            "nvidia_entrypoint.sh",
+            "time",
+            "env",
+            "taskset",
+            "sudo",
+        ],
+        "",
+    ),
+    **dict.fromkeys(["nohup", "setsid", "tmux", "screen", "systemd-run", "systemd-inhibit", "disown"], SYSTEMD),
+    **dict.fromkeys(["nice", "renice", "ionice", "chrt"], _PRIORITY),
+    **dict.fromkeys(["stdbuf", "unbuffer"], "the journal takes each line as it is written"),
+    **dict.fromkeys(["uv", "uvx", "conda", "mamba", "poetry", "pipx"], PYTHON),
+    **dict.fromkeys(["gosu", "su-exec", "runuser", "setpriv", "capsh"], _USER),
     "numactl": "a Spark has one NUMA node",
     "timeout": "a service runs until it is stopped",
     "ray": "the ranks of a spark_cluster are started and joined by their units",
@@ -36,66 +50,38 @@ PREFIXES = {
 BY_VARIABLES = re.compile(r"ghcr\.io/aeon-7/")
 _MODEL, _DRAFTER, _TOKENS = "MODEL_PATH", "DFLASH_DRAFTER", "DFLASH_NUM_SPEC_TOKENS"
 _OPTIONS = {
-    "SERVED_MODEL_NAME": "--served-model-name",
-    "MAX_MODEL_LEN": "--max-model-len",
-    "MAX_NUM_SEQS": "--max-num-seqs",
-    "MAX_NUM_BATCHED_TOKENS": "--max-num-batched-tokens",
-    "GPU_MEMORY_UTILIZATION": "--gpu-memory-utilization",
-    "KV_CACHE_DTYPE": "--kv-cache-dtype",
-    "TENSOR_PARALLEL_SIZE": "--tensor-parallel-size",
-    "HOST": "--host",
-    "PORT": "--port",
+    name: f"--{name.lower().replace('_', '-')}"
+    for name in (
+        "SERVED_MODEL_NAME",
+        "MAX_MODEL_LEN",
+        "MAX_NUM_SEQS",
+        "MAX_NUM_BATCHED_TOKENS",
+        "GPU_MEMORY_UTILIZATION",
+        "KV_CACHE_DTYPE",
+        "TENSOR_PARALLEL_SIZE",
+        "HOST",
+        "PORT",
+    )
 }
 # A drafter of DFlash needs both on sm_121 (practical guide, 14.5).
 _DFLASH_ENV = {"VLLM_USE_DEEP_GEMM": "0"}
 _DFLASH_OPTIONS = ("--attention-backend", "triton_attn")
-# Of these the next word is a program again.
-_ALONE = ("exec", "command", "builtin", "nohup", "setsid", "time", "tini", "dumb-init", "--")
+# The word after one of these is a program again.
+_ALONE = word_set("exec command builtin nohup setsid time tini dumb-init --")
 _WRAPPED = f"ran around the engine; put what it does into {OWN_IMAGE}"
 # Programs that name a launch and start none.
-_MENTION = (
-    *(
-        "echo",
-        "printf",
-        "cat",
-        "grep",
-        "egrep",
-        "pgrep",
-        "pkill",
-        "killall",
-        "which",
-        "type",
-        "ps",
-        "tee",
-        "sed",
-        "awk",
-    ),
-    *("logger", "history", "alias", "systemctl", "journalctl", "git", "docker-compose"),
+_MENTION = word_set(
+    "echo printf cat grep egrep pgrep pkill killall which type ps tee sed awk logger history alias systemctl journalctl git "
+    "docker-compose"
 )
 SHELLS = ("bash", "sh", "dash", "zsh", "ash")
-# Harmless commands of a script: they change nothing that a role or a unit has to do.
-_QUIET = {
-    *(":", "true", "false", "[", "[[", "test", "set", "shopt", "trap", "exit", "return", "echo", "printf", "shift"),
-    *("wait", "kill", "sleep", "read", "break", "continue", "cd", "pwd", "pushd", "popd", "unset", "mkdir", "date"),
-    *("cat", "grep", "sed", "awk", "head", "tail", "tr", "cut", "sort", "tee", "wc", "seq", "basename", "dirname"),
-    *("command", "type", "which", "clear", "umask", "jobs", "disown", "exec", "hostname", "id", "whoami", "uname"),
-    *("nvidia-smi", "free", "ls", "stat", "touch", "mktemp", "python3", "curl", "wget", "ip", "ibdev2netdev", "local"),
-}
-_QUIET_DOCKER = (
-    "stop",
-    "rm",
-    "kill",
-    "logs",
-    "ps",
-    "inspect",
-    "wait",
-    "start",
-    "image",
-    "images",
-    "info",
-    "version",
-    "pull",
+# Commands of a script that change nothing that a role or a unit has to do.
+_QUIET = word_set(
+    ": true false [ [[ test set shopt trap exit return echo printf shift wait kill sleep read break continue cd pwd pushd popd "
+    "unset mkdir date cat grep sed awk head tail tr cut sort tee wc seq basename dirname command type which clear umask jobs "
+    "disown exec hostname id whoami uname nvidia-smi free ls stat touch mktemp python3 curl wget ip ibdev2netdev local"
 )
+_QUIET_DOCKER = word_set("stop rm kill logs ps inspect wait start image images info version pull")
 _INSTALL = re.compile(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ")
 
 
@@ -104,7 +90,7 @@ class Engine:
     """C(vllm serve) as a command has it.
 
     words: arguments of the engine. env: variables set in front of it. unset: removed variables. cpus: its CPU list.
-    left_out: programs in front of it, with the reason. beside: the other commands of the script.
+    left_out: programs in front of it, with the reason. other_commands: of the script. program: the shell of the script.
     """
 
     words: list[str] = field(default_factory=list)
@@ -112,7 +98,7 @@ class Engine:
     unset: list[str] = field(default_factory=list)
     cpus: str = ""
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    beside: list[list[str]] = field(default_factory=list)
+    other_commands: list[list[str]] = field(default_factory=list)
     program: str = ""
 
 
@@ -145,45 +131,46 @@ def find(words: Sequence[str], variables: Mapping[str, str] | None = None) -> En
     :param variables: variables of the container
     :returns: None without an engine
     """
+    first = program_name(words[0]) if words else ""
     position, behind = _place(words)
-    if position is not None:
-        first = words[0].rpartition("/")[2] if position else ""
-        if first in _MENTION or (first == "command" and "-v" in words[:position]):
-            return None
-        engine = Engine(words=list(words[behind:]))
-        _read_prefix(words[:position], engine)
-        return engine
-    return None if words and words[0].rpartition("/")[2] in _MENTION else _find_in_shell(words, variables)
+    if position is None:
+        return None if first in _MENTION else _find_in_shell(words, variables)
+    if position and (first in _MENTION or (first == "command" and "-v" in words[:position])):
+        return None
+    engine = Engine(words=list(words[behind:]))
+    _read_prefix(words[:position], engine)
+    return engine
 
 
 def _find_in_shell(words: Sequence[str], variables: Mapping[str, str] | None) -> Engine | None:
     """Find the engine in a script that a shell, or a terminal multiplexer, gets as an argument."""
-    place = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in (*SHELLS, "tmux", "screen")), None)
+    place = next((i for i, word in enumerate(words) if program_name(word) in (*SHELLS, "tmux", "screen")), None)
     if place is None:
         return None
     script = next((word for word in reversed(words[place + 1 :]) if "vllm" in word and not word.endswith(".sh")), None)
     if script is None:
         return None
-    nested = _in_script(script, dict(variables or {}), words[place].rpartition("/")[2])
-    if nested is not None:
-        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], nested)
-    return nested
+    engine = _in_script(script, dict(variables or {}), program_name(words[place]))
+    if engine is not None:
+        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], engine)
+    return engine
+
+
+_MODULES = (["-m", "vllm.entrypoints.openai.api_server"], ["-m", "vllm.entrypoints.cli.main", "serve"])
 
 
 def _place(words: Sequence[str]) -> tuple[int | None, int]:
-    """Return where the program of the engine stands, and where its options begin."""
+    """Return the index of the engine's program, and the index of its first option."""
     for index, word in enumerate(words):
-        name, following = word.rpartition("/")[2], list(words[index + 1 : index + 4])
-        if name == "vllm" and following[:1] == ["serve"]:
+        name = program_name(word)
+        if name == "vllm" and list(words[index + 1 : index + 2]) == ["serve"]:
             return index, index + 2
         if re.fullmatch(r"python[\d.]*", name):
-            flags = [flag for flag in following if flag in ("-u", "-O", "-I")]
-            following = list(words[index + 1 + len(flags) : index + 4 + len(flags)])
-            behind = index + 3 + len(flags)
-            if following[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
-                return index, behind
-            if following == ["-m", "vllm.entrypoints.cli.main", "serve"]:
-                return index, behind + 1
+            flags = [flag for flag in words[index + 1 : index + 4] if flag in ("-u", "-O", "-I")]
+            start = index + 1 + len(flags)
+            for module in _MODULES:
+                if list(words[start : start + len(module)]) == module:
+                    return index, start + len(module)
     return None, 0
 
 
@@ -191,9 +178,8 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
     """Read the programs in front of the engine, each with the words up to the next."""
     groups: list[list[str]] = []
     for word in words:
-        name = word.rpartition("/")[2]
-        alone = not groups or (groups[-1][0].rpartition("/")[2] in _ALONE and not word.startswith("-"))
-        if name in PREFIXES or alone:
+        starts_program = not groups or (program_name(groups[-1][0]) in _ALONE and not word.startswith("-"))
+        if program_name(word) in PREFIXES or starts_program:
             groups.append([word])
         else:
             groups[-1].append(word)
@@ -203,7 +189,7 @@ def _read_prefix(words: Sequence[str], engine: Engine) -> None:
 
 def _read_program(group: Sequence[str], engine: Engine) -> None:
     """Read one program in front of the engine, with its words."""
-    name = group[0].rpartition("/")[2]
+    name = program_name(group[0])
     for index, word in enumerate(group):
         assignment = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
         if assignment and (name in ("env", "sudo") or not index):
@@ -214,7 +200,7 @@ def _read_program(group: Sequence[str], engine: Engine) -> None:
         engine.cpus = _cpus(group) or engine.cpus
     reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
     if reason:
-        engine.left_out.append((brief(group) if name not in ("tmux", "screen") else name, reason))
+        engine.left_out.append((name if name in ("tmux", "screen") else brief(group), reason))
 
 
 def _cpus(words: Sequence[str]) -> str:
@@ -227,23 +213,23 @@ def _cpus(words: Sequence[str]) -> str:
     return ",".join(str(bit) for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
-def _in_script(text: str, variables: dict[str, str], program: str) -> Engine | None:
-    """Find the engine in a script that a shell is given."""
+def _in_script(text: str, variables: dict[str, str], shell_name: str) -> Engine | None:
+    """Find the engine in a script of a shell."""
     engine: Engine | None = None
-    beside: list[list[str]] = []
+    other_commands: list[list[str]] = []
     unset: list[str] = []
     for command in shell_script.read_script(text, variables):
-        result = find(command.words, variables)
-        if result is None:
-            beside.append(command.words)
+        first = find(command.words, variables)
+        if first is None:
+            other_commands.append(command.words)
             unset += command.words[1:] if command.words[0] == "unset" else []
         elif engine is None:
-            engine = result
-            engine.env = {**command.variables, **result.env}
+            engine = first
+            engine.env = {**command.variables, **first.env}
     if engine is not None:
-        engine.beside = [*beside, *engine.beside]
+        engine.other_commands = [*other_commands, *engine.other_commands]
         engine.unset += unset
-        engine.program = program
+        engine.program = shell_name
     return engine
 
 
@@ -254,60 +240,21 @@ def role(words: Sequence[str]) -> str:
     :returns: engine, rank (led by another one), ray (it joins hosts), idle (it waits for somebody to type) or other
     """
     engine = find(words)
+    if engine is not None:
+        return "rank" if is_rank(engine.words) else "engine"
     text = " ".join(words)
-    if engine is None:
-        if re.search(r"\bray\s+start\b", text):
-            return "ray"
-        waits = re.search(r"\bsleep\b|\btail\s+-f\b", text) or (
-            not words
-            or (words[0].rpartition("/")[2] in SHELLS and all(re.match(r"-[a-z]*$", word) for word in words[1:]))
-        )
-        return "idle" if waits else "other"
-    return "rank" if is_rank(engine.words) else "engine"
+    if re.search(r"\bray\s+start\b", text):
+        return "ray"
+    is_shell = (
+        bool(words) and program_name(words[0]) in SHELLS and all(re.match("-[a-z]*$", word) for word in words[1:])
+    )
+    return "idle" if not words or is_shell or re.search(r"\bsleep\b|\btail\s+-f\b", text) else "other"
 
 
 # Programs of images for inspection, for tests of a GPU, or for use besides an engine.
-_PROGRAMS = frozenset(
-    [
-        "vllm",
-        "nvidia-smi",
-        "nvcc",
-        "deviceQuery",
-        "ls",
-        "cat",
-        "env",
-        "printenv",
-        "id",
-        "whoami",
-        "which",
-        "find",
-        "true",
-        "echo",
-        "sleep",
-        "tail",
-        "pip",
-        "pip3",
-        "uv",
-        "apt-get",
-        "curl",
-        "wget",
-        "hf",
-        "huggingface-cli",
-        "git",
-        "python",
-        "python3",
-        "ray",
-        "torchrun",
-        "sglang",
-        "trtllm-serve",
-        "llama-server",
-        "ollama",
-        "jupyter",
-        "nginx",
-        "node",
-        "npm",
-        "java",
-    ]
+_PROGRAMS = word_set(
+    "vllm nvidia-smi nvcc deviceQuery ls cat env printenv id whoami which find true echo sleep tail pip pip3 uv apt-get curl wget "
+    "hf huggingface-cli git python python3 ray torchrun sglang trtllm-serve llama-server ollama jupyter nginx node npm java"
 )
 _PROGRAM_FILE = re.compile(r".*\.(?:sh|bash|py|pl|bin|run)|(?:.*/)?s?bin/[^/]+")
 _START = re.compile(r"(?:.*/)?(?:docker-)?(?:entry ?point|start|startup|run|launch|serve|init|boot)(?:[-_.][\w.-]+)?")
@@ -321,7 +268,7 @@ def program(words: Sequence[str]) -> str:
     """
     if not words or words[0].startswith("-"):
         return ""
-    word, name = words[0], words[0].rpartition("/")[2]
+    word, name = words[0], program_name(words[0])
     if name in ("vllm", "python", "python3", "uv", "pip", "pip3"):
         return brief(words[:2])
     path = word.startswith(("/", "./", "../", "~"))
@@ -344,17 +291,16 @@ def is_rank(words: Sequence[str]) -> bool:
 
 def quiet(words: Sequence[str]) -> bool:
     """Return whether a command of a launch needs no message."""
-    name = words[0].rpartition("/")[2] if words else ""
+    name = program_name(words[0]) if words else ""
     if name == "sudo":
         return quiet(words[1:])
     if name in ("docker", "podman"):
         arguments = words[2:] if words[1:2] == ["container"] else words[1:]
         return bool(arguments) and arguments[0] in _QUIET_DOCKER
-    if name == "rm" or (len(words) == 1 and name.endswith(":")):  # a target of a Makefile
-        return True
     if name == "python3":
         return not _INSTALL.match(" ".join(words)) and len(words) > 1 and words[1] == "-c"
-    return name in _QUIET or bool(re.match(r"[\])}]", name))
+    target_of_makefile = len(words) == 1 and name.endswith(":")
+    return name in _QUIET or name == "rm" or target_of_makefile or bool(re.match(r"[\])}]", name))
 
 
 def brief(words: Sequence[str]) -> str:
@@ -365,32 +311,20 @@ def brief(words: Sequence[str]) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-def starts(word: str) -> bool:
-    """Whether a word is a text with a launch in it."""
-    return bool(re.search(r"\b(?:docker|podman|nerdctl)\b[^\n]*?\brun\b|\bvllm\s+serve\b", word)) and bool(
-        re.search(r"\s", word)
-    )
+def has_launch(text: str) -> bool:
+    """Return whether a text of several words has a launch in it."""
+    launch = re.search(r"\b(?:docker|podman|nerdctl)\b[^\n]*?\brun\b|\bvllm\s+serve\b", text)
+    return launch is not None and re.search(r"\s", text) is not None
 
 
 # Options of pip install that do not change which packages are installed.
-QUIET_PIP = (
-    "-q",
-    "--quiet",
-    "-U",
-    "--upgrade",
-    "--no-cache-dir",
-    "--root-user-action=ignore",
-    "--system",
-    "--no-input",
-)
+_QUIET_PIP = word_set("-q --quiet -U --upgrade --no-cache-dir --root-user-action=ignore --system --no-input")
 
 
 def pip_packages(words: Sequence[str]) -> list[str]:
     """Return the packages of a C(pip install), empty if it has other arguments than packages by name."""
     text = " ".join(words)
-    match = re.match(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ", text)
-    if not match:
-        return []
-    arguments = text[match.end() :].split()
-    packages = [word for word in arguments if word not in QUIET_PIP]
+    match = _INSTALL.match(text)
+    arguments = text[match.end() :].split() if match else []
+    packages = [word for word in arguments if word not in _QUIET_PIP]
     return packages if all(service_keys.REQUIREMENT.fullmatch(word) for word in packages) else []

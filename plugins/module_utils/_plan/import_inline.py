@@ -34,17 +34,17 @@ def inline_scripts(words: Sequence[str], scripts: Mapping[str, str], folder: str
     return [_expand(word, scripts, 0) if re.search(r"\s", word) or word in scripts else word for word in words]
 
 
-def mounted_scripts(mounts: Sequence[tuple[str, str]], beside: Mapping[str, str]) -> dict[str, str]:
+def mounted_scripts(mounts: Sequence[tuple[str, str]], texts_by_path: Mapping[str, str]) -> dict[str, str]:
     """Return the scripts of a launch by their path in the container.
 
     :param mounts: source and target of each volume
-    :param beside: text of each script by its path relative to the launch
+    :param texts_by_path: text of each script by its path relative to the launch
     :returns: text by path in the container
     """
     texts = {}
     for source, target in mounts:
         place = re.sub(r"^(?:\./|\$\{?PWD\}?/|\$\(pwd\)/)+", "", source).rstrip("/")
-        for path, text in beside.items():
+        for path, text in texts_by_path.items():
             if source in (".", "./", "$PWD", "${PWD}", "$(pwd)"):
                 texts[posixpath.join(target, path)] = text
             elif path == place or path.startswith(f"{place}/"):

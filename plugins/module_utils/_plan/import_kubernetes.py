@@ -1,19 +1,19 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Manifests of Kubernetes, read into one C(Draft): the container that runs vLLM, in any kind of workload."""
+"""Manifests of Kubernetes, read into a C(Draft): the container that runs vLLM, in any kind of workload."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common import secret_names, shell
 from .._common.docker_run import DockerRun
 from . import import_scripts
-from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
+from .import_draft import OWN_IMAGE, Draft, Unreadable, choose, text_of
 from .import_inline import inline_scripts, script_path
 
 # A name in brackets; two dollars escape it.
@@ -24,8 +24,10 @@ _KEYS = {
     "lifecycle": "the unit starts and stops the engine as vLLM needs",
     "resources": "spark_gpu_args gives every engine the GPU, and the plan works its memory out",
     "securityContext": "engines run as the image's user here, without capabilities",
+    **dict.fromkeys(
+        ("livenessProbe", "readinessProbe", "startupProbe"), "the unit is active when the model has answered"
+    ),
 }
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _POD = {
     "nodeSelector": "hosts are named in the inventory",
     "affinity": "hosts are named in the inventory",
@@ -47,13 +49,13 @@ _ConfigMaps = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class _Container:
-    """A container with what it stands in: its workload, the keys on the way to the pod, and the pod.
+    """A container, with its workload, the keys from the workload to the pod, and the pod.
 
     maps: data of each ConfigMap of the file, by its name.
     """
 
     workload: Mapping[str, Any]
-    way: Sequence[str]
+    pod_keys: Sequence[str]
     pod: Mapping[str, Any]
     body: Mapping[str, Any]
     maps: _ConfigMaps
@@ -76,22 +78,20 @@ class _Container:
         return f"{workload}/{self.name}" if workload and workload != self.name else self.name
 
 
-def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def read(draft: Draft, document: Mapping[str, Any]) -> None:
     """Read a manifest, or a C(List) of several.
 
-    :param draft: that becomes it
-    :param document: the manifest
-    :param options: of C(importer.import_launch)
-    :raises Unreadable: where no container of it runs vLLM, or not exactly one
+    :raises Unreadable: if no container runs vLLM, or not exactly one
     """
     items = document.get("items") if str(document.get("kind")).endswith("List") else [document]
     items = items if isinstance(items, list) else []
-    maps: dict[str, Mapping[str, Any]] = {}
-    for item in items:
-        if not isinstance(item, Mapping):
-            raise Unreadable("an item of the list is no manifest")
-        if item.get("kind") == "ConfigMap" and isinstance(item.get("data"), Mapping):
-            maps[_name(item)] = item["data"]
+    if not all(isinstance(item, Mapping) for item in items):
+        raise Unreadable("an item of the list is no manifest")
+    maps: _ConfigMaps = {
+        _name(item): item["data"]
+        for item in items
+        if item.get("kind") == "ConfigMap" and isinstance(item.get("data"), Mapping)
+    }
     containers: list[_Container] = []
     for item in items:
         item_containers = list(_containers(item, item, (), maps))
@@ -99,28 +99,32 @@ def read(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) 
         kind = str(item.get("kind"))
         if not item_containers and kind not in _SILENT_KINDS:
             draft.leave(f"{kind} {_name(item)}", _KIND_REASONS.get(kind, "is no part of the engine"))
-    chosen = _chosen(containers, options["select"])
+    chosen = _chosen(containers, draft.request.select)
     for container in containers:
         if container is not chosen:
-            rank = _role(container) in ("rank", "ray") or (
-                container.workload is chosen.workload and _of_workers(container)
-            )
-            reason = import_scripts.RANKS if rank else "another container, which is no part of the engine"
-            name = container.name if container.workload is chosen.workload else container.text
-            draft.leave(f"container {name}", reason)
+            _leave_other(draft, container, chosen)
     _take(draft, chosen)
+
+
+def _leave_other(draft: Draft, container: _Container, chosen: _Container) -> None:
+    """Record a container that is not imported."""
+    same_workload = container.workload is chosen.workload
+    is_rank = _role(container) in ("rank", "ray") or (same_workload and _of_workers(container))
+    reason = import_scripts.RANKS if is_rank else "another container, which is no part of the engine"
+    draft.leave(f"container {container.name if same_workload else container.text}", reason)
 
 
 def _chosen(containers: Sequence[_Container], select: str | None) -> _Container:
     """Return the container that runs the engine, of the workload or name C(select)."""
     candidates = [container for container in containers if select is None or select in container.names]
-    waiting = candidates if select is not None else list(filter(_unread, candidates))
+    waiting = [container for container in candidates if select is not None or _missing_script(container)]
     matches = _engines(candidates) or waiting
     if select is not None and not matches:
         names = ", ".join(container.text for container in containers)
         raise Unreadable(f"there is no {select!r} among the containers: {names or 'none'}")
-    rows = [(container.text, container) for container in matches]
-    chosen: _Container = import_scripts.only(rows, None, "containers that run vLLM")[1]
+    chosen: _Container = choose(
+        [(container.text, container) for container in matches], None, "containers that run vLLM"
+    )[1]
     return chosen
 
 
@@ -131,22 +135,24 @@ def _engines(containers: Sequence[_Container]) -> list[_Container]:
     return leading or serving
 
 
-def _containers(workload: Mapping[str, Any], value: Any, way: Sequence[str], maps: _ConfigMaps) -> Iterator[_Container]:
+def _containers(
+    workload: Mapping[str, Any], value: Any, keys: Sequence[str], maps: _ConfigMaps
+) -> Iterator[_Container]:
     """Find every pod of a workload: a Deployment has one template, a LeaderWorkerSet and a RayCluster have several."""
-    if isinstance(value, Mapping):
-        inner = value.get("containers")
-        if isinstance(inner, list):
-            yield from (_Container(workload, way, value, body, maps) for body in inner if isinstance(body, Mapping))
-            return
+    if isinstance(value, Mapping) and isinstance(value.get("containers"), list):
+        yield from (
+            _Container(workload, keys, value, body, maps) for body in value["containers"] if isinstance(body, Mapping)
+        )
+    elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _containers(workload, item, (*way, str(key)), maps)
+            yield from _containers(workload, item, (*keys, str(key)), maps)
     elif isinstance(value, list):
         for item in value:
-            yield from _containers(workload, item, way, maps)
+            yield from _containers(workload, item, keys, maps)
 
 
 def _of_workers(container: _Container) -> bool:
-    return any("worker" in key.lower() and key != "leaderWorkerTemplate" for key in container.way)
+    return any("worker" in key.lower() and key != "leaderWorkerTemplate" for key in container.pod_keys)
 
 
 def _role(container: _Container) -> str:
@@ -181,42 +187,43 @@ def _scripts(container: _Container) -> tuple[dict[str, str], dict[str, str]]:
     missing: dict[str, str] = {}
     for mount in _listed(container.body, "volumeMounts"):
         volume = volumes.get(str(mount.get("name")), {}) if isinstance(mount, Mapping) else {}
-        for origin in _config_maps(volume):
-            name, folder = str(origin.get("name")), str(mount.get("mountPath")).rstrip("/")
-            data = container.maps.get(name)
-            if data is None:
+        for reference in _config_maps(volume):
+            name, folder = str(reference.get("name")), str(mount.get("mountPath")).rstrip("/")
+            if name in container.maps:
+                files.update(_mounted_files(reference, container.maps[name], folder, str(mount.get("subPath") or "")))
+            else:
                 missing[folder] = name
-                continue
-            items = [item for item in origin.get("items") or [] if isinstance(item, Mapping)]
-            paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
-            part = str(mount.get("subPath") or "")
-            for key, path in paths.items():
-                if not part or path == part:
-                    files[folder if part else f"{folder}/{path}"] = text_of(data.get(key, ""))
     return files, missing
+
+
+def _mounted_files(
+    reference: Mapping[str, Any], data: Mapping[str, Any], folder: str, sub_path: str
+) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each file of a ConfigMap. sub_path: the only mounted file, empty for all."""
+    items = [item for item in reference.get("items") or [] if isinstance(item, Mapping)]
+    paths = {str(item.get("key")): str(item.get("path")) for item in items} or {key: key for key in data}
+    for key, path in paths.items():
+        if not sub_path or path == sub_path:
+            yield folder if sub_path else f"{folder}/{path}", text_of(data.get(key, ""))
 
 
 def _config_maps(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the references to ConfigMaps of a volume."""
     projected = volume.get("projected")
     sources = projected.get("sources") if isinstance(projected, Mapping) else [volume]
-    origins = (
-        [source.get("configMap") for source in sources if isinstance(source, Mapping)]
-        if isinstance(sources, list)
-        else []
-    )
-    return [origin for origin in origins if isinstance(origin, Mapping)]
+    sources = [source for source in sources if isinstance(source, Mapping)] if isinstance(sources, list) else []
+    return [source["configMap"] for source in sources if isinstance(source.get("configMap"), Mapping)]
 
 
-def _unread(container: _Container) -> str:
+def _missing_script(container: _Container) -> str:
     """Return a message if a container runs a script of a ConfigMap that the file lacks, else an empty text."""
     path = script_path(_words(container, {}))
     name = next((name for folder, name in _scripts(container)[1].items() if path.startswith(folder)), "")
+    if not path or not name:
+        return ""
     return (
         f"the container {container.text} runs {path}, a script of the ConfigMap {name}, which is not in this file: add its "
         f"manifest (kubectl get configmap {name} -o yaml), or give the script itself"
-        if path and name
-        else ""
     )
 
 
@@ -239,24 +246,22 @@ def _env(container: _Container) -> list[Mapping[str, Any]]:
     """Return the variables of a container; variables from ConfigMaps of the file have their values."""
     entries: list[Mapping[str, Any]] = []
     for source in _listed(container.body, "envFrom"):
-        origin = source.get("configMapRef") if isinstance(source, Mapping) else None
-        data = container.maps.get(str(origin.get("name"))) if isinstance(origin, Mapping) else None
+        data = _referenced_data(source, "configMapRef", container.maps)
         prefix = str(source.get("prefix") or "") if isinstance(source, Mapping) else ""
         entries += [{"name": f"{prefix}{key}", "value": text_of(value)} for key, value in (data or {}).items()]
-    entries += [
-        _resolved(entry, container.maps) for entry in _listed(container.body, "env") if isinstance(entry, Mapping)
-    ]
+    for entry in _listed(container.body, "env"):
+        if isinstance(entry, Mapping):
+            origin = entry.get("valueFrom")
+            data = _referenced_data(origin, "configMapKeyRef", container.maps)
+            key = str(origin["configMapKeyRef"].get("key")) if isinstance(origin, Mapping) and data else ""
+            entries.append({"name": entry.get("name"), "value": text_of(data[key])} if data and key in data else entry)
     return entries
 
 
-def _resolved(entry: Mapping[str, Any], maps: _ConfigMaps) -> Mapping[str, Any]:
-    """Return a variable with its value if it refers to a ConfigMap of the file."""
-    origin = entry.get("valueFrom")
-    reference = origin.get("configMapKeyRef") if isinstance(origin, Mapping) else None
-    data = maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
-    if isinstance(reference, Mapping) and data is not None and reference.get("key") in data:
-        return {"name": entry.get("name"), "value": text_of(data[reference["key"]])}
-    return entry
+def _referenced_data(origin: Any, key: str, maps: _ConfigMaps) -> Mapping[str, Any] | None:
+    """Return the data of the ConfigMap that a source of variables refers to, None if the file lacks it."""
+    reference = origin.get(key) if isinstance(origin, Mapping) else None
+    return maps.get(str(reference.get("name"))) if isinstance(reference, Mapping) else None
 
 
 def _by_name(body: Mapping[str, Any], key: str) -> dict[str, Mapping[str, Any]]:
@@ -286,24 +291,19 @@ def _take(draft: Draft, container: _Container) -> None:
     for entry in _env(container):
         _variable(draft, entry)
     for source in _listed(body, "envFrom"):
-        origin = source.get("configMapRef") if isinstance(source, Mapping) else None
-        if not isinstance(origin, Mapping) or origin.get("name") not in container.maps:
+        if _referenced_data(source, "configMapRef", container.maps) is None:
             draft.leave("envFrom", "what it sets is not known here; add it to env and secrets")
     _volumes(draft, pod, body)
-    for key, reason in (*_KEYS.items(), *((key, "the unit is active when the model has answered") for key in _PROBES)):
-        if body.get(key):
-            draft.leave(key, reason)
-    _prepared(draft, container)
-    for key, reason in _POD.items():
-        if pod.get(key):
-            draft.leave(key, reason)
+    _leave_keys(draft, body, _KEYS)
+    _read_init_containers(draft, container)
+    _leave_keys(draft, pod, _POD)
     _size(draft, container.workload.get("spec"))
 
 
 def _take_command(draft: Draft, container: _Container) -> None:
     """Set the command of a draft from a container."""
     command = _listed(container.body, "command")
-    problem = _unread(container)
+    problem = _missing_script(container)
     if problem:
         raise Unreadable(problem)
     words = _words(container, draft.variables)
@@ -316,12 +316,16 @@ def _take_command(draft: Draft, container: _Container) -> None:
     draft.run.command = words
 
 
-def _prepared(draft: Draft, container: _Container) -> None:
+def _leave_keys(draft: Draft, body: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    for key, reason in reasons.items():
+        if body.get(key):
+            draft.leave(key, reason)
+
+
+def _read_init_containers(draft: Draft, container: _Container) -> None:
     """Add models that init containers download; record their other commands."""
     for init_container in _listed(container.pod, "initContainers"):
-        words = _words(
-            _Container(container.workload, (), container.pod, init_container, container.maps), draft.variables
-        )
+        words = _words(replace(container, body=init_container), draft.variables)
         if not draft.note_download(words):
             draft.leave("initContainers", f"ran before the engine; put what they do into {OWN_IMAGE}")
 
@@ -362,24 +366,28 @@ def _volumes(draft: Draft, pod: Mapping[str, Any], body: Mapping[str, Any]) -> N
             raise Unreadable("'volumeMounts' must be a list of mappings")
         target, volume = str(mount.get("mountPath")), volumes.get(str(mount.get("name")), {})
         folder = volume.get("hostPath")
-        memory = volume.get("emptyDir")
         if target == "/dev/shm":
-            limit = memory.get("sizeLimit") if isinstance(memory, Mapping) else None
-            size = _SIZE.fullmatch(str(limit or ""))
-            if size:
-                draft.run.options.append(("--shm-size", f"{size.group(1)}{size.group(2).lower()}"))
+            _read_shm(draft, volume.get("emptyDir"))
         elif isinstance(folder, Mapping) and folder.get("path"):
             spec = f"{folder['path']}:{target}"
             draft.run.options.append(("--volume", f"{spec}:ro" if mount.get("readOnly") else spec))
         else:
-            kind = next((key for key in volume if key != "name"), "nothing that is named here")
-            reason = (
-                "its files are not carried over; the script that the container runs is read where the file has its text"
-                if kind in ("configMap", "projected")
-                else f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host"
-            )
-            draft.leave(f"volume {mount.get('name')} at {target}", reason)
+            draft.leave(f"volume {mount.get('name')} at {target}", _why_no_volume(volume))
             draft.dropped.append(target)
+
+
+def _read_shm(draft: Draft, memory: Any) -> None:
+    limit = memory.get("sizeLimit") if isinstance(memory, Mapping) else None
+    size = _SIZE.fullmatch(str(limit or ""))
+    if size:
+        draft.run.options.append(("--shm-size", f"{size.group(1)}{size.group(2).lower()}"))
+
+
+def _why_no_volume(volume: Mapping[str, Any]) -> str:
+    kind = next((key for key in volume if key != "name"), "nothing that is named here")
+    if kind in ("configMap", "projected"):
+        return "its files are not carried over; the script that the container runs is read where the file has its text"
+    return f"is made of {kind}; weights are kept in spark_hf_home and caches in spark_cache_dir of each host"
 
 
 def _name(workload: Mapping[str, Any]) -> str:

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recipes of others, each read into one C(Draft).
+"""Recipes of others, each read into a C(Draft).
 
-The formats are those of eugr/spark-vllm-docker (recipes/README.md), sparkrun (RECIPES.md, version 2), vllm-project/recipes
+It reads the formats of eugr/spark-vllm-docker (recipes/README.md), sparkrun (RECIPES.md, version 2), vllm-project/recipes
 (CONTRIBUTING.md and taxonomy.yaml) and NVIDIA/local-ai-inference-recipes (schema 3 and 4), as of autumn 2026.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 
 from .._common import shell, shell_script
 from . import import_engine, import_scripts
-from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable, text_of, words_of
+from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable, text_of, word_set, words_of
 from .import_engine import brief
 
-# What vllm-project/recipes calls this machine, and what it belongs to; the first that a recipe has counts.
+# Names of this machine and its families in vllm-project/recipes; the first that a recipe has counts.
 HARDWARE = ("dgx_spark_gb10", "blackwell", "nvidia")
 SPARK_GB = 117
 """Memory of an engine on one Spark, in GB as in recipes."""
@@ -44,26 +44,25 @@ def _fill(template: str, values: Mapping[str, Any]) -> str:
     return _PLACEHOLDER.sub(lambda m: value(m[1]), template)
 
 
-def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+def _read_template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Read the command of a recipe: a script with C(vllm serve) in it."""
     text = _fill(str(document["command"]), values)
-    for command in shell_script.read_script(text, draft.variables, []):
+    commands = shell_script.read_script(text, draft.variables, [])
+    for command in commands:
         if not draft.run.command and import_engine.find(command.words) is not None:
             draft.run.command = command.words
             draft.env(command.variables)
         elif not import_engine.quiet(command.words):
             draft.leave(brief(command.words), f"ran beside the engine; put what it does into {OWN_IMAGE}")
     if not draft.run.command:
-        ran = next(iter(shell_script.read_script(text, dict(draft.variables), [])), None)
-        detail = f": it runs {brief(ran.words)}, which is not read" if ran else ""
-        raise Unreadable(f"the command of the recipe has no vllm serve in it{detail}")
+        program = f": it runs {brief(commands[0].words)}, which is not read" if commands else ""
+        raise Unreadable(f"the command of the recipe has no vllm serve in it{program}")
 
 
+_BUILT = "images are pulled, not built, on the hosts: push what it builds to a registry"
 _RECIPE_REASONS = {
+    **dict.fromkeys(("build_args", "builder", "builder_config"), _BUILT),
     "mods": PATCHED,
-    "build_args": "images are pulled, not built, on the hosts: push what it builds to a registry",
-    "builder": "images are pulled, not built, on the hosts: push what it builds to a registry",
-    "builder_config": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "pre_exec": f"ran in the container before the engine; put what it does into {OWN_IMAGE}",
     "post_exec": "ran in the container after the start; the role prove asks the engine here",
     "post_commands": "ran after the start; the role prove asks the engine here",
@@ -73,29 +72,13 @@ _RECIPE_REASONS = {
     "runtime_config": "of sparkrun's runtime",
     "benchmark": "nothing here measures throughput",
 }
-_RECIPE_SILENT = {
-    "name",
-    "description",
-    "model",
-    "model_revision",
-    "container",
-    "command",
-    "defaults",
-    "env",
-    "metadata",
-    "recipe_version",
-    "runtime",
-    "runtime_version",
-    "solo_only",
-    "pull_image",
-    "min_nodes",
-    "max_nodes",
-    "mode",
-    "cluster_only",
-}
+_READ_KEYS = word_set(
+    "name description model model_revision container command defaults env metadata recipe_version runtime runtime_version solo_only "
+    "pull_image min_nodes max_nodes mode cluster_only"
+)
 
 
-def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
+def _read_common(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
     """Read the keys that recipes of eugr and sparkrun share; return the values of placeholders."""
     values = {**(document.get("defaults") or {}), **draft.variables}
     if document.get("model"):
@@ -105,7 +88,7 @@ def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
     draft.env(document.get("env"))
     draft.name = str(document.get("name") or "")
     for key, value in document.items():
-        if key not in _RECIPE_SILENT and value:
+        if key not in _READ_KEYS and value:
             detail = f" {', '.join(map(str, value))}" if isinstance(value, list) else ""
             draft.leave(f"{key}{detail}", _RECIPE_REASONS.get(key, "this key of the recipe has no counterpart"))
     draft.nodes = _least_nodes(document)
@@ -123,75 +106,61 @@ def _least_nodes(document: Mapping[str, Any]) -> int:
     return 2 if nodes < 2 and (document.get("cluster_only") or document.get("mode") == "cluster") else nodes
 
 
-def eugr(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Read a recipe of eugr/spark-vllm-docker.
-
-    :param draft: receives the launch
-    :param document: the file
-    :param options: of C(importer.import_launch)
-    """
+def eugr(draft: Draft, document: Mapping[str, Any]) -> None:
+    """Read a recipe of eugr/spark-vllm-docker."""
     if not document.get("command"):
         raise Unreadable("the recipe has no command")
-    _template(draft, document, _recipe(draft, document))
+    _read_template(draft, document, _read_common(draft, document))
 
 
-_SPARKRUN_NAMES = {
-    "tensor_parallel": "tensor-parallel-size",
-    "pipeline_parallel": "pipeline-parallel-size",
-    "data_parallel": "data-parallel-size",
-}
-
-
-def sparkrun(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Read a recipe of sparkrun, with or without a command.
-
-    :param draft: receives the launch
-    :param document: the file
-    :param options: of C(importer.import_launch)
-    """
+def sparkrun(draft: Draft, document: Mapping[str, Any]) -> None:
+    """Read a recipe of sparkrun, with or without a command."""
     runtime = str(document.get("runtime") or "vllm")
     if "vllm" not in runtime:
         raise Unreadable(f"the recipe is for the runtime {runtime}, not for vLLM")
-    values = _recipe(draft, document)
+    values = _read_common(draft, document)
     if document.get("command"):
-        _template(draft, document, values)
-    else:  # sparkrun makes the command from the defaults
-        if not document.get("model") or not (document.get("defaults") or document.get("container")):
-            raise Unreadable("the recipe has neither a command nor a model with defaults to make one from")
-        draft.run.command = ["vllm", "serve", str(document["model"])]
-        for key, value in {**(document.get("defaults") or {}), **draft.variables}.items():
-            option = f"--{_SPARKRUN_NAMES.get(key, key.replace('_', '-'))}"
-            if value is True:
-                draft.run.command.append(option)
-            elif value is not False and value is not None:
-                draft.run.command += [option, text_of(value)]
+        _read_template(draft, document, values)
+    else:
+        draft.run.command = _default_command(draft, document)
     if document.get("model_revision"):
         draft.run.command += ["--revision", str(document["model_revision"])]
 
 
-def vllm_recipe(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Read a recipe of vllm-project/recipes.
+_PARALLEL = ("tensor_parallel", "pipeline_parallel", "data_parallel")
 
-    :param draft: receives the launch
-    :param document: the file
-    :param options: of C(importer.import_launch)
-    """
+
+def _default_command(draft: Draft, document: Mapping[str, Any]) -> list[str]:
+    """Return the command that sparkrun makes from the defaults of a recipe without one."""
+    defaults = document.get("defaults") or {}
+    if not document.get("model") or not (defaults or document.get("container")):
+        raise Unreadable("the recipe has neither a command nor a model with defaults to make one from")
+    words = ["vllm", "serve", str(document["model"])]
+    for key, value in {**defaults, **draft.variables}.items():
+        name = f"{key}_size" if key in _PARALLEL else key
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value is not False and value is not None:
+            words += [option, text_of(value)]
+    return words
+
+
+# --- vLLM's own collection ------------------------------------------------------------------------------------------
+
+
+def vllm_recipe(draft: Draft, document: Mapping[str, Any]) -> None:
+    """Read a recipe of vllm-project/recipes."""
     model = document["model"]
-    variants = document.get("variants") or {"default": {}}
-    name = _variant(draft, variants, options["variant"])
-    variant = variants[name] or {}
+    variant = _variant(draft, document.get("variants") or {"default": {}})
     on_spark = _hardware(variant.get("hardware_overrides"))
-    general = _hardware(document.get("hardware_overrides"))
     words = ["vllm", "serve", str(variant.get("model_id") or model["model_id"])]
-    for part, args, env in (
-        (model, "base_args", "base_env"),
-        (variant, "extra_args", "extra_env"),
-        (general, "extra_args", "extra_env"),
-        (on_spark, "extra_args", "extra_env"),
-    ):
-        words += words_of(part.get(args))
-        draft.env(part.get(env))
-    for name, body in _features(draft, document, variant, options["features"]).items():
+    words += words_of(model.get("base_args"))
+    draft.env(model.get("base_env"))
+    for part in (variant, _hardware(document.get("hardware_overrides")), on_spark):
+        words += words_of(part.get("extra_args"))
+        draft.env(part.get("extra_env"))
+    for name, body in _features(draft, document, variant).items():
         words += _feature_words(draft, body, (variant.get("default_modes") or {}).get(name))
     draft.run.command = words
     draft.run.image = _recipe_image(draft, model, variant, on_spark)
@@ -212,8 +181,9 @@ def _feature_words(draft: Draft, feature: Mapping[str, Any], default_mode: str |
     return words_of(override.get("args") or mode.get("args"))
 
 
-def _variant(draft: Draft, variants: Mapping[str, Any], selected: str | None) -> str:
+def _variant(draft: Draft, variants: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the selected variant, else a fitting one; record the others with their memory."""
+    selected = draft.request.variant
     if selected and selected not in variants:
         raise Unreadable(f"the recipe has no variant {selected!r}; it has {', '.join(variants)}")
     bodies = {str(name): body or {} for name, body in variants.items()}
@@ -221,16 +191,20 @@ def _variant(draft: Draft, variants: Mapping[str, Any], selected: str | None) ->
     for name, body in bodies.items():
         if len(bodies) == 1 and not body.get("supported_hardware"):
             break
-        sparks, memory = _sparks(body), body.get("vram_minimum_gb")
-        size = f"needs {memory} GB" if memory else "says nothing of its memory"
-        fits = (
-            "fits one Spark" if sparks == 1 else f"needs {sparks} Sparks" if sparks else "is too large for eight Sparks"
-        )
-        text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
-        if HARDWARE[0] not in (body.get("supported_hardware") or HARDWARE):
-            text += f"; the recipe does not name {HARDWARE[0]} for it"
+        text = _variant_text(body)
         draft.leave(f"variant {name}", f"taken: {text}" if name == chosen else f"{text}; 'variant' takes it")
-    return chosen
+    return bodies[chosen]
+
+
+def _variant_text(body: Mapping[str, Any]) -> str:
+    """Return precision, memory and number of Sparks of a variant."""
+    sparks, memory = _sparks(body), body.get("vram_minimum_gb")
+    size = f"needs {memory} GB" if memory else "says nothing of its memory"
+    fits = {0: "is too large for eight Sparks", 1: "fits one Spark"}.get(sparks, f"needs {sparks} Sparks")
+    text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
+    if HARDWARE[0] not in (body.get("supported_hardware") or HARDWARE):
+        text += f"; the recipe does not name {HARDWARE[0]} for it"
+    return text
 
 
 def _fitting(bodies: Mapping[str, Mapping[str, Any]]) -> str:
@@ -254,24 +228,24 @@ def _sparks(variant: Mapping[str, Any]) -> int:
 
 
 def _hardware(overrides: Any) -> Mapping[str, Any]:
-    override = next((overrides[key] for key in HARDWARE if (overrides or {}).get(key)), None) if overrides else None
+    override = next((overrides[key] for key in HARDWARE if overrides.get(key)), None) if overrides else None
     return override if isinstance(override, Mapping) else {}
 
 
-def _features(
-    draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any], selected: Sequence[str] | None
-) -> dict[str, Mapping[str, Any]]:
+def _features(draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the selected features, else those that the recipe enables by default."""
     features: Mapping[str, Any] = document.get("features") or {}
-    off = [name for name in document.get("opt_in_features") or [] if name not in (variant.get("default_modes") or {})]
-    chosen = [name for name in features if name not in off] if selected is None else list(selected)
-    for name in chosen:
+    selected = draft.request.features
+    if selected is None:
+        optional = set(document.get("opt_in_features") or []) - set(variant.get("default_modes") or {})
+        selected = [name for name in features if name not in optional]
+    for name in selected:
         if name not in features:
             raise Unreadable(f"the recipe has no feature {name!r}; it has {', '.join(features) or 'none'}")
     for name in features:
-        if name not in chosen:
+        if name not in selected:
             draft.leave(f"feature {name}", "is off; name it in 'features' to have it")
-    return {name: features[name] for name in chosen}
+    return {name: features[name] for name in selected}
 
 
 def _mode(feature: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
@@ -300,24 +274,19 @@ def _recipe_image(
 # --- NVIDIA's catalogue -------------------------------------------------------------------------------------------
 
 
-def nvidia(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside.
-
-    :param draft: receives the launch
-    :param document: the file
-    :param options: of C(importer.import_launch)
-    """
+def nvidia(draft: Draft, document: Mapping[str, Any]) -> None:
+    """Read a recipe of NVIDIA/local-ai-inference-recipes: a prepared container, and the command of the engine inside."""
     serve = _serve_section(document)
     runtime = document.get("runtime") or {}
-    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{serve['command']}", options["select"])
+    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{serve['command']}")
     draft.run.image = draft.run.image or str(runtime.get("image") or "")
     if not draft.run.values("--network"):
         draft.run.options.append(("--network", "host"))
     draft.name = draft.name or str(document.get("model") or "").rpartition("/")[2]
-    _checkpoint(draft, document.get("checkpoint") or {})
-    _topology(draft, document)
+    _pin_checkpoint(draft, document.get("checkpoint") or {})
+    _read_topology(draft, document)
     for other in serve.get("additional_commands") or []:
-        _additional(draft, other)
+        _leave_command(draft, other)
     for limit in document.get("limitations") or []:
         draft.leave("limitation", str(limit))
     if document.get("min_vidmem_gb"):
@@ -339,7 +308,7 @@ def _serve_section(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return serve
 
 
-def _topology(draft: Draft, document: Mapping[str, Any]) -> None:
+def _read_topology(draft: Draft, document: Mapping[str, Any]) -> None:
     hardware, topology = str(document.get("hardware") or ""), document.get("topology") or {}
     count = topology.get("node_count") or topology.get("gpu_count")
     typed = re.search(r"dgx-spark-(\d+)", hardware)
@@ -348,7 +317,7 @@ def _topology(draft: Draft, document: Mapping[str, Any]) -> None:
         draft.leave(f"hardware {hardware}", "the recipe is not for a DGX Spark: its options may not fit")
 
 
-def _checkpoint(draft: Draft, checkpoint: Mapping[str, Any]) -> None:
+def _pin_checkpoint(draft: Draft, checkpoint: Mapping[str, Any]) -> None:
     """Pin the revision that the checkpoint's address names."""
     pinned = re.search(
         r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", str(checkpoint.get("target") or "")
@@ -357,19 +326,20 @@ def _checkpoint(draft: Draft, checkpoint: Mapping[str, Any]) -> None:
         draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
 
 
-def _additional(draft: Draft, other: Mapping[str, Any]) -> None:
+def _leave_command(draft: Draft, other: Mapping[str, Any]) -> None:
     """Record a further command: a rank that equals the head belongs to the cluster, any other is named."""
     label = f"command {other.get('label') or other.get('id')}"
-    engines = [
-        engine.words
-        for command in shell_script.read_script(str(other.get("command") or ""), {}, [])
-        if (engine := import_engine.find(command.words)) is not None
-    ]
-    if not engines or not import_engine.is_rank([word.replace("${NODE_RANK}", "1") for word in engines[0]]):
+    commands = shell_script.read_script(str(other.get("command") or ""), {}, [])
+    words = _first_engine([command.words for command in commands])
+    if not import_engine.is_rank([word.replace("${NODE_RANK}", "1") for word in words]):
         draft.leave(label, "is no part of the engine; run it yourself where it is needed")
         return
-    head = import_engine.find(draft.run.command)
-    head_words = import_scripts.without_owned(head.words if head else [])
-    strange = [word for word in import_scripts.without_owned(engines[0]) if word not in head_words]
-    if strange:
-        draft.leave(label, f"differs from the head's in {brief(strange)}; ranks of a spark_cluster are alike")
+    head_words = import_scripts.without_owned(_first_engine([draft.run.command]))
+    different = [word for word in import_scripts.without_owned(words) if word not in head_words]
+    if different:
+        draft.leave(label, f"differs from the head's in {brief(different)}; ranks of a spark_cluster are alike")
+
+
+def _first_engine(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Return the arguments of the first C(vllm serve) among commands, none without one."""
+    return next((engine.words for words in commands if (engine := import_engine.find(words))), [])

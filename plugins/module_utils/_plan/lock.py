@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lock file: which bytes the fleet runs. Reading it, and applying it to services and images. Pure functions.
+"""The lock file: the bytes that the fleet runs. Read it, and apply it to services and images. Pure functions.
 
 C(images) and C(models) resolve names, once for the whole fleet; C(services) records the names that each service used when the lock
 was made, so that later changes are noticed. C(image_plans) has the answers of images about launches that the arithmetic
@@ -129,16 +129,20 @@ def ids(image: Mapping[str, Any]) -> list[str]:
     return sorted({str(entry["id"]) for entry in image["platforms"].values()})
 
 
+def _entries(lock: Mapping[str, Any] | None, part: str) -> Mapping[str, Any]:
+    return (lock or {}).get(part) or {}
+
+
 def ids_of(lock: Mapping[str, Any] | None, ref: str, machine: str | None = None) -> list[str]:
-    """Return the ids of a locked image.
+    """Return the ids of a locked image, none for an image that is not locked.
 
     :param lock: None without a lock file
     :param ref: as the plan names it, see C(pinned_ref)
     :param machine: see C(pinned_ref)
-    :returns: ids; empty for an image that is not locked
+    :returns: ids
     """
-    locked = ((lock or {}).get("images") or {}).items()
-    return sorted({id_ for name, image in locked if ref == pinned_ref(name, image, machine) for id_ in ids(image)})
+    images = _entries(lock, "images").items()
+    return sorted({id_ for name, image in images if ref == pinned_ref(name, image, machine) for id_ in ids(image)})
 
 
 def candidates(lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str | None = None) -> list[str]:
@@ -154,14 +158,13 @@ def candidates(lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str
         image = locked_image(lock, ref)
         if image:
             # Includes the name itself: a finding tells if it has moved on the host.
-            name = locked_name(lock, ref)
-            aliases |= {name, pinned_ref(name, image, machine), *ids(image)}
+            aliases |= {locked_name(lock, ref), pin_ref(lock, ref, machine), *ids(image)}
     return sorted(aliases - set(refs))
 
 
 def locked_name(lock: Mapping[str, Any] | None, ref: str) -> str:
     """Return the name in the lock that a pinned reference resolves, and any other reference unchanged."""
-    images = (lock or {}).get("images") or {}
+    images = _entries(lock, "images")
     if ref in images:
         return ref
     name, _at, digest = ref.partition("@")
@@ -171,7 +174,7 @@ def locked_name(lock: Mapping[str, Any] | None, ref: str) -> str:
 
 def locked_image(lock: Mapping[str, Any] | None, ref: str) -> Mapping[str, Any] | None:
     """Return the lock's entry of an image, by its name or pinned reference, or None."""
-    image: Mapping[str, Any] | None = ((lock or {}).get("images") or {}).get(locked_name(lock, ref))
+    image: Mapping[str, Any] | None = _entries(lock, "images").get(locked_name(lock, ref))
     return image
 
 
@@ -190,7 +193,7 @@ def by_planned_names(
     :returns: images by reference
     """
     planned = dict(images)
-    for ref, image in ((lock or {}).get("images") or {}).items():
+    for ref, image in _entries(lock, "images").items():
         pinned = pinned_ref(ref, image, machine)
         names = ids(image) if pinned == ref else [pinned, *ids(image)]
         present = next((entry for name in names if (entry := _present(images, name))), None)
@@ -212,9 +215,8 @@ def _present(images: Mapping[str, Any], ref: str) -> Mapping[str, Any] | None:
 
 def preferred(lock: Mapping[str, Any] | None, key: str) -> list[str]:
     """Return the locked image of a service, to be preferred among the images of its recipe."""
-    entry = ((lock or {}).get("services") or {}).get(key) or {}
-    ref = entry.get("image")
-    return [str(ref)] if ref in ((lock or {}).get("images") or {}) else []
+    ref = (_entries(lock, "services").get(key) or {}).get("image")
+    return [str(ref)] if ref in _entries(lock, "images") else []
 
 
 def recipe_sum(recipe: Mapping[str, Any] | None, variants: Sequence[str], digest: Callable[[str], str | None]) -> str:
@@ -309,7 +311,7 @@ def pin(service: ServiceSpec, lock: Mapping[str, Any] | None, machine: str | Non
 def commit(lock: Mapping[str, Any] | None, model: Mapping[str, Any]) -> Any:
     """Return the locked commit of a model, else its requested revision."""
     revision = model.get("revision")
-    locked = ((lock or {}).get("models") or {}).get(model_key(model["repo"], revision))
+    locked = _entries(lock, "models").get(model_key(model["repo"], revision))
     return locked["commit"] if locked else revision
 
 
@@ -324,12 +326,13 @@ def files_of(
     :param only: patterns of file names; all files if empty
     :returns: name to C({size, sha256}), size in bytes; empty if not locked
     """
-    for key, model in sorted(((lock or {}).get("models") or {}).items()):
-        if key.rpartition("@")[0] == repo and revision in (model["commit"], key.rpartition("@")[2]):
+    for key, model in sorted(_entries(lock, "models").items()):
+        name, _at, named_revision = key.rpartition("@")
+        if name == repo and revision in (model["commit"], named_revision):
             return {
-                str(name): {"size": entry["size"], "sha256": entry["sha256"]}
-                for name, entry in sorted(model["files"].items())
-                if not only or any(fnmatch.fnmatch(name, pattern) for pattern in only)
+                str(file): {"size": entry["size"], "sha256": entry["sha256"]}
+                for file, entry in sorted(model["files"].items())
+                if not only or any(fnmatch.fnmatch(file, pattern) for pattern in only)
             }
     return {}
 
@@ -371,31 +374,10 @@ def run_ref(lock: Mapping[str, Any] | None, ref: str, images: Mapping[str, Any],
     if not image:
         return ref
     pinned = pinned_ref(ref, image, machine)
-    present = images.get(pinned) or {}
-    by_digest = any(
-        digest.partition("@")[2] == pinned.partition("@")[2] for digest in present.get("repo_digests") or []
-    )
-    return (
-        str(present["id"]) if present.get("present") and present.get("id") in ids(image) and not by_digest else pinned
-    )
-
-
-def addons(
-    lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str | None = None
-) -> dict[str, dict[str, Any]]:
-    """Return C(locked_images) for images of add-on services.
-
-    :param lock: None without a lock file
-    :param refs: as the inventory has them
-    :param machine: see C(pinned_ref)
-    :returns: pinned reference to C({name, ids})
-    """
-    images = {
-        pinned_ref(ref, image, machine): {"name": locked_name(lock, ref), "ids": ids(image)}
-        for ref in refs
-        if (image := locked_image(lock, ref))
-    }
-    return dict(sorted(images.items()))
+    present = _present(images, pinned) or {}
+    digests = [name.partition("@")[2] for name in present.get("repo_digests") or []]
+    by_id = present.get("id") in ids(image) and pinned.partition("@")[2] not in digests
+    return str(present["id"]) if by_id else pinned
 
 
 # --- services -------------------------------------------------------------------------------------------------------

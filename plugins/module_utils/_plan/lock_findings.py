@@ -183,54 +183,41 @@ def moved(
 def _moved_image(
     ref: str, locked: Mapping[str, Any], on_host: Mapping[str, Any], pushed: str | None, where: str
 ) -> list[Finding]:
-    """pushed: the digest that the registry has for the name, None if unknown."""
-    locked_sum = str(image_on(locked, None).get("digest") or image_on(locked, None)["id"])
+    """Return a finding about an image that differs on the host or at its registry. pushed: the registry's digest, None if unknown."""
+    locked_sum = str(image_on(locked, None).get("digest") or image_on(locked, None)["id"])[7:19]
     if "@" not in ref and on_host.get("present") and not _is_locked(on_host, locked):
-        return [
-            Finding(
-                "lock.moved",
-                "warning",
-                f"{ref} is {str(on_host['id'])[7:19]} on this host now; {locked_sum[7:19]} of the lock file is deployed.",
-                f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml; else take it away there: docker rmi {ref}.",
-                basis="probed",
-            )
-        ]
+        message = f"{ref} is {str(on_host['id'])[7:19]} on this host now; {locked_sum} of the lock file is deployed."
+        fix = f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml; else take it away there: docker rmi {ref}."
+        return [Finding("lock.moved", "warning", message, fix, basis="probed")]
     if pushed and pushed not in [entry.get("digest") for entry in locked["platforms"].values()]:
-        return [
-            Finding(
-                "lock.moved",
-                "warning",
-                f"{ref} is {pushed[7:19]} at its registry by now; {locked_sum[7:19]} of the lock file is deployed.",
-                f"To serve the newer one run docker pull {ref} on {where}, then dgxspark.vllm.lock --limit {where} and site.yml. "
-                "spark_lock_ask: false does not ask.",
-            )
-        ]
+        message = f"{ref} is {pushed[7:19]} at its registry by now; {locked_sum} of the lock file is deployed."
+        fix = (
+            f"To serve the newer one run docker pull {ref} on {where}, then dgxspark.vllm.lock --limit {where} and site.yml. "
+            "spark_lock_ask: false does not ask."
+        )
+        return [Finding("lock.moved", "warning", message, fix)]
     return []
 
 
 def _moved_model(key: str, commit: str, now: str | None, newest: str | None, where: str) -> list[Finding]:
-    """commit: the locked one. now, newest: commits of the revision on the host and at the hub, None if unknown."""
+    """Return a finding about a model that differs on the host or at the hub.
+
+    commit: the locked one. now, newest: commits of the revision on the host and at the hub, None if unknown.
+    """
     if newest and newest not in (commit, now):
-        return [
-            Finding(
-                "lock.moved",
-                "warning",
-                f"{key} is commit {newest[:12]} at the hub by now; {commit[:12]} of the lock file is deployed.",
-                f"To serve the newer one set the revision to {newest}, run site.yml, then dgxspark.vllm.lock --limit {where}. "
-                "spark_lock_ask: false does not ask.",
-            )
-        ]
+        message = f"{key} is commit {newest[:12]} at the hub by now; {commit[:12]} of the lock file is deployed."
+        fix = (
+            f"To serve the newer one set the revision to {newest}, run site.yml, then dgxspark.vllm.lock --limit {where}. "
+            "spark_lock_ask: false does not ask."
+        )
+        return [Finding("lock.moved", "warning", message, fix)]
     if now and now != commit:
-        return [
-            Finding(
-                "lock.moved",
-                "warning",
-                f"{key} is commit {now[:12]} on this host now; {commit[:12]} of the lock file is deployed.",
-                f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml. To silence this add lock.moved to "
-                "spark_ignore_rules.",
-                basis="measured",
-            )
-        ]
+        message = f"{key} is commit {now[:12]} on this host now; {commit[:12]} of the lock file is deployed."
+        fix = (
+            f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml. To silence this add lock.moved to "
+            "spark_ignore_rules."
+        )
+        return [Finding("lock.moved", "warning", message, fix, basis="measured")]
     return []
 
 

@@ -25,7 +25,7 @@ class Reader(HTMLParser):
     @property
     def attributes(self) -> list[tuple[str, str, str]]:
         """Element, name and value of all attributes."""
-        return [(tag, name, value) for tag, own in self.tags for name, value in own.items()]
+        return [(tag, name, value) for tag, attributes_of_tag in self.tags for name, value in attributes_of_tag.items()]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(attrs) == len(dict(attrs))

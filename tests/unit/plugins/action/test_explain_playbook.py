@@ -36,19 +36,19 @@ def test_a_file_is_explained_without_an_inventory(tmp_path: Path) -> None:
     (tmp_path / "vllm.log").write_text(LOG)
     ran = ansible_playbook("-i", "localhost,", "dgxspark.vllm.explain", "-e", "explain_log=vllm.log", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = labels(ran.stdout)
-    assert found["Log"] == "vllm.log" and found["Stage"] == "arguments"
-    assert found["Error"] == "ValueError: No available memory for the cache blocks."
-    assert "KV cache" in found["Cause"] and "gpu-memory-utilization" in found["Fix"]
-    assert "no_cache_memory" in found["Source"] and "memory.no_cache_memory" in found["Source"]
+    explanation = labels(ran.stdout)
+    assert explanation["Log"] == "vllm.log" and explanation["Stage"] == "arguments"
+    assert explanation["Error"] == "ValueError: No available memory for the cache blocks."
+    assert "KV cache" in explanation["Cause"] and "gpu-memory-utilization" in explanation["Fix"]
+    assert "no_cache_memory" in explanation["Source"] and "memory.no_cache_memory" in explanation["Source"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("given", "words"), [("explain_log=gone.log", "no file on the controller"), ("x=1", "give -e explain_log=FILE")]
+    ("argument", "words"), [("explain_log=gone.log", "no file on the controller"), ("x=1", "give -e explain_log=FILE")]
 )
-def test_without_a_log_the_run_fails_and_says_what_to_give(tmp_path: Path, given: str, words: str) -> None:
-    ran = ansible_playbook("-i", "localhost,", "dgxspark.vllm.explain", "-e", given, cwd=tmp_path)
+def test_without_a_log_the_run_fails_and_says_what_to_give(tmp_path: Path, argument: str, words: str) -> None:
+    ran = ansible_playbook("-i", "localhost,", "dgxspark.vllm.explain", "-e", argument, cwd=tmp_path)
     assert ran.returncode == 2 and words in " ".join((ran.stdout + ran.stderr).split())
 
 
@@ -68,10 +68,10 @@ def test_the_journal_of_a_service_is_explained(tmp_path: Path) -> None:
     options = ["-e", "services=heavy", "-e", "ansible_become=false"]
     ran = ansible_playbook("-i", "hosts.yml", "dgxspark.vllm.explain", *options, cwd=tmp_path, env=env)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = labels(ran.stdout)
+    explanation = labels(ran.stdout)
     assert (
-        found["Log"] == "spark-1/heavy"
-        and found["Error"].startswith("ValueError: No available memory")
+        explanation["Log"] == "spark-1/heavy"
+        and explanation["Error"].startswith("ValueError: No available memory")
         and "fast" not in ran.stdout
     )
 

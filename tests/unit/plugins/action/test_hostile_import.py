@@ -59,19 +59,19 @@ PLACES = list(lines_of(Path("/x")))
 def test_nothing_of_a_launch_is_evaluated(tmp_path: Path, place: str) -> None:
     mark = tmp_path / "touched"
     try:
-        found = importer.import_launch(lines_of(mark)[place])
+        launch = importer.import_launch(lines_of(mark)[place])
     except ValueError as error:  # refused outright, which is as good
         assert not mark.exists(), error
         return
-    text = yaml_of({**found["host_vars"], "spark_services": [found["service"]]})
-    read = evaluated(tmp_path, page(text, report(found)))
+    text = yaml_of({**launch["host_vars"], "spark_services": [launch["service"]]})
+    read = evaluated(tmp_path, page(text, report(launch)))
     assert not mark.exists()
-    assert set(read) == {*found["host_vars"], "spark_services"}
-    assert read["spark_services"] == [found["service"]]
+    assert set(read) == {*launch["host_vars"], "spark_services"}
+    assert read["spark_services"] == [launch["service"]]
 
 
 def test_the_same_text_without_the_tag_would_be(tmp_path: Path) -> None:
-    """The test above can fail: Ansible evaluates such a text where nothing says that it is none."""
+    """The test above can fail: Ansible evaluates such a text without the mark !unsafe."""
     mark = tmp_path / "touched"
     evaluated(tmp_path, yaml_of({"x": f"{{{{ lookup('pipe', 'touch {mark}') }}}}"}).replace("!unsafe ", ""))
     assert mark.exists()

@@ -76,7 +76,7 @@ def test_what_cannot_be_read_fails_with_the_reason(tmp_path: Path, values: dict[
 
 
 def test_broken_yaml_is_said_with_its_line(tmp_path: Path) -> None:
-    """And what stands on that line is not repeated."""
+    """The message does not repeat that line."""
     (tmp_path / "compose.yml").write_text("services:\n  vllm:\n    command: [--api-key, swordfish9\n    image: x\n")
     code, text = run(tmp_path, "-e", "import_src=compose.yml")
     assert code == 2 and "As YAML it is broken" in text and "at line 4, column" in " ".join(text.split())
@@ -143,7 +143,7 @@ def test_only_a_mapping_is_yaml() -> None:
 
 
 def test_the_report_names_everything() -> None:
-    found = {
+    launch = {
         "nodes": 2,
         "spark_cluster": {"name": "pair_a", "services": []},
         "missing": ["service: 'config' is missing."],
@@ -151,7 +151,7 @@ def test_the_report_names_everything() -> None:
         "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Take it out."}],
         "before": [{"rule": "SPKU01", "severity": "warning", "message": "It is deprecated.", "fix": "Use +."}],
     }
-    assert report(found) == [
+    assert report(launch) == [
         "to do: put 2 hosts into a group pair_a, and this into the variables of that group",
         "to do: service: 'config' is missing.",
         "left out: --rm: of no use",

@@ -36,7 +36,7 @@ TASKS = [
 ]
 
 
-def said(commit: str = COMMIT) -> dict[str, Any]:
+def host_answer(commit: str = COMMIT) -> dict[str, Any]:
     """What a host said, as earlier tasks would have registered it."""
     image = {
         "present": True,
@@ -77,7 +77,7 @@ def controller(tmp_path: Path) -> Controller:
 
 
 def test_it_is_written_once_and_deployed_from_then_on(controller: Controller) -> None:
-    hosts = {"spark-1": said(), "spark-2": said()}
+    hosts = {"spark-1": host_answer(), "spark-2": host_answer()}
     code, text = controller.run(hosts, "--check", "--diff")
     assert code == 0, text
     assert f'+ commit: "{COMMIT}"' in text
@@ -89,8 +89,8 @@ def test_it_is_written_once_and_deployed_from_then_on(controller: Controller) ->
     code, text = controller.run(hosts)
     assert (code, "changed=1" in text) == (0, False), text
     assert controller.lock.read_bytes() == written
-    # Three Sparks: what moves is held by the lock now, and a host that has no entry is told so.
-    code, text = controller.run({**hosts, "spark-3": said()}, playbook="dgxspark.vllm.plan")
+    # Three Sparks: the lock pins moving names now, and a host without an entry gets a warning.
+    code, text = controller.run({**hosts, "spark-3": host_answer()}, playbook="dgxspark.vllm.plan")
     assert code == 0, text
     assert "spark-3/fast is not in the lock file" in text
     plan = json.loads((controller.folder / "plan.json").read_text())["hosts"]
@@ -110,15 +110,15 @@ def test_without_a_lock_a_fleet_is_refused_unless_told(controller: Controller) -
 
 
 def test_hosts_that_disagree_are_named_and_the_file_stays(controller: Controller) -> None:
-    assert controller.run({"spark-1": said(), "spark-2": said()})[0] == 0
+    assert controller.run({"spark-1": host_answer(), "spark-2": host_answer()})[0] == 0
     written = controller.lock.read_bytes()
-    code, text = controller.run({"spark-1": said(), "spark-2": said("f" * 40)})
+    code, text = controller.run({"spark-1": host_answer(), "spark-2": host_answer("f" * 40)})
     assert code != 0
     assert "spark-1: 0123456789ab; spark-2: ffffffffffff" in text
     assert controller.lock.read_bytes() == written
-    silent = said("f" * 40)
+    silent = host_answer("f" * 40)
     silent.pop("models")
-    code, text = controller.run({"spark-1": said(), "spark-2": silent})
+    code, text = controller.run({"spark-1": host_answer(), "spark-2": silent})
     assert code == 0, text
     assert "spark-2 did not answer; what the lock file has of it stays" in text
     assert controller.lock.read_bytes() == written
@@ -132,14 +132,17 @@ def test_a_damaged_lock_stops_every_plan(controller: Controller) -> None:
     ):
         controller.lock.parent.mkdir(exist_ok=True)
         controller.lock.write_text(content)
-        code, text = controller.run({"spark-1": said()}, playbook="dgxspark.vllm.plan")
+        code, text = controller.run({"spark-1": host_answer()}, playbook="dgxspark.vllm.plan")
         assert code != 0
         assert needle in text
         assert str(controller.lock) in text
 
 
 def test_one_lock_for_all(controller: Controller) -> None:
-    hosts = {"spark-1": {**said(), "spark_lock_file": "/a.yml"}, "spark-2": {**said(), "spark_lock_file": "/b.yml"}}
+    hosts = {
+        "spark-1": {**host_answer(), "spark_lock_file": "/a.yml"},
+        "spark-2": {**host_answer(), "spark_lock_file": "/b.yml"},
+    }
     code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
     assert code != 0
     assert "spark_lock_file differs between hosts (/a.yml, /b.yml)" in text
@@ -147,10 +150,10 @@ def test_one_lock_for_all(controller: Controller) -> None:
 
 def test_the_image_of_a_gateway_is_locked_and_deployed_by_its_digest(controller: Controller) -> None:
     ref = "ghcr.io/berriai/litellm:v1.99.0"
-    image = {**said()["images"]["images"][REF], "id": f"sha256:{'5' * 64}"}
+    image = {**host_answer()["images"]["images"][REF], "id": f"sha256:{'5' * 64}"}
     image["repo_digests"] = [f"ghcr.io/berriai/litellm@{DIGEST}"]
     gateway = {"image": ref, "aliases": {"chat": {"backends": ["spark-1/fast"]}}}
-    hosts = {"spark-1": {**said(), "spark_gateway": gateway, "beside": {"images": {ref: image}}}}
+    hosts = {"spark-1": {**host_answer(), "spark_gateway": gateway, "beside": {"images": {ref: image}}}}
     code, text = controller.run(hosts, "-v", playbook="dgxspark.vllm.plan")
     assert code == 0 and f"{ref} is deployed by tag" in text, text
     code, text = controller.run(hosts)

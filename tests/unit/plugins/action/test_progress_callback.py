@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import progress
 
 
 def play(folder: Path, seconds: float, style: str, file: str = "") -> str:
-    """Run a task that takes so long on two hosts; return what was printed."""
+    """Run a slow task on two hosts; return the output."""
     hosts = {
         name: {"ansible_connection": "local", "ansible_python_interpreter": python()} for name in ("spark-1", "spark-2")
     }
@@ -52,7 +52,7 @@ def test_a_terminal_has_lines_that_go_before_the_next_output(tmp_path: Path) -> 
     text = play(tmp_path, 8, "terminal")
     drawn = re.search(r"spark-1: Take a while, \d s\nspark-2: Take a while, \d s\n", text)
     assert drawn and "\x1b[2A\x1b[J" in text[drawn.end() :]
-    # What a terminal shows in the end is what a run without the callback prints.
+    # In the end a terminal shows the same text as a run without the callback.
     shown: list[str] = []
     for part in re.split(r"(\x1b\[\d+A\x1b\[J)", text):
         if up := re.fullmatch(r"\x1b\[(\d+)A\x1b\[J", part):
@@ -97,11 +97,11 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[st
 
 
 class Waiting(endpoint_ready.ActionModule):  # type: ignore[misc]  # Ansible has no types
-    """The action, on a host that answers what a test says."""
+    """The action, on a host with the answers of a test."""
 
-    def __init__(self, *said: dict[str, Any]) -> None:
+    def __init__(self, *answers: dict[str, Any]) -> None:
         self._task = SimpleNamespace(args={"model": "tiny", "unit": "spark-tiny.service", "timeout": 600})
-        self.said, self.asked = list(said), list[dict[str, Any]]()
+        self.said, self.asked = list(answers), list[dict[str, Any]]()
 
     def _execute_module(self, **call: Any) -> dict[str, Any]:
         self.asked.append(call["module_args"])
@@ -118,12 +118,12 @@ def test_a_wait_for_an_engine_tells_how_far_it_is_and_goes_on(
     monkeypatch.setattr(ActionBase, "run", lambda *_args: {})
     waiting = Waiting(starting(None, None), starting("load", 43), {"ready": True})
     assert waiting.run(None, {"inventory_hostname": "spark-1"}) == {"ready": True}
-    told = [(event["host"], event["stage"], event["what"], event["done"]) for event in heard()]
-    assert told == [
+    events = [(event["host"], event["stage"], event["what"], event["done"]) for event in heard()]
+    assert events == [
         ("spark-1", "load", "tiny", None), ("spark-1", "load", "tiny", None), ("spark-1", "load", "tiny (load)", 43)
     ]  # fmt: skip
-    assert [asked.get("restarts_before") for asked in waiting.asked] == [None, 3, 3]
-    looks = [asked["look_seconds"] for asked in waiting.asked]
+    assert [looked.get("restarts_before") for looked in waiting.asked] == [None, 3, 3]
+    looks = [looked["look_seconds"] for looked in waiting.asked]
     assert looks == sorted(looks) and looks[0] == progress.HEARD_EVERY < looks[-1] <= endpoint_ready.LONGEST_LOOK
 
 

@@ -82,14 +82,16 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def sources(folder: Path, *given: dict[str, str], keep: bool = True) -> recipe_sources.RecipeSources:
-    found, wrong = recipe_references.read_sources(list(given), "host x")
+def sources(folder: Path, *source: dict[str, str], keep: bool = True) -> recipe_sources.RecipeSources:
+    parsed, wrong = recipe_references.read_sources(list(source), "host x")
     assert wrong == []
-    return recipe_sources.RecipeSources(found, folder / ".spark/recipes", keep)
+    return recipe_sources.RecipeSources(parsed, folder / ".spark/recipes", keep)
 
 
-def one(made: recipe_sources.RecipeSources, reference: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
-    return made.recipes([reference], known or {})[reference]
+def recipe_of(
+    made: recipe_sources.RecipeSources, reference: str, known_recipes: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return made.recipes([reference], known_recipes or {})[reference]
 
 
 def service(reference: str, recipe: dict[str, Any], **more: Any) -> tuple[Any, list[str]]:
@@ -101,8 +103,8 @@ def service(reference: str, recipe: dict[str, Any], **more: Any) -> tuple[Any, l
 def test_a_recipe_of_a_repository_at_a_commit(tmp_path: Path, clone: Path, way: str) -> None:
     commit = git(clone, "rev-parse", "HEAD")
     (clone / "recipes/local.yaml").write_text("changed since\n")
-    given = {"name": "eugr", way: str(clone) if way == "path" else f"file://{clone}", "commit": commit}
-    recipe = one(sources(tmp_path, given), "eugr:recipes/pair.yaml")
+    source = {"name": "eugr", way: str(clone) if way == "path" else f"file://{clone}", "commit": commit}
+    recipe = recipe_of(sources(tmp_path, source), "eugr:recipes/pair.yaml")
     assert (recipe["model"], recipe["nodes"], recipe["args"]) == (
         {"repo": "org/Some"},
         2,
@@ -112,20 +114,20 @@ def test_a_recipe_of_a_repository_at_a_commit(tmp_path: Path, clone: Path, way: 
     assert any("mods/patch-it" in text for text in recipe["left_out"])
     assert commit[:12] in recipe["source"][0]
     assert not (tmp_path / "ran").exists() and not Path("/tmp/never").exists()
-    # What was fetched once is read from there, without the source, in check mode too.
+    # A later run reads the cache, without the source, in check mode too.
     clone.rename(tmp_path / "gone")
-    assert one(sources(tmp_path, given, keep=False), "eugr:recipes/pair.yaml") == recipe
+    assert recipe_of(sources(tmp_path, source, keep=False), "eugr:recipes/pair.yaml") == recipe
 
 
 def test_the_keys_of_a_service_win_and_variants_apply(tmp_path: Path, clone: Path) -> None:
     made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
-    pair = one(made, "a:recipes/pair.yaml")
+    pair = recipe_of(made, "a:recipes/pair.yaml")
     spec, wrong = service("a:recipes/pair.yaml", pair, args={"seed": 7}, env={"A": "mine"}, image="own/image:2")
     assert wrong == [] and spec.args == {"seed": 7, "tensor-parallel-size": 2} and spec.env == {"A": "mine"}
     assert spec.image == {"ref": "own/image:2"} and spec.left_out == pair["left_out"]
     solo, wrong = service("a:recipes/pair.yaml", pair, variant="solo")
     assert wrong == [] and solo.nodes == 1 and solo.args["tensor-parallel-size"] == 1
-    official = one(made, "a:official")
+    official = recipe_of(made, "a:official")
     assert service("a:official", official)[0].args == {"seed": 1}
     small, wrong = service("a:official", official, variant="small")
     assert wrong == [] and small.args == {"kv-cache-dtype": "fp8"} and small.model == {"repo": "org/Official-NVFP4"}
@@ -133,9 +135,9 @@ def test_the_keys_of_a_service_win_and_variants_apply(tmp_path: Path, clone: Pat
 
 def test_an_image_that_a_recipe_builds_is_asked_for(tmp_path: Path, clone: Path) -> None:
     made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
-    spec, wrong = service("a:local", one(made, "a:local"))
+    spec, wrong = service("a:local", recipe_of(made, "a:local"))
     assert spec is None and "the recipe builds vllm-node on the machine itself" in wrong[0]
-    spec, wrong = service("a:local", one(made, "a:local"), image="own/image:2")
+    spec, wrong = service("a:local", recipe_of(made, "a:local"), image="own/image:2")
     assert wrong == [] and spec.image["ref"] == "own/image:2"
 
 
@@ -158,7 +160,7 @@ def test_a_reference_that_leads_nowhere_says_why(
     tmp_path: Path, clone: Path, reference: str, needle: str | None
 ) -> None:
     made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
-    recipe = one(made, reference)
+    recipe = recipe_of(made, reference)
     assert (needle or "") in recipe.get("refused", "") and bool(recipe.get("refused")) == (needle is not None)
     if needle:
         spec, wrong = service(reference, recipe)
@@ -200,24 +202,24 @@ def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path,
         git(folder, "init", "--quiet")
         git(folder, "add", "--all")
         git(folder, "commit", "--quiet", "-m", "x")
-        given = {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")}
+        source = {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")}
     else:
         archive = tmp_path / "x.tgz"
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(folder, "top")
-        given = {"name": "a", "path": str(archive), "checksum": hashlib.sha256(archive.read_bytes()).hexdigest()}
-    made = sources(tmp_path, given)
-    found = made.every({})
-    assert set(found) == {"a:fine", "a:crlf"} and {recipe["args"]["seed"] for recipe in found.values()} == {1}
-    text = json.dumps([found, made._content(made.sources["a"]).left], ensure_ascii=False)
+        source = {"name": "a", "path": str(archive), "checksum": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    made = sources(tmp_path, source)
+    parsed = made.every({})
+    assert set(parsed) == {"a:fine", "a:crlf"} and {recipe["args"]["seed"] for recipe in parsed.values()} == {1}
+    text = json.dumps([parsed, made._content(made.sources["a"]).skipped], ensure_ascii=False)
     assert "a\\\\x1b[31m\\\\u202eb" in text and "its name has characters that steer a terminal" in text
     assert printable(text) == text and "\\u001b" not in text
-    refused = one(made, "a:turned\u202ecod")["refused"]
+    refused = recipe_of(made, "a:turned\u202ecod")["refused"]
     assert printable(refused) == refused
 
 
 @pytest.mark.parametrize(
-    ("given", "needle"),
+    ("source", "needle"),
     [
         ({"name": "a", "url": "https://example.org/x.git"}, "'url' without 'commit'"),
         ({"name": "a", "url": "ext::sh -c touch", "commit": "0" * 40}, "must be an address with"),
@@ -231,32 +233,34 @@ def test_names_and_texts_of_a_stranger_do_not_steer_the_terminal(tmp_path: Path,
         ({"name": "a", "url": "https://me:hidden@example.org/x.git", "commit": "0" * 40}, "'url' holds a login"),
     ],
 )
-def test_sources_that_cannot_be_ones(given: dict[str, str], needle: str) -> None:
-    found, wrong = recipe_references.read_sources([given], "host x")
+def test_sources_that_cannot_be_ones(source: dict[str, str], needle: str) -> None:
+    parsed, wrong = recipe_references.read_sources([source], "host x")
     assert not any("hidden" in message for message in wrong)
-    assert found == {} and any(needle in message and "spark_recipe_sources[0]" in message for message in wrong), wrong
+    assert parsed == {} and any(needle in message and "spark_recipe_sources[0]" in message for message in wrong), wrong
 
 
 def test_a_commit_that_is_not_there(tmp_path: Path, clone: Path) -> None:
     for way, place in (("path", str(clone)), ("url", f"file://{clone}")):
-        told = one(sources(tmp_path, {"name": "a", way: place, "commit": "1" * 40}), "a:pair")["refused"]
-        assert "cannot be read" in told and "1" * 40 in told
-    told = one(sources(tmp_path, {"name": "a", "path": str(tmp_path / "no"), "commit": "1" * 40}), "a:pair")["refused"]
-    assert "there is no such folder" in told
+        refusal = recipe_of(sources(tmp_path, {"name": "a", way: place, "commit": "1" * 40}), "a:pair")["refused"]
+        assert "cannot be read" in refusal and "1" * 40 in refusal
+    refusal = recipe_of(sources(tmp_path, {"name": "a", "path": str(tmp_path / "no"), "commit": "1" * 40}), "a:pair")[
+        "refused"
+    ]
+    assert "there is no such folder" in refusal
 
 
 @pytest.mark.parametrize(
-    "given",
+    "source",
     [
         {"url": "http://127.0.0.1:9/x.git", "commit": "1" * 40},
         {"url": "http://127.0.0.1:9/x.tar.gz", "commit": "1" * 40},
     ],
     ids=["repository", "archive"],
 )
-def test_an_address_without_an_answer_is_named_with_the_way_round_it(tmp_path: Path, given: dict[str, str]) -> None:
-    told = one(sources(tmp_path, {"name": "a", **given}), "a:pair")["refused"]
-    assert given["url"] in told and ("efused" in told or "connect to server" in told)
-    assert told.endswith("Without a way there, give a clone or an archive of it by 'path'.")
+def test_an_address_without_an_answer_is_named_with_the_way_round_it(tmp_path: Path, source: dict[str, str]) -> None:
+    refusal = recipe_of(sources(tmp_path, {"name": "a", **source}), "a:pair")["refused"]
+    assert source["url"] in refusal and ("efused" in refusal or "connect to server" in refusal)
+    assert refusal.endswith("Without a way there, give a clone or an archive of it by 'path'.")
     assert not list(tmp_path.glob(".spark/recipes/*"))
 
 
@@ -267,23 +271,23 @@ def test_the_sources_of_the_examples_are_pinned_addresses() -> None:
         for file in sorted((Path(__file__).parents[4] / "inventories").rglob("*.yml"))
         for entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("spark_recipe_sources") or []
     ]
-    found, wrong = recipe_references.read_sources(named, "host x")
-    assert wrong == [] and {"eugr", "nvidia", "vllm"} <= set(found)
-    assert all(source.url and source.commit for source in found.values())
+    parsed, wrong = recipe_references.read_sources(named, "host x")
+    assert wrong == [] and {"eugr", "nvidia", "vllm"} <= set(parsed)
+    assert all(source.url and source.commit for source in parsed.values())
 
 
 def test_a_check_fetches_nothing(tmp_path: Path, clone: Path) -> None:
-    given = {"name": "a", "url": f"file://{clone}", "commit": git(clone, "rev-parse", "HEAD")}
-    assert "a check fetches nothing" in one(sources(tmp_path, given, keep=False), "a:pair")["refused"]
+    source = {"name": "a", "url": f"file://{clone}", "commit": git(clone, "rev-parse", "HEAD")}
+    assert "a check fetches nothing" in recipe_of(sources(tmp_path, source, keep=False), "a:pair")["refused"]
     assert not (tmp_path / ".spark").exists()
 
 
 def test_half_a_cache_is_fetched_again(tmp_path: Path, clone: Path) -> None:
-    given = {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")}
-    one(sources(tmp_path, given), "a:4x/pair")
-    (kept,) = (tmp_path / ".spark/recipes").iterdir()
-    kept.write_text(kept.read_text()[:100])
-    assert "refused" not in one(sources(tmp_path, given), "a:4x/pair")
+    source = {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")}
+    recipe_of(sources(tmp_path, source), "a:4x/pair")
+    (cache_file,) = (tmp_path / ".spark/recipes").iterdir()
+    cache_file.write_text(cache_file.read_text()[:100])
+    assert "refused" not in recipe_of(sources(tmp_path, source), "a:4x/pair")
 
 
 # --- archives -----------------------------------------------------------------------------------------------------
@@ -294,16 +298,18 @@ def test_an_archive_of_git_is_known_by_its_commit(tmp_path: Path, clone: Path, s
     commit, archive = git(clone, "rev-parse", "HEAD"), tmp_path / f"x.{suffix}"
     git(clone, "config", "--unset", "filter.evil.smudge")
     git(clone, "archive", "--prefix=top/", "-o", str(archive), "HEAD")
-    recipe = one(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:4x/pair")
+    recipe = recipe_of(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:4x/pair")
     assert recipe["nodes"] == 4 and recipe["model"] == {"repo": "org/Some"}
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/{archive.name}"
-        told = one(sources(tmp_path / "2", {"name": "a", "url": url, "commit": "1" * 40}), "a:4x/pair")["refused"]
+        refusal = recipe_of(sources(tmp_path / "2", {"name": "a", "url": url, "commit": "1" * 40}), "a:4x/pair")[
+            "refused"
+        ]
         server.shutdown()
-    assert f"it was made from the commit {commit}" in told
-    linked = one(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:linked")
+    assert f"it was made from the commit {commit}" in refusal
+    linked = recipe_of(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:linked")
     assert "it is a link" in linked["refused"]
 
 
@@ -319,12 +325,12 @@ def test_an_archive_by_its_checksum(tmp_path: Path) -> None:
         tar.addfile(link)
     checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
     made = sources(tmp_path, {"name": "a", "path": str(archive), "checksum": f"sha256:{checksum}"})
-    assert one(made, "a:pair")["nodes"] == 2
-    assert "it is a link" in one(made, "a:link")["refused"] and "evil" in one(made, "a:evil")["refused"]
+    assert recipe_of(made, "a:pair")["nodes"] == 2
+    assert "it is a link" in recipe_of(made, "a:link")["refused"] and "evil" in recipe_of(made, "a:evil")["refused"]
     other = sources(tmp_path, {"name": "b", "path": str(archive), "checksum": "0" * 64})
-    assert f"its SHA-256 is {checksum}" in one(other, "b:pair")["refused"]
+    assert f"its SHA-256 is {checksum}" in recipe_of(other, "b:pair")["refused"]
     bare = sources(tmp_path, {"name": "c", "path": str(archive), "commit": "1" * 40})
-    assert "does not say of which commit" in one(bare, "c:pair")["refused"]
+    assert "does not say of which commit" in recipe_of(bare, "c:pair")["refused"]
 
 
 def test_archives_that_are_none_and_those_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +338,7 @@ def test_archives_that_are_none_and_those_that_are_too_large(tmp_path: Path, mon
     made = sources(
         tmp_path, {"name": "a", "path": str(tmp_path / "x.zip"), "checksum": hashlib.sha256(b"PK nothing").hexdigest()}
     )
-    assert "no archive that can be read" in one(made, "a:x")["refused"]
+    assert "no archive that can be read" in recipe_of(made, "a:x")["refused"]
     monkeypatch.setattr(recipe_sources, "MOST_ARCHIVE", 1000)
     with zipfile.ZipFile(tmp_path / "y.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("top/x.yaml", "x" * 5000)
@@ -340,7 +346,7 @@ def test_archives_that_are_none_and_those_that_are_too_large(tmp_path: Path, mon
     made = sources(
         tmp_path, {"name": "a", "path": str(tmp_path / "y.zip"), "checksum": hashlib.sha256(data).hexdigest()}
     )
-    assert "unpacks to more than" in one(made, "a:x")["refused"]
+    assert "unpacks to more than" in recipe_of(made, "a:x")["refused"]
 
 
 # --- the models ---------------------------------------------------------------------------------------------------
@@ -348,8 +354,8 @@ def test_archives_that_are_none_and_those_that_are_too_large(tmp_path: Path, mon
 
 def test_all_recipes_of_a_source_are_listed(tmp_path: Path, clone: Path) -> None:
     made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
-    known, _wrong = load_recipes([RECIPES])
-    rows = {row["recipe"]: row for row in model_table.reference_rows({**known, **made.every(known)})}
+    known_recipes, _wrong = load_recipes([RECIPES])
+    rows = {row["recipe"]: row for row in model_table.reference_rows({**known_recipes, **made.every(known_recipes)})}
     assert set(rows) == {"a:pair", "a:4x/pair", "a:local", "a:org/official", "a:other"}
     assert rows["a:local"]["remark"] == "needs config and image of the service" and rows["a:pair"]["variants"] == [
         "solo"
@@ -362,8 +368,8 @@ def test_all_recipes_of_a_source_are_listed(tmp_path: Path, clone: Path) -> None
 def test_a_recipe_whose_model_is_known_is_judged_like_our_own(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     folder.mkdir()
-    known, _wrong = load_recipes([RECIPES])
-    repo = known["qwen3-8b"]["model"]["repo"]
+    known_recipes, _wrong = load_recipes([RECIPES])
+    repo = known_recipes["qwen3-8b"]["model"]["repo"]
     (folder / "mine.yaml").write_text(
         f"name: x\ncontainer: vllm/vllm-openai:v0.24.0\ncommand: vllm serve {repo} --max-model-len 4096\n"
     )
@@ -371,7 +377,7 @@ def test_a_recipe_whose_model_is_known_is_judged_like_our_own(tmp_path: Path) ->
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "-m", "x")
     made = sources(tmp_path, {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")})
-    (row,) = [row for row in model_table.model_rows(made.every(known)) if row["recipe"] == "a:mine"]
+    (row,) = [row for row in model_table.model_rows(made.every(known_recipes)) if row["recipe"] == "a:mine"]
     assert row["fits"][1] == "fits" and row["weights_gib"] > 7
 
 

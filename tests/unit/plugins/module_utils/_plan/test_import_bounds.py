@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches that are made to take for ever, or all memory: each ends within seconds, with what is too much and where."""
+"""Launches that try to take for ever, or all memory: each ends within seconds and names the limit and the place."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def test_a_launch_ends(name: str) -> None:
     text, message = LAUNCHES[name]
     started = time.process_time()
     try:
-        found = importer.import_launch(text, import_recipe.document_of(text))
+        launch = importer.import_launch(text, import_recipe.document_of(text))
     except importer.Unreadable as error:
         assert message and message in str(error), error
     else:
-        assert message is None and found["service"]
+        assert message is None and launch["service"]
     assert time.process_time() - started < SECONDS
 
 
 def test_the_depth_of_json_is_told_with_its_option() -> None:
-    found = importer.import_launch(LAUNCHES["JSON that ends"][0])
-    (left,) = [each for each in found["left_out"] if each["item"] == "--override-generation-config"]
-    assert "it is nested more than 40 deep" in left["reason"] and len(left["reason"]) < 300
+    launch = importer.import_launch(LAUNCHES["JSON that ends"][0])
+    (omissions,) = [entry for entry in launch["left_out"] if entry["item"] == "--override-generation-config"]
+    assert "it is nested more than 40 deep" in omissions["reason"] and len(omissions["reason"]) < 300
 
 
 ALIASES = "a0: &a0 [x, x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}, *a{n}]\n" for n in range(20))

@@ -29,10 +29,10 @@ PLAIN = ("name", "port", "model", "image", "served_model_name", "checks", "weigh
 
 def read(entry: dict[str, Any]) -> dict[str, Any]:
     text = entry["text"]
-    found: dict[str, Any] = importer.import_launch(
+    launch: dict[str, Any] = importer.import_launch(
         text, document_of(text), known_recipes=KNOWN, **entry.get("options", {})
     )
-    return found
+    return launch
 
 
 @pytest.mark.parametrize("entry", LAUNCHES, ids=[entry["name"] for entry in LAUNCHES])
@@ -42,25 +42,25 @@ def test_a_launch_gives_its_answer(entry: dict[str, Any]) -> None:
             read(entry)
         assert entry["refused"] in str(caught.value)
         return
-    found, wanted = read(entry), entry["expect"]
-    service = found["service"]
-    assert {key: service.get(key) for key in PLAIN if key in wanted} == {
-        key: wanted[key] for key in PLAIN if key in wanted
+    launch, expected = read(entry), entry["expect"]
+    service = launch["service"]
+    assert {key: service.get(key) for key in PLAIN if key in expected} == {
+        key: expected[key] for key in PLAIN if key in expected
     }
-    assert found["nodes"] == wanted.get("nodes", 1)
-    if "image_ref" in wanted:
-        assert (service["image"]["ref"] if isinstance(service["image"], dict) else service["image"]) == wanted[
+    assert launch["nodes"] == expected.get("nodes", 1)
+    if "image_ref" in expected:
+        assert (service["image"]["ref"] if isinstance(service["image"], dict) else service["image"]) == expected[
             "image_ref"
         ]
     for key in ("args", "env"):
-        given = service.get(key, {})
-        assert {name: given.get(name) for name in wanted.get(key, {})} == wanted.get(key, {})
-    there = {*service, *service["args"], *service.get("env", {}), *service.get("docker_args", [])}
-    assert not there & set(wanted.get("absent", ()))
-    left = {item["item"]: item["reason"] for item in found["left_out"]}
-    for item, words in wanted.get("left", {}).items():
-        assert words in left.get(item, ""), left
-    # What is imported is a service that the plan takes, but for a config that only its owner has.
+        actual = service.get(key, {})
+        assert {name: actual.get(name) for name in expected.get(key, {})} == expected.get(key, {})
+    service_keys = {*service, *service["args"], *service.get("env", {}), *service.get("docker_args", [])}
+    assert not service_keys & set(expected.get("absent", ()))
+    omissions = {item["item"]: item["reason"] for item in launch["left_out"]}
+    for item, words in expected.get("left", {}).items():
+        assert words in omissions.get(item, ""), omissions
+    # The plan accepts the imported service, except for a config that only its owner has.
     problems = recipes.resolve_service(service, "service", {}, {})[1]
     assert all("'config' is missing" in problem for problem in problems)
 
@@ -81,8 +81,8 @@ DOWNLOADS = {
 @pytest.mark.parametrize("name", GUIDE)
 def test_the_commands_of_the_guide_are_planned_as_they_are_printed(name: str) -> None:
     text = DOWNLOADS.get(name, "") + (TABLE.parent / f"{name}.txt").read_text(encoding="utf-8")
-    found = importer.import_launch(text, document_of(text), known_recipes=KNOWN)
-    hosts = {"h": {"vars": {"spark_services": [found["service"]], **found["host_vars"]}, "address": "192.0.2.11"}}
+    launch = importer.import_launch(text, document_of(text), known_recipes=KNOWN)
+    hosts = {"h": {"vars": {"spark_services": [launch["service"]], **launch["host_vars"]}, "address": "192.0.2.11"}}
     findings = plan.plan_findings(plan.make_plan(hosts, {}))
     assert [finding for finding in findings if finding["severity"] == "error"] == []
 
@@ -113,11 +113,11 @@ def test_scripts_that_call_each_other_come_to_an_end() -> None:
     ],
 )
 def test_downloads_into_a_folder(command: str, repo: str | None) -> None:
-    found = import_downloads.read_download(command.split())
-    assert (found.repo if found else None) == repo
+    launch = import_downloads.read_download(command.split())
+    assert (launch.repo if launch else None) == repo
 
 
 def test_paths_of_home_and_of_the_current_folder_are_one() -> None:
-    assert import_downloads.holds("$HOME/m", "/home/me/m/x") == "/x"
-    assert import_downloads.holds("./m", "$PWD/m") == ""
-    assert import_downloads.holds("/srv/m", "/srv/mm") is None
+    assert import_downloads.path_below("$HOME/m", "/home/me/m/x") == "/x"
+    assert import_downloads.path_below("./m", "$PWD/m") == ""
+    assert import_downloads.path_below("/srv/m", "/srv/mm") is None

@@ -28,12 +28,12 @@ def read(text: str, **options: Any) -> dict[str, Any]:
     return importer.import_launch(text, document_of(text), **options)
 
 
-def left(found: dict[str, Any]) -> dict[str, str]:
-    return {entry["item"]: entry["reason"] for entry in found["left_out"]}
+def omissions(launch: dict[str, Any]) -> dict[str, str]:
+    return {entry["item"]: entry["reason"] for entry in launch["left_out"]}
 
 
-def rules(found: dict[str, Any]) -> set[str]:
-    return {finding["rule"] for finding in found["findings"]}
+def rules(launch: dict[str, Any]) -> set[str]:
+    return {finding["rule"] for finding in launch["findings"]}
 
 
 # --- NVIDIA's catalogue -------------------------------------------------------------------------------------------
@@ -110,9 +110,9 @@ serve:
 
 
 def test_a_recipe_of_nvidia_for_one_spark() -> None:
-    found = read(SINGLE)
-    assert (found["form"], found["nodes"], found["spark_cluster"]) == ("nvidia", 1, None)
-    assert found["service"] == {
+    launch = read(SINGLE)
+    assert (launch["form"], launch["nodes"], launch["spark_cluster"]) == ("nvidia", 1, None)
+    assert launch["service"] == {
         "name": "gemma-4-31b",
         "model": {
             "repo": "nvidia/Gemma-4-31B-IT-NVFP4",
@@ -130,15 +130,15 @@ def test_a_recipe_of_nvidia_for_one_spark() -> None:
         "env": {"VLLM_FLOAT32_MATMUL_PRECISION": "high", "VLLM_LOGGING_LEVEL": "DEBUG"},
         "shm_size": "16g",
     }
-    assert found["host_vars"]["spark_hf_token_file"] == ".secrets/hf_token"
-    assert [message for message in found["missing"] if "config" not in message] == []
+    assert launch["host_vars"]["spark_hf_token_file"] == ".secrets/hf_token"
+    assert [message for message in launch["missing"] if "config" not in message] == []
 
 
 def test_a_recipe_of_nvidia_for_a_pair() -> None:
-    found = read(PAIR)
-    assert (found["nodes"], found["spark_cluster"]["name"]) == (2, "glm_5_3_flash")
-    assert found["spark_cluster"]["services"] == [found["service"]]
-    assert found["service"] == {
+    launch = read(PAIR)
+    assert (launch["nodes"], launch["spark_cluster"]["name"]) == (2, "glm_5_3_flash")
+    assert launch["spark_cluster"]["services"] == [launch["service"]]
+    assert launch["service"] == {
         "name": "glm-5-3-flash",
         "model": {"repo": "lab/GLM-5.3-Flash-NVFP4"},
         "image": "eugr/spark-vllm-b12x:latest",
@@ -152,18 +152,18 @@ def test_a_recipe_of_nvidia_for_a_pair() -> None:
         "env": {"CUTE_DSL_ARCH": "sm_121a", "NCCL_IB_DISABLE": "0"},
         "docker_args": ["--ulimit", "nofile=1048576:1048576"],
     }
-    items = left(found)
+    items = omissions(launch)
     assert items["limitation"] == "It needs an image of its own." and "128 GB" in items["min_vidmem_gb"]
     assert "no part of the engine" in items["command Warm up"] and "command Launch worker" not in items
     assert "RDMA" in items["--device /dev/infiniband"] and "interfaces" in items["NCCL_SOCKET_IFNAME"]
-    assert not rules(found) & {"SPK801", "SPK805", "SPKH05"}
-    shown = inventory_of(found)
-    assert set(shown) == {"spark_cluster"} and "put 2 hosts into a group glm_5_3_flash" in report(found)[0]
+    assert not rules(launch) & {"SPK801", "SPK805", "SPKH05"}
+    shown = inventory_of(launch)
+    assert set(shown) == {"spark_cluster"} and "put 2 hosts into a group glm_5_3_flash" in report(launch)[0]
 
 
 def test_a_worker_unlike_its_head_is_named() -> None:
     text = PAIR.replace("--kv-cache-dtype fp8 \\\n          --spec", "--kv-cache-dtype bf16 \\\n          --spec")
-    assert text != PAIR and "bf16" in left(read(text))["command Launch worker"]
+    assert text != PAIR and "bf16" in omissions(read(text))["command Launch worker"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_recipes_of_nvidia_that_launch_no_vllm(old: str, new: str, needle: str) 
 
 
 def test_a_recipe_for_another_machine_is_told() -> None:
-    items = left(read(SINGLE.replace("hardware: dgx-spark", "hardware: rtx-pro")))
+    items = omissions(read(SINGLE.replace("hardware: dgx-spark", "hardware: rtx-pro")))
     assert "not for a DGX Spark" in items["hardware rtx-pro"]
 
 
@@ -218,12 +218,12 @@ def test_programs_in_front_of_the_engine(
     prefix: str, env: dict[str, str], docker_args: list[str] | None, item: str | None, way: str
 ) -> None:
     launch = way.format(prefix, "vllm serve Qwen/Qwen3-8B --seed 1")
-    found = read(f"docker run --entrypoint '' -e KEPT=1 -e X=y {IMAGE} {launch}")
-    service = found["service"]
+    imported = read(f"docker run --entrypoint '' -e KEPT=1 -e X=y {IMAGE} {launch}")
+    service = imported["service"]
     assert service["model"] == {"repo": "Qwen/Qwen3-8B"} and service["args"] == {"seed": 1}
-    kept = {} if "-u KEPT" in prefix else {"KEPT": "1"}
-    assert service["env"] == {"X": "y", **kept, **env} and service.get("docker_args") == docker_args
-    assert item is None or left(found)[item]
+    expected_env = {} if "-u KEPT" in prefix else {"KEPT": "1"}
+    assert service["env"] == {"X": "y", **expected_env, **env} and service.get("docker_args") == docker_args
+    assert item is None or omissions(imported)[item]
 
 
 @pytest.mark.parametrize(
@@ -318,8 +318,8 @@ CID=$(docker run "${DOCKER_ARGS[@]}" "$IMAGE" "${ARGS[@]}" ${EXTRA_SPLIT[@]+"${E
 
 
 def test_a_script_with_functions_and_traps() -> None:
-    found = read(SYNC)
-    assert found["service"] == {
+    launch = read(SYNC)
+    assert launch["service"] == {
         "name": "vllm-qwen36",
         "model": {"repo": "nvidia/Qwen3.6-35B-A3B-NVFP4"},
         "image": IMAGE,
@@ -328,14 +328,14 @@ def test_a_script_with_functions_and_traps() -> None:
         "args": {"moe-backend": "marlin"},
     }
     noise = {"fi", "then", "}", "{", "cleanup", "true", "set -euo pipefail", "exit ${status}"}
-    assert not noise & set(left(found)) and not [
-        item for item in left(found) if item.startswith(("if", "trap", "docker"))
+    assert not noise & set(omissions(launch)) and not [
+        item for item in omissions(launch) if item.startswith(("if", "trap", "docker"))
     ]
 
 
 def test_a_script_with_arrays_and_conditions() -> None:
-    found = read(ARRAYS)
-    assert found["service"] == {
+    launch = read(ARRAYS)
+    assert launch["service"] == {
         "name": "vllm-qwen38",
         "model": {"repo": "Inferact/Qwen3.8-27B-NVFP4"},
         "image": "nvcr.io/nvidia/vllm:26.07-py3",
@@ -374,8 +374,8 @@ docker run -d --name glm --network host --ipc host "${CPU_ARGS[@]}" --device /de
 
 
 def test_a_script_that_each_rank_runs() -> None:
-    found = read(RANKS)
-    assert (found["nodes"], found["service"]) == (
+    launch = read(RANKS)
+    assert (launch["nodes"], launch["service"]) == (
         2,
         {
             "name": "glm",
@@ -400,10 +400,10 @@ def test_ranks_started_one_after_another_are_one_launch() -> None:
     }}
     for r in 3 2 1 0; do start "$r"; sleep 4; done
     """
-    found = read(script)
-    assert found["nodes"] == 4 and found["service"]["args"] == {"tensor-parallel-size": 4}
-    assert found["service"]["model"] == {"repo": "deepseek-ai/DeepSeek-V4-Flash"}
-    assert found["spark_cluster"]["name"] == "dsv4"
+    launch = read(script)
+    assert launch["nodes"] == 4 and launch["service"]["args"] == {"tensor-parallel-size": 4}
+    assert launch["service"]["model"] == {"repo": "deepseek-ai/DeepSeek-V4-Flash"}
+    assert launch["spark_cluster"]["name"] == "dsv4"
 
 
 def test_a_script_with_a_word_for_what_to_do() -> None:
@@ -421,11 +421,11 @@ def test_an_engine_that_is_typed_in_a_container_of_ray() -> None:
     ssh spark-2 docker run -d --name ray-worker --network host {IMAGE} ray start --address=10.0.0.1:6379 --block
     docker exec -it ray-head bash -c "vllm serve Qwen/Qwen3-235B-A22B-GPTQ-Int4 -tp 2 --distributed-executor-backend ray"
     """
-    found = read(script)
-    assert found["nodes"] == 2 and found["spark_cluster"]["name"] == "ray_head"
-    assert found["service"]["image"] == IMAGE and found["service"]["args"] == {"tensor-parallel-size": 2}
-    assert found["service"]["env"] == {"NCCL_DEBUG": "WARN"} and found["service"]["shm_size"] == "10g"
-    assert "ranks of a spark_cluster" in left(found)["container ray-worker"]
+    launch = read(script)
+    assert launch["nodes"] == 2 and launch["spark_cluster"]["name"] == "ray_head"
+    assert launch["service"]["image"] == IMAGE and launch["service"]["args"] == {"tensor-parallel-size": 2}
+    assert launch["service"]["env"] == {"NCCL_DEBUG": "WARN"} and launch["service"]["shm_size"] == "10g"
+    assert "ranks of a spark_cluster" in omissions(launch)["container ray-worker"]
 
 
 GENERATED = r"""
@@ -455,8 +455,8 @@ for r in 3 2 1 0; do rank_script "$r" | remote "$r"; sleep 4; done
 
 
 def test_a_script_that_writes_the_script_of_each_rank() -> None:
-    found = read(GENERATED)
-    assert (found["nodes"], found["service"]) == (
+    launch = read(GENERATED)
+    assert (launch["nodes"], launch["service"]) == (
         4,
         {
             "name": "dsv41",
@@ -475,9 +475,9 @@ def test_a_script_that_writes_the_script_of_each_rank() -> None:
 
 def test_the_usage_of_a_script_is_no_launch() -> None:
     script = "usage() {\ncat <<USAGE\nUsage: $0 {start|stop}\n docker run by hand (see README\nUSAGE\n}\nusage\n"
-    found = read(script + f"docker run --name v {IMAGE} --model Qwen/Qwen3-8B")
-    assert found["service"]["name"] == "v" and not [
-        item for item in left(found) if "Usage" in item or "container" in item
+    launch = read(script + f"docker run --name v {IMAGE} --model Qwen/Qwen3-8B")
+    assert launch["service"]["name"] == "v" and not [
+        item for item in omissions(launch) if "Usage" in item or "container" in item
     ]
 
 
@@ -486,10 +486,10 @@ def test_the_script_of_vllms_examples() -> None:
     bash run_cluster.sh {IMAGE} 192.168.100.10 --head ~/.cache/huggingface -e VLLM_HOST_IP=192.168.100.10 -e NCCL_DEBUG=WARN
     vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 2 --max-model-len 2048
     """
-    found = read(script)
-    assert found["nodes"] == 2 and found["service"]["image"] == IMAGE
-    assert found["service"]["args"] == {"max-model-len": 2048, "tensor-parallel-size": 2}
-    assert found["service"]["env"] == {"NCCL_DEBUG": "WARN"}
+    launch = read(script)
+    assert launch["nodes"] == 2 and launch["service"]["image"] == IMAGE
+    assert launch["service"]["args"] == {"max-model-len": 2048, "tensor-parallel-size": 2}
+    assert launch["service"]["env"] == {"NCCL_DEBUG": "WARN"}
 
 
 @pytest.mark.parametrize(
@@ -502,15 +502,15 @@ def test_the_script_of_vllms_examples() -> None:
     ],
 )
 def test_rootless_docker(start: str) -> None:
-    found = read(f"{start} -d --name r -p 8001:8000 {IMAGE} Qwen/Qwen3-8B --max-model-len 4096")
-    assert (found["service"]["name"], found["service"]["port"]) == ("r", 8001)
-    assert found["service"]["args"] == {"max-model-len": 4096} and "env" not in found["service"]
-    assert "not seen by it" in left(found)["rootless docker"]
+    launch = read(f"{start} -d --name r -p 8001:8000 {IMAGE} Qwen/Qwen3-8B --max-model-len 4096")
+    assert (launch["service"]["name"], launch["service"]["port"]) == ("r", 8001)
+    assert launch["service"]["args"] == {"max-model-len": 4096} and "env" not in launch["service"]
+    assert "not seen by it" in omissions(launch)["rootless docker"]
 
 
 def test_podman_and_its_devices() -> None:
-    found = read(f"podman run --device nvidia.com/gpu=all --name p {IMAGE} --model Qwen/Qwen3-8B")
-    assert found["service"]["name"] == "p" and "spark_gpu_args" in left(found)["--device nvidia.com/gpu=all"]
+    launch = read(f"podman run --device nvidia.com/gpu=all --name p {IMAGE} --model Qwen/Qwen3-8B")
+    assert launch["service"]["name"] == "p" and "spark_gpu_args" in omissions(launch)["--device nvidia.com/gpu=all"]
 
 
 def test_a_page_with_one_launch() -> None:
@@ -569,8 +569,8 @@ AutoUpdate=registry
 [Service]
 Restart=always
 """
-    found = read(unit)
-    assert found["service"] == {
+    launch = read(unit)
+    assert launch["service"] == {
         "name": "vllm-qwen",
         "model": {"repo": "Qwen/Qwen3-8B"},
         "image": IMAGE,
@@ -580,7 +580,7 @@ Restart=always
         "env": {"A": "b c", "VLLM_LOGGING_LEVEL": "DEBUG"},
         "shm_size": "16g",
     }
-    assert {"AutoUpdate=registry", "Restart=always"} <= set(left(found))
+    assert {"AutoUpdate=registry", "Restart=always"} <= set(omissions(launch))
     with pytest.raises(importer.Unreadable, match="has no Image"):
         read("[Container]\nExec=--model a/b\n")
 
@@ -602,12 +602,12 @@ def test_a_head_that_is_set_up_step_by_step() -> None:
         --download-dir /root/.cache/huggingface > /var/log/vllm.log 2>&1 &
     " || true
     """
-    found = read(script)
-    assert (found["nodes"], found["service"]["args"]) == (2, {"max-model-len": 8192, "tensor-parallel-size": 2})
-    assert found["service"]["env"] == {"NCCL_DEBUG": "INFO"} and found["host_vars"] == {"spark_hf_home": "/raid/hf"}
-    assert "spark_hf_home" in left(found)["--download-dir"]
+    launch = read(script)
+    assert (launch["nodes"], launch["service"]["args"]) == (2, {"max-model-len": 8192, "tensor-parallel-size": 2})
+    assert launch["service"]["env"] == {"NCCL_DEBUG": "INFO"} and launch["host_vars"] == {"spark_hf_home": "/raid/hf"}
+    assert "spark_hf_home" in omissions(launch)["--download-dir"]
     # An image whose vLLM spans hosts by Ray alone is judged as the cluster will run it.
-    assert not rules(found) & {"SPK101", "SPK807"}
+    assert not rules(launch) & {"SPK101", "SPK807"}
 
 
 # --- compose ------------------------------------------------------------------------------------------------------
@@ -661,9 +661,9 @@ services:
 
 
 def test_compose_with_a_folded_script() -> None:
-    found = read(FOLDED)
-    assert (found["form"], found["nodes"]) == ("compose", 2)
-    assert found["service"] == {
+    launch = read(FOLDED)
+    assert (launch["form"], launch["nodes"]) == ("compose", 2)
+    assert launch["service"] == {
         "name": "vllm-dspark",
         "model": {"repo": "deepseek-ai/DeepSeek-V4-Flash-0731"},
         "image": {"ref": "ghcr.io/anemll/dspark-vllm-gx10:0.1.1", "entrypoint": "passthrough"},
@@ -679,7 +679,7 @@ def test_compose_with_a_folded_script() -> None:
         "env": {"THINKING": "low", "VLLM_USE_B12X_MOE": "1"},
         "docker_args": ["--entrypoint", ""],  # as the file does, for nobody knows what the image would start
     }
-    items = left(found)
+    items = omissions(launch)
     assert (
         "image's own" in items["PATH=/usr/local/cuda/bin:"]
         and "ran before the engine" in items["python3 /opt/hotfix.py"]
@@ -704,16 +704,19 @@ def test_compose_with_a_head_of_ray() -> None:
         command: -c "ray start --address=head:6379 --block"
       webui: {{image: ghcr.io/open-webui/open-webui:main}}
     """
-    found = read(text)
-    assert found["nodes"] == 2 and found["service"]["name"] == "head"
-    assert found["service"]["args"] == {"tensor-parallel-size": 2}
-    assert "ranks of a spark_cluster" in left(found)["service worker"] and "another" in left(found)["service webui"]
+    launch = read(text)
+    assert launch["nodes"] == 2 and launch["service"]["name"] == "head"
+    assert launch["service"]["args"] == {"tensor-parallel-size": 2}
+    assert (
+        "ranks of a spark_cluster" in omissions(launch)["service worker"]
+        and "another" in omissions(launch)["service webui"]
+    )
 
 
 def test_an_image_that_waits_for_a_value() -> None:
-    found = read("docker run ${IMAGE:?which} --model vllm/x")
-    assert "image" not in found["service"] and "IMAGE" in left(found)["image"]
-    assert any("'image' is missing" in message for message in found["missing"])
+    launch = read("docker run ${IMAGE:?which} --model vllm/x")
+    assert "image" not in launch["service"] and "IMAGE" in omissions(launch)["image"]
+    assert any("'image' is missing" in message for message in launch["missing"])
 
 
 # --- recipes ------------------------------------------------------------------------------------------------------
@@ -736,9 +739,9 @@ command: |
 
 
 def test_a_recipe_of_eugr_for_three_sparks() -> None:
-    found = read(EUGR)
-    assert (found["form"], found["nodes"], found["spark_cluster"]["name"]) == ("eugr", 3, "flash_pp3")
-    service = found["service"]
+    launch = read(EUGR)
+    assert (launch["form"], launch["nodes"], launch["spark_cluster"]["name"]) == ("eugr", 3, "flash_pp3")
+    service = launch["service"]
     assert service["args"] == {
         "compilation-config": {"pass_config": {"fuse_act_quant": True}},
         "gpu-memory-utilization": 0.87,
@@ -746,10 +749,12 @@ def test_a_recipe_of_eugr_for_three_sparks() -> None:
         "tensor-parallel-size": 1,
     }
     assert service["env"] == {"B12X_POLICY_MODE": "auto"} and service["docker_args"] == ["--cpuset-cpus", "5-9,15-19"]
-    assert not {"fi", "done"} & set(left(found)) and left(found)["mods mods/mimo-diffkv-fp8-kv"]
-    one = read(EUGR, variables={"pipeline_parallel": "1"})
+    assert not {"fi", "done"} & set(omissions(launch)) and omissions(launch)["mods mods/mimo-diffkv-fp8-kv"]
+    solo = read(EUGR, variables={"pipeline_parallel": "1"})
     assert (
-        one["nodes"] == 1 and one["spark_cluster"] is None and "its options are for one" in left(one)["several Sparks"]
+        solo["nodes"] == 1
+        and solo["spark_cluster"] is None
+        and "its options are for one" in omissions(solo)["several Sparks"]
     )
 
 
@@ -770,30 +775,30 @@ command: |
 
 
 def test_a_recipe_with_a_drafter_fetches_it_too() -> None:
-    found = read(DRAFTED)
-    service = found["service"]
+    launch = read(DRAFTED)
+    service = launch["service"]
     assert service["model"] == {
         "repo": "nvidia/Qwen3.8-27B-NVFP4",
         "extra": [{"repo": "z-lab/Qwen3.8-27B-DFlash2"}],
     }
-    assert found["nodes"] == 2 and found["spark_cluster"]["services"] == [service]
+    assert launch["nodes"] == 2 and launch["spark_cluster"]["services"] == [service]
     assert "distributed-executor-backend" not in service["args"] and service["args"]["tensor-parallel-size"] == 2
-    assert "is built on the machine itself" in left(found)["container vllm-node"]
+    assert "is built on the machine itself" in omissions(launch)["container vllm-node"]
 
 
 def test_a_drafter_that_lies_in_the_old_container_is_named() -> None:
-    found = read(DRAFTED.replace("z-lab/Qwen3.8-27B-DFlash2", "/workspace/drafter"))
-    assert "extra" not in found["service"]["model"]
-    assert "name its repository" in left(found)["drafter /workspace/drafter"]
+    launch = read(DRAFTED.replace("z-lab/Qwen3.8-27B-DFlash2", "/workspace/drafter"))
+    assert "extra" not in launch["service"]["model"]
+    assert "name its repository" in omissions(launch)["drafter /workspace/drafter"]
 
 
 def test_what_the_plan_gives_a_launch_is_not_asked_for() -> None:
-    """An engine that reads by io_uring gets a profile, unless the launch has one of its own."""
-    found = read(
+    """An engine that reads by io_uring gets a profile, unless the launch names another."""
+    launch = read(
         "docker run --gpus all --ipc host eugr/spark-vllm-b12x:nightly-20260925 vllm serve a/b --load-format b12x"
     )
-    assert "SPKH08" not in {finding["rule"] for finding in found["findings"]}
-    assert "docker_args" not in found["service"]
+    assert "SPKH08" not in {finding["rule"] for finding in launch["findings"]}
+    assert "docker_args" not in launch["service"]
 
 
 def test_a_recipe_that_starts_a_program_of_its_own_is_refused() -> None:
@@ -821,9 +826,9 @@ def test_variants_are_listed_with_their_memory_and_one_that_fits_is_taken() -> N
         int2={"precision": "int2", "model_id": "org/Big-INT2", "vram_minimum_gb": 60},
         ascend={"model_id": "org/Big-w4", "vram_minimum_gb": 90, "supported_hardware": ["ascend_950pr"]},
     )
-    found = read(text)
-    assert found["service"]["model"] == {"repo": "org/Big-NVFP4"} and found["nodes"] == 1
-    items = left(found)
+    launch = read(text)
+    assert launch["service"]["model"] == {"repo": "org/Big-NVFP4"} and launch["nodes"] == 1
+    items = omissions(launch)
     assert items["variant nvfp4"] == "taken: nvfp4, needs 100 GB: fits one Spark"
     assert "needs 700 GB: needs 8 Sparks" in items["variant default"] and "needs 4 Sparks" in items["variant fp8"]
     assert "does not name dgx_spark_gb10" in items["variant ascend"]
@@ -850,9 +855,11 @@ def test_a_variant_for_this_machine_goes_before_the_default() -> None:
     ],
 )
 def test_replicas_are_services_of_their_own(options: str) -> None:
-    found = read(f"vllm serve a/b {options} --seed 1")
-    assert found["nodes"] == 1 and left(found)["--data-parallel-size"].startswith("replicas are services of their own")
-    assert not any(key.startswith("data-parallel") for key in found["service"]["args"])
+    launch = read(f"vllm serve a/b {options} --seed 1")
+    assert launch["nodes"] == 1 and omissions(launch)["--data-parallel-size"].startswith(
+        "replicas are services of their own"
+    )
+    assert not any(key.startswith("data-parallel") for key in launch["service"]["args"])
 
 
 @pytest.mark.parametrize(
@@ -865,34 +872,34 @@ def test_replicas_are_services_of_their_own(options: str) -> None:
     ],
 )
 def test_replicas_of_several_hosts_become_a_cluster(options: str, nodes: int, args: dict[str, Any]) -> None:
-    found = read(f"docker run --gpus all --network host --ipc host vllm/vllm-openai:v0.24.0 a/b {options}")
+    launch = read(f"docker run --gpus all --network host --ipc host vllm/vllm-openai:v0.24.0 a/b {options}")
     copies = int(options.split()[1])
-    assert found["nodes"] == nodes and found["service"]["args"] == {**args, "data-parallel-size": copies}
-    assert "--data-parallel-size" not in left(found) and "--data-parallel-address" not in left(found)
-    assert found["compatible"], found["findings"]
-    whole = clustering.Cluster("c", [f"s{number}" for number in range(nodes)], "auto", [])
-    own = found["service"]["args"]
-    assert clustering.check_service(whole, own, {}, 1, None, "x") == []
-    assert clustering.check_replicas(whole, own, "mp", "", "x") == []
+    assert launch["nodes"] == nodes and launch["service"]["args"] == {**args, "data-parallel-size": copies}
+    assert "--data-parallel-size" not in omissions(launch) and "--data-parallel-address" not in omissions(launch)
+    assert launch["compatible"], launch["findings"]
+    cluster = clustering.Cluster("c", [f"s{number}" for number in range(nodes)], "auto", [])
+    launch_args = launch["service"]["args"]
+    assert clustering.check_service(cluster, launch_args, {}, 1, None, "x") == []
+    assert clustering.check_replicas(cluster, launch_args, "mp", "", "x") == []
 
 
 def test_a_recipe_of_sparkrun_with_replicas_becomes_a_cluster() -> None:
-    found = read(
+    launch = read(
         "recipe_version: '2'\nmodel: a/b\ncontainer: org/image:1\nruntime: vllm-distributed\nmin_nodes: 2\n"
         "defaults: {data_parallel: 2, tensor_parallel: 1}\n"
     )
-    assert found["nodes"] == 2 and found["service"]["args"]["data-parallel-size"] == 2
-    assert found["spark_cluster"]["services"] == [found["service"]]
+    assert launch["nodes"] == 2 and launch["service"]["args"]["data-parallel-size"] == 2
+    assert launch["spark_cluster"]["services"] == [launch["service"]]
 
 
 @pytest.mark.parametrize("text", [PAIR, RANKS, GENERATED, FOLDED, EUGR])
 def test_a_cluster_takes_what_is_imported(text: str) -> None:
-    found = read(text, config={"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})
-    (service,) = found["spark_cluster"]["services"]
-    hosts = [f"spark-{number}" for number in range(found["nodes"])]
-    cluster = clustering.Cluster(found["spark_cluster"]["name"], hosts, "auto", [service])
+    launch = read(text, config={"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"})
+    (service,) = launch["spark_cluster"]["services"]
+    hosts = [f"spark-{number}" for number in range(launch["nodes"])]
+    cluster = clustering.Cluster(launch["spark_cluster"]["name"], hosts, "auto", [service])
     assert clustering.check_service(cluster, service["args"], service.get("env", {}), 1, None, "x") == []
-    assert recipes.resolve_service(service, "service", {}, {})[1] == [] == found["missing"]
+    assert recipes.resolve_service(service, "service", {}, {})[1] == [] == launch["missing"]
 
 
 # --- launches whose container stands somewhere else ---------------------------------------------------------------
@@ -908,13 +915,13 @@ services:
       serve Qwen/Qwen3-8B
       --max-model-len 4096
 """
-    found = read(text)
-    assert found["service"]["model"] == {"repo": "Qwen/Qwen3-8B"} and found["service"]["args"] == {
+    launch = read(text)
+    assert launch["service"]["model"] == {"repo": "Qwen/Qwen3-8B"} and launch["service"]["args"] == {
         "max-model-len": 4096
     }
-    assert found["service"]["image"] == {"ref": "local/spark-vllm:1", "entrypoint": "passthrough"}
-    assert found["service"]["docker_args"] == ["--entrypoint", ""]
-    assert "runs vllm itself" in left(found)["serve"]
+    assert launch["service"]["image"] == {"ref": "local/spark-vllm:1", "entrypoint": "passthrough"}
+    assert launch["service"]["docker_args"] == ["--entrypoint", ""]
+    assert "runs vllm itself" in omissions(launch)["serve"]
 
 
 @pytest.mark.parametrize(
@@ -930,31 +937,31 @@ services:
     ],
 )
 def test_an_engine_in_a_container_that_is_started_elsewhere(launch: str, where: str) -> None:
-    found = read(launch)
-    assert found["service"]["args"] == {"seed": 1} and found["service"]["env"] == {"A": "b"}
-    assert any("'image' is missing" in message for message in found["missing"])
-    told = next(reason for item, reason in left(found).items() if where in item)
-    assert "name the image" in told
-    assert found["before"] == []  # there is no docker run whose options could be judged
+    imported = read(launch)
+    assert imported["service"]["args"] == {"seed": 1} and imported["service"]["env"] == {"A": "b"}
+    assert any("'image' is missing" in message for message in imported["missing"])
+    why = next(reason for item, reason in omissions(imported).items() if where in item)
+    assert "name the image" in why
+    assert imported["before"] == []  # there is no docker run whose options could be judged
 
 
 def test_a_key_that_is_handed_to_a_container_by_exec_is_kept() -> None:
-    found = read('docker exec -e VLLM_API_KEY="$VLLM_API_KEY" -e SEEN box vllm serve a/b')
-    assert found["service"]["api_key_file"] and "open port" not in left(found)
-    assert "SEEN" in left(found)
+    launch = read('docker exec -e VLLM_API_KEY="$VLLM_API_KEY" -e SEEN box vllm serve a/b')
+    assert launch["service"]["api_key_file"] and "open port" not in omissions(launch)
+    assert "SEEN" in omissions(launch)
 
 
 def test_what_a_machine_has_for_itself_is_not_taken_to_the_image() -> None:
     text = "export LIBRARY_PATH=/usr/lib:$LIBRARY_PATH PATH=/opt/bin:$PATH KEPT=1\nsource /opt/venv/bin/activate\nvllm serve a/b"
-    found = read(text)
-    assert found["service"]["env"] == {"KEPT": "1"}
-    assert "image has its own" in left(found)["LIBRARY_PATH"]
-    assert "image's own Python" in left(found)["source /opt/venv/bin/activate"]
+    launch = read(text)
+    assert launch["service"]["env"] == {"KEPT": "1"}
+    assert "image has its own" in omissions(launch)["LIBRARY_PATH"]
+    assert "image's own Python" in omissions(launch)["source /opt/venv/bin/activate"]
 
 
 def test_a_makefile_is_read_by_its_commands() -> None:
-    found = read("stop:\n\tray stop\n\nserve:\n\tuv run vllm serve a/b \\\n\t\t--seed 1\n")
-    assert found["service"]["args"] == {"seed": 1} and not {"stop:", "serve:"} & set(left(found))
+    launch = read("stop:\n\tray stop\n\nserve:\n\tuv run vllm serve a/b \\\n\t\t--seed 1\n")
+    assert launch["service"]["args"] == {"seed": 1} and not {"stop:", "serve:"} & set(omissions(launch))
 
 
 PROFILES = """
@@ -965,10 +972,10 @@ services:
 
 
 def test_a_service_of_compose_that_needs_no_profile_goes_first() -> None:
-    found = read(PROFILES.replace("MODEL", "a/b"))
+    launch = read(PROFILES.replace("MODEL", "a/b"))
     assert (
-        found["service"]["name"] == "daily"
-        and "change nothing on their host" in left(found)["--volume /proc/sys/vm:/vm"]
+        launch["service"]["name"] == "daily"
+        and "change nothing on their host" in omissions(launch)["--volume /proc/sys/vm:/vm"]
     )
     assert read(PROFILES.replace("MODEL", "a/b"), select="other")["service"]["model"] == {"repo": "c/d"}
     with pytest.raises(importer.Unreadable, match=r"the model's folder waits for WEIGHTS"):
@@ -1021,9 +1028,9 @@ spec: {ports: [{port: 80, targetPort: 8000}]}
 
 
 def test_a_manifest_of_kubernetes() -> None:
-    found = read(DEPLOYMENT, variables={"MODEL": "Qwen/Qwen3-8B"})
-    assert (found["form"], found["nodes"]) == ("kubernetes", 1)
-    service = {key: value for key, value in found["service"].items() if "config" not in key and "gib" not in key}
+    launch = read(DEPLOYMENT, variables={"MODEL": "Qwen/Qwen3-8B"})
+    assert (launch["form"], launch["nodes"]) == ("kubernetes", 1)
+    service = {key: value for key, value in launch["service"].items() if "config" not in key and "gib" not in key}
     assert service == {
         "name": "chat",
         "model": {"repo": "Qwen/Qwen3-8B"},
@@ -1034,8 +1041,8 @@ def test_a_manifest_of_kubernetes() -> None:
         "env": {"LENGTH": "8192", "VLLM_LOGGING_LEVEL": "INFO"},
         "shm_size": "16g",
     }
-    assert found["host_vars"] == {"spark_hf_home": "/data/hf", "spark_hf_token_file": ".secrets/hf_token"}
-    items = left(found)
+    assert launch["host_vars"] == {"spark_hf_home": "/data/hf", "spark_hf_token_file": ".secrets/hf_token"}
+    items = omissions(launch)
     for item in ("Service chat", "container sidecar", "initContainers", "nodeSelector", "replicas: 2", "resources"):
         assert items[item]
     assert "persistentVolumeClaim" in items["volume work at /work"] and "fieldRef" in items["NODE"]
@@ -1069,10 +1076,10 @@ spec:
 
 
 def test_a_leader_with_its_workers_becomes_a_cluster() -> None:
-    found = read(WORKERS)
-    assert found["nodes"] == 2 and found["spark_cluster"]["name"] == "pair"
-    assert found["service"]["port"] == 8080 and found["service"]["args"] == {"tensor-parallel-size": 2}
-    assert "spark_cluster" in left(found)["container worker"]
+    launch = read(WORKERS)
+    assert launch["nodes"] == 2 and launch["spark_cluster"]["name"] == "pair"
+    assert launch["service"]["port"] == 8080 and launch["service"]["args"] == {"tensor-parallel-size": 2}
+    assert "spark_cluster" in omissions(launch)["container worker"]
 
 
 @pytest.mark.parametrize(
@@ -1121,13 +1128,13 @@ def test_scripts_do_what_bash_does(text: str) -> None:
     ran = subprocess.run(["bash", "-c", PROGRAM + text], capture_output=True, text=True, check=False)
     expected = ran.stdout.splitlines()
     commands = shell_script.read_script(text, {}, [])
-    found = ["".join(f"[{word}]" for word in each.words[1:]) for each in commands if each.words[0] == "show"]
-    assert found == expected
+    shown = ["".join(f"[{word}]" for word in command.words[1:]) for command in commands if command.words[0] == "show"]
+    assert shown == expected
 
 
 def test_what_only_the_machine_knows_leaves_both_branches() -> None:
     text = "if lspci | grep -q x; then A=1; show a $A; else A=2; show b $A; fi\nwhile read -r l; do show l $l; done < f"
-    shown = [each.words for each in shell_script.read_script(text, {}, []) if each.words[0] == "show"]
+    shown = [command.words for command in shell_script.read_script(text, {}, []) if command.words[0] == "show"]
     assert shown == [["show", "a", "1"], ["show", "b", "1"], ["show", "l", "${l}"]]
 
 

@@ -22,12 +22,12 @@ DIGEST = "sha256:61fc8a896b0a4fbbbdc063bc4b0dbc25ce98e02b5050c24aeb7830ac02039b1
 
 
 def read(text: str, **options: Any) -> dict[str, Any]:
-    found: dict[str, Any] = importer.import_launch(text, document_of(text), **options)
-    return found
+    launch: dict[str, Any] = importer.import_launch(text, document_of(text), **options)
+    return launch
 
 
-def left(found: dict[str, Any]) -> dict[str, str]:
-    return {entry["item"]: entry["reason"] for entry in found["left_out"]}
+def omissions(launch: dict[str, Any]) -> dict[str, str]:
+    return {entry["item"]: entry["reason"] for entry in launch["left_out"]}
 
 
 # --- launchers ----------------------------------------------------------------------------------------------------
@@ -54,12 +54,12 @@ docker run --detach --name "$NAME" --restart unless-stopped --gpus all --publish
 
 
 def test_a_launcher_that_checks_what_it_is_given() -> None:
-    found = read(LAUNCHER)
-    service = found["service"]
+    launch = read(LAUNCHER)
+    service = launch["service"]
     assert service["model"] == {"repo": "openai/gpt-oss-120b", "revision": "b5c939de8f754692c1647ca79fbf85e8c1e70f8a"}
     assert service["args"] == {"enable-prefix-caching": False, "max-num-seqs": 8}
     assert (service["name"], service["port"]) == ("vllm-gpt-oss", 8041)
-    assert not any("inspect" in item for item in left(found))
+    assert not any("inspect" in item for item in omissions(launch))
 
 
 def test_an_image_by_a_digest_that_is_known_has_its_version() -> None:
@@ -69,39 +69,39 @@ def test_an_image_by_a_digest_that_is_known_has_its_version() -> None:
 
 
 def test_a_launcher_that_needs_a_token() -> None:
-    found = read(
+    launch = read(
         'if [[ -z "${HF_TOKEN:-}" ]]; then exit 1; fi\nexport HUGGING_FACE_HUB_TOKEN="${HUGGING_FACE_HUB_TOKEN:-$HF_TOKEN}"\n'
         "docker run -d --env HF_TOKEN --env HUGGING_FACE_HUB_TOKEN vllm/vllm-openai:v0.28.0 "
         "mistralai/Mistral-Small-4-119B-2603-NVFP4 --attention-backend TRITON_MLA --tool-call-parser mistral\n"
     )
-    assert found["host_vars"] == {"spark_hf_token_file": ".secrets/hf_token"} and "env" not in found["service"]
-    assert found["service"]["args"]["attention-backend"] == "TRITON_MLA"
+    assert launch["host_vars"] == {"spark_hf_token_file": ".secrets/hf_token"} and "env" not in launch["service"]
+    assert launch["service"]["args"]["attention-backend"] == "TRITON_MLA"
 
 
 def test_a_launcher_with_a_volume_for_weights() -> None:
-    found = read(
+    launch = read(
         'readonly V="26.07-py3"\nexport HF_TOKEN\nHF_TOKEN="$(<"${HOME}/.huggingface/token")"\ndocker rm vllm-server -f || true\n'
         "docker run -d --name vllm-server -p 8000:8000 -e HF_TOKEN -e HF_HOME=/hf-cache -e HF_HUB_CACHE=/hf-cache/hub "
         '--mount type=volume,src=vllm-hf-cache,dst=/hf-cache "local/nvidia-vllm:${V}-x" vllm serve nvidia/Qwen3.6-35B-A3B-NVFP4 '
         '--kv-cache-memory-bytes 30G --speculative-config \'{"method":"mtp","num_speculative_tokens":3}\'\n'
     )
-    service = found["service"]
+    service = launch["service"]
     assert service["image"] == {"ref": "local/nvidia-vllm:26.07-py3-x", "entrypoint": "passthrough"}
     assert service["args"]["kv-cache-memory-bytes"] == 30 * 2**30 and "docker_args" not in service
-    assert "spark_hf_home" in left(found)["--mount type=volume,src=vllm-hf-cache,dst=/hf-cache"]
+    assert "spark_hf_home" in omissions(launch)["--mount type=volume,src=vllm-hf-cache,dst=/hf-cache"]
 
 
 def test_a_launcher_that_takes_words() -> None:
-    found = read(
+    launch = read(
         'MODEL="${1:-Qwen/Qwen2-VL-7B-Instruct}"\nPORT="${2:-8000}"\nIP=$(hostname -I | awk \'{print $1}\')\n'
         'if ! docker images | grep -q "nvidia/vllm"; then echo "pull it"; exit 1; fi\n'
         "docker run -d -p $PORT:$PORT nvcr.io/nvidia/vllm:25.09-py3 vllm serve $MODEL --port $PORT --dtype auto\n"
     )
-    assert found["service"]["model"] == {"repo": "Qwen/Qwen2-VL-7B-Instruct"} and found["service"]["port"] == 8000
+    assert launch["service"]["model"] == {"repo": "Qwen/Qwen2-VL-7B-Instruct"} and launch["service"]["port"] == 8000
 
 
 def test_a_manager_of_one_container() -> None:
-    found = read(
+    launch = read(
         "#!/bin/bash\nNAME=vllm-server\nMODEL=Qwen/Qwen3-VL-30B-A3B-Instruct-FP8\n"
         "is_running() {\n  docker ps --format '{{.Names}}' | grep -q \"^${NAME}$\"\n}\n"
         "start_server() {\n  if is_running; then return 0; fi\n"
@@ -111,12 +111,12 @@ def test_a_manager_of_one_container() -> None:
         'COMMAND="${1:-help}"\nshift 2>/dev/null || true\n'
         'case "$COMMAND" in\n  start) start_server ;;\n  stop) stop_server ;;\n  *) show_usage; exit 1 ;;\nesac\n'
     )
-    assert found["service"]["model"] == {"repo": "Qwen/Qwen3-VL-30B-A3B-Instruct-FP8"}
-    assert found["service"]["args"] == {"max-model-len": 32768}
+    assert launch["service"]["model"] == {"repo": "Qwen/Qwen3-VL-30B-A3B-Instruct-FP8"}
+    assert launch["service"]["args"] == {"max-model-len": 32768}
 
 
 def test_a_script_that_is_written_mounted_and_run() -> None:
-    found = read(
+    launch = read(
         'MODEL="${MODEL:-Qwen/Qwen3.5-35B-A3B-FP8}"\nENV="-e HF_HUB_OFFLINE=1"\nENV="$ENV -e OMP_NUM_THREADS=1"\n'
         'ARGS="--reasoning-parser qwen3"\nARGS="$ARGS --port 8000"\nssh spark-2 "docker rm -f vllm-fast || true"\n'
         "cat > /tmp/serve.sh <<SCRIPT\n#!/bin/bash\nexec vllm serve $MODEL $ARGS\nSCRIPT\n"
@@ -124,10 +124,10 @@ def test_a_script_that_is_written_mounted_and_run() -> None:
         'ssh spark-2 "docker run -d --name vllm-fast --network host -v /tmp/serve.sh:/serve.sh:ro \\\n'
         '    --entrypoint bash $ENV vllm/vllm-openai:v0.28.0 /serve.sh"\n'
     )
-    service = found["service"]
+    service = launch["service"]
     assert service["model"] == {"repo": "Qwen/Qwen3.5-35B-A3B-FP8"} and service["image"] == "vllm/vllm-openai:v0.28.0"
     assert service["args"] == {"reasoning-parser": "qwen3"} and service["env"] == {"OMP_NUM_THREADS": "1"}
-    assert "docker_args" not in service and "is read" in left(found)["script /serve.sh"]
+    assert "docker_args" not in service and "is read" in omissions(launch)["script /serve.sh"]
 
 
 def test_a_mounted_script_that_nobody_shows_is_refused() -> None:
@@ -168,9 +168,9 @@ vllm serve lukealonso/MiniMax-M2.5-NVFP4 --port 8888 --tensor-parallel-size 2 --
 
 
 def test_an_engine_typed_in_a_container_that_its_image_started() -> None:
-    found = read(PAIR)
-    service = found["service"]
-    assert found["nodes"] == 2 and service["model"] == {"repo": "lukealonso/MiniMax-M2.5-NVFP4"}
+    launch = read(PAIR)
+    service = launch["service"]
+    assert launch["nodes"] == 2 and service["model"] == {"repo": "lukealonso/MiniMax-M2.5-NVFP4"}
     assert service["image"] == {"ref": "avarok/dgx-vllm-nvfp4-kernel:v22", "entrypoint": "passthrough"}
     assert service["docker_args"] == ["--entrypoint", ""]  # docker exec runs none
     assert service["env"] == {
@@ -184,35 +184,35 @@ def test_a_snapshot_of_the_hubs_cache_is_its_repository() -> None:
     commit = "0e9e39f249a16976918f6564b8830bc894c89659"
     folder = f"/home/me/.cache/huggingface/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/{commit}/"
     drafter = f"/cache/models--z-lab--Qwen3-8B-DFlash/snapshots/{commit}"
-    found = read(
+    launch = read(
         f'source /opt/vllm/.venv/bin/activate\nM="{folder}"\nuv run vllm serve $M --host localhost --port 8010 '
         f'--speculative-config \'{{"method":"dflash","model":"{drafter}","num_speculative_tokens":8}}\'\n'
     )
-    service = found["service"]
+    service = launch["service"]
     assert service["model"] == {
         "repo": "meta-llama/Llama-3.1-8B-Instruct",
         "revision": commit,
         "extra": [{"repo": "z-lab/Qwen3-8B-DFlash"}],
     }
     assert service["args"]["speculative-config"]["model"] == "z-lab/Qwen3-8B-DFlash"
-    assert "snapshot" in left(found)[folder]
+    assert "snapshot" in omissions(launch)[folder]
 
 
 # --- units --------------------------------------------------------------------------------------------------------
 
 
 def test_a_unit_with_a_rootless_docker() -> None:
-    found = read(
+    launch = read(
         "[Service]\nType=simple\nEnvironment=DOCKER_HOST=unix:///run/user/1001/docker.sock\nRestart=on-failure\n"
         "ExecStartPre=-/usr/bin/docker rm -f embedding\nExecStart=/usr/bin/docker run --rm --name embedding --gpus all \\\n"
         "  --dns 8.8.8.8 -p 100.105.4.92:18002:8000 -v /home/me/.cache/huggingface:/root/.cache/huggingface \\\n"
         "  ghcr.io/bjk110/vllm-spark:v019 vllm serve Qwen/Qwen3-Embedding-8B --convert embed --kv-cache-memory-bytes 6656M\n"
         "ExecStop=/usr/bin/docker stop embedding\n"
     )
-    service = found["service"]
+    service = launch["service"]
     assert service["args"] == {"convert": "embed", "kv-cache-memory-bytes": 6656 * 2**20} and service["port"] == 18002
-    assert "not seen" in left(found)["rootless docker"] and service["docker_args"] == ["--dns", "8.8.8.8"]
-    assert found["host_vars"]["spark_hf_home"] == "/home/me/.cache/huggingface"
+    assert "not seen" in omissions(launch)["rootless docker"] and service["docker_args"] == ["--dns", "8.8.8.8"]
+    assert launch["host_vars"]["spark_hf_home"] == "/home/me/.cache/huggingface"
 
 
 def test_a_unit_with_a_wrapper_of_its_own_is_refused() -> None:
@@ -228,26 +228,29 @@ def test_a_unit_with_a_wrapper_of_its_own_is_refused() -> None:
 
 
 def test_compose_with_a_default_for_everything() -> None:
-    found = read(
+    launch = read(
         "services:\n  vllm:\n    image: ${VLLM_IMAGE:-vllm/vllm-openai:v0.26.0}\n    container_name: vllm-server\n"
         '    ports: ["${PORT:-8000}:${PORT:-8000}"]\n    volumes: ["${MODELS_NFS:-/mnt/Models}:/mnt/Models:ro"]\n'
         "    environment: {HF_TOKEN: '${HF_TOKEN:-}'}\n    command: >\n      --model ${MODEL:-Qwen/Qwen3.6-27B-FP8}\n"
         "      --port ${PORT:-8000}\n      --gpu-memory-utilization ${GPU_MEM_UTIL:-0.80}\n      ${ENGINE_ARGS:-}\n"
     )
-    service = found["service"]
+    service = launch["service"]
     assert service["model"] == {"repo": "Qwen/Qwen3.6-27B-FP8"} and service["args"] == {"gpu-memory-utilization": 0.8}
-    assert service["docker_args"] == ["--volume", "/mnt/Models:/mnt/Models:ro"] and "empty" in left(found)["HF_TOKEN"]
+    assert (
+        service["docker_args"] == ["--volume", "/mnt/Models:/mnt/Models:ro"]
+        and "empty" in omissions(launch)["HF_TOKEN"]
+    )
 
 
 def test_compose_with_a_profile_and_ollama() -> None:
     engine = "image: nvcr.io/nvidia/vllm:25.09-py3\n    command: [vllm, serve, {}, --download-dir, /root/.cache/huggingface]\n"
-    found = read(
+    launch = read(
         "name: gpu\nservices:\n  ollama:\n    image: ollama/ollama:0.9\n"
         f"  one:\n    {engine.format('Qwen/Qwen3-32B')}    volumes: ['/opt/hf:/root/.cache/huggingface']\n"
         f"  two:\n    {engine.format('Qwen/Qwen3-32B-FP8')}    profiles: [fp8]\n"
     )
-    assert found["service"]["model"] == {"repo": "Qwen/Qwen3-32B"} and found["service"]["args"] == {}
-    assert found["host_vars"] == {"spark_hf_home": "/opt/hf"} and "service ollama" in left(found)
+    assert launch["service"]["model"] == {"repo": "Qwen/Qwen3-32B"} and launch["service"]["args"] == {}
+    assert launch["host_vars"] == {"spark_hf_home": "/opt/hf"} and "service ollama" in omissions(launch)
 
 
 def test_compose_without_an_engine_is_refused() -> None:
@@ -275,22 +278,22 @@ def test_a_folded_command_that_no_shell_would_take_says_why() -> None:
 
 
 def test_a_recipe_whose_checkpoint_is_its_own_drafter() -> None:
-    found = read(
+    launch = read(
         'recipe_version: "1"\nname: GLM-5.3 TP8\ncontainer: ghcr.io/ciprianveg/gb10-glm-5.2:v19\nmodel: /root/models/GLM-5.3\n'
         "cluster_only: true\nenv: {XDG_CACHE_HOME: /cache, NCCL_NET: IB, TORCH_EXTENSIONS_DIR: /cache/torch}\ncommand: |\n"
         "  vllm serve /root/models/GLM-5.3 --port 5001 --tensor-parallel-size 8 --distributed-executor-backend ray \\\n"
         '    --speculative-config \'{{"model":"/root/models/GLM-5.3","method":"mtp","num_speculative_tokens":5}}\'\n'
     )
-    service = found["service"]
-    assert found["nodes"] == 8 and service["args"]["speculative-config"] == {
+    service = launch["service"]
+    assert launch["nodes"] == 8 and service["args"]["speculative-config"] == {
         "method": "mtp",
         "num_speculative_tokens": 5,
     }
-    assert "vLLM takes by itself" in left(found)["drafter /root/models/GLM-5.3"]
+    assert "vLLM takes by itself" in omissions(launch)["drafter /root/models/GLM-5.3"]
     assert service["env"] == {"NCCL_NET": "IB"}
 
 
-# --- what is no launch by itself ----------------------------------------------------------------------------------
+# --- texts without a launch ---------------------------------------------------------------------------------------
 
 MANIFEST = (
     "cat <<EOF >>vllm.yaml\napiVersion: apps/v1\nkind: Deployment\nspec:\n  template:\n    spec:\n      containers:\n"

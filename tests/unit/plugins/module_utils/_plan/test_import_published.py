@@ -14,14 +14,14 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importe
 
 
 def read(text: str) -> dict[str, Any]:
-    """Import a launch as the action does; a recipe and a compose file come as what their YAML holds."""
+    """Import a launch as the action does; a recipe and a compose file come as parsed YAML."""
     document = yaml.safe_load(text) if text.lstrip().startswith(("recipe_version", "services:")) else None
-    found: dict[str, Any] = importer.import_launch(text, document)
-    return found
+    launch: dict[str, Any] = importer.import_launch(text, document)
+    return launch
 
 
-def left(found: dict[str, Any]) -> dict[str, str]:
-    return {entry["item"]: entry["reason"] for entry in found["left_out"]}
+def omissions(launch: dict[str, Any]) -> dict[str, str]:
+    return {entry["item"]: entry["reason"] for entry in launch["left_out"]}
 
 
 def recipe(head: str, command: str) -> str:
@@ -46,22 +46,22 @@ docker run -d \
 
 def test_a_script_that_cleans_up_pulls_and_runs() -> None:
     """An owner's script, whose image stands without a blank before the line goes on."""
-    found = read(SCRIPT)
-    service = found["service"]
+    launch = read(SCRIPT)
+    service = launch["service"]
     assert service["image"]["ref"] == "scitrera/dgx-spark-vllm:0.13.0-t4"
     assert service["model"] == {"repo": "GAlex535/Qwen3-Coder-30B-A3B-Instruct-NVFP4"}
     assert (service["port"], service["shm_size"], service["args"]["max-model-len"]) == (8356, "16g", 256000)
-    assert not any("docker" in item for item in left(found))
+    assert not any("docker" in item for item in omissions(launch))
 
 
 def test_one_line_of_powershell() -> None:
-    found = read(
+    launch = read(
         "docker run --rm --gpus all -v $PWD/.cache/huggingface:/root/.cache/huggingface -p 8000:8000 --ipc=host "
         "vllm/vllm-openai:v0.6.6.post1 --model deepseek-ai/DeepSeek-V3 --trust-remote-code"
     )
-    assert found["service"]["model"] == {"repo": "deepseek-ai/DeepSeek-V3"}
-    assert found["service"]["args"] == {"trust-remote-code": True}
-    assert {finding["rule"] for finding in found["findings"]} >= {"SPK301"}  # a build without the GB10's kernels
+    assert launch["service"]["model"] == {"repo": "deepseek-ai/DeepSeek-V3"}
+    assert launch["service"]["args"] == {"trust-remote-code": True}
+    assert {finding["rule"] for finding in launch["findings"]} >= {"SPK301"}  # a build without the GB10's kernels
 
 
 PAGE = """
@@ -89,19 +89,19 @@ docker build -t vllm-gb10:dev .
 
 
 def test_a_readme_with_one_launch_among_other_blocks() -> None:
-    found = read(PAGE)
-    assert found["service"]["name"] == "step3-vl" and found["host_vars"] == {
+    launch = read(PAGE)
+    assert launch["service"]["name"] == "step3-vl" and launch["host_vars"] == {
         "spark_hf_home": "/root/.cache/huggingface"
     }
-    assert found["service"]["args"] == {"reasoning-parser": "deepseek_r1", "tensor-parallel-size": 1}
+    assert launch["service"]["args"] == {"reasoning-parser": "deepseek_r1", "tensor-parallel-size": 1}
 
 
 def test_a_readme_whose_image_waits_for_a_version() -> None:
-    found = read(
+    launch = read(
         "export LATEST_VLLM_VERSION=<latest_container_version>\n\n```bash\n"
         "docker run -it --gpus all -p 8000:8000 nvcr.io/nvidia/vllm:${LATEST_VLLM_VERSION} vllm serve a/b\n```\n"
     )
-    assert "image" not in found["service"] and "LATEST_VLLM_VERSION" in left(found)["image"]
+    assert "image" not in launch["service"] and "LATEST_VLLM_VERSION" in omissions(launch)["image"]
 
 
 FLASH = recipe(
@@ -124,13 +124,13 @@ vllm serve zai-org/GLM-5.3-Flash --host {host} --port {port} --tensor-parallel-s
 
 
 def test_a_recipe_for_four_sparks_with_patches_and_options_in_json() -> None:
-    found = read(FLASH)
-    service = found["service"]
-    assert found["nodes"] == 4 and found["spark_cluster"]["services"] == [service]
+    launch = read(FLASH)
+    service = launch["service"]
+    assert launch["nodes"] == 4 and launch["spark_cluster"]["services"] == [service]
     assert service["args"]["speculative-config"] == {"method": "mtp", "num_speculative_tokens": 5}
     assert service["env"] == {"VLLM_MLA_NOPE_PAD_ROPE": "1"}
-    assert "dockerfile" in left(found)["mods mods/install-ray, mods/fix-glm53-nope-rope-pad"]
-    assert "pull_image" not in left(found)
+    assert "dockerfile" in omissions(launch)["mods mods/install-ray, mods/fix-glm53-nope-rope-pad"]
+    assert "pull_image" not in omissions(launch)
 
 
 DIFFUSION = recipe(
@@ -151,22 +151,22 @@ vllm serve nvidia/diffusiongemma-26B-A4B-it-NVFP4 --port {port} --host {host} \
 
 
 def test_a_template_that_a_patch_puts_into_the_container_is_named() -> None:
-    found = read(DIFFUSION)
-    assert found["nodes"] == 1 and found["service"]["args"]["diffusion-config"] == {"canvas_length": 256}
-    assert "under 'files'" in left(found)["--chat-template fixed_chat_template.jinja"]
+    launch = read(DIFFUSION)
+    assert launch["nodes"] == 1 and launch["service"]["args"]["diffusion-config"] == {"canvas_length": 256}
+    assert "under 'files'" in omissions(launch)["--chat-template fixed_chat_template.jinja"]
 
 
 def test_a_template_that_is_mounted_is_not() -> None:
-    found = read(
+    launch = read(
         "docker run --gpus all -v /srv/t:/t:ro vllm/vllm-openai:v0.28.0 --model a/b --chat-template /t/gemma.jinja"
     )
-    assert found["service"]["args"] == {"chat-template": "/t/gemma.jinja"}
-    assert found["service"]["docker_args"] == ["--volume", "/srv/t:/t:ro"]
-    assert not any("chat-template" in item for item in left(found))
+    assert launch["service"]["args"] == {"chat-template": "/t/gemma.jinja"}
+    assert launch["service"]["docker_args"] == ["--volume", "/srv/t:/t:ro"]
+    assert not any("chat-template" in item for item in omissions(launch))
 
 
 def test_a_recipe_for_one_spark_with_a_folded_description() -> None:
-    found = read(
+    launch = read(
         recipe(
             """
 name: Nemotron-3-Super-NVFP4-Solo
@@ -184,9 +184,9 @@ defaults: {port: 8000, host: 0.0.0.0, gpu_memory_utilization: 0.85}
             "--gpu-memory-utilization {gpu_memory_utilization} --host {host} --port {port}",
         )
     )
-    assert found["nodes"] == 1 and found["spark_cluster"] is None
-    assert found["service"]["args"]["gpu-memory-utilization"] == 0.85
-    assert found["service"]["env"] == {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}
+    assert launch["nodes"] == 1 and launch["spark_cluster"] is None
+    assert launch["service"]["args"]["gpu-memory-utilization"] == 0.85
+    assert launch["service"]["env"] == {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}
 
 
 def test_a_recipe_for_pictures_is_refused() -> None:
@@ -200,7 +200,7 @@ def test_a_recipe_for_pictures_is_refused() -> None:
 
 
 def test_a_recipe_with_an_assistant_and_short_options() -> None:
-    found = read(
+    launch = read(
         recipe(
             """
 name: Gemma4-26B-A4B-FP8-Speculative
@@ -218,8 +218,8 @@ vllm serve google/gemma-4-26B-A4B-it --port {port} --host {host} --quantization 
 """,
         )
     )
-    assert found["service"]["model"]["extra"] == [{"repo": "google/gemma-4-26B-A4B-it-assistant"}]
-    assert found["nodes"] == 2 and found["service"]["args"]["tensor-parallel-size"] == 2
+    assert launch["service"]["model"]["extra"] == [{"repo": "google/gemma-4-26B-A4B-it-assistant"}]
+    assert launch["nodes"] == 2 and launch["service"]["args"]["tensor-parallel-size"] == 2
 
 
 CLUSTER = r"""
@@ -234,14 +234,14 @@ exec ./launch-cluster.sh -t eugr/spark-vllm-b12x:nightly-20260925 --earlyoom \
 
 
 def test_eugrs_own_launcher_of_clusters() -> None:
-    found = read(CLUSTER)
-    service = found["service"]
+    launch = read(CLUSTER)
+    service = launch["service"]
     assert service["image"] == "eugr/spark-vllm-b12x:nightly-20260925"  # its entrypoint is in the catalogue
     assert service["env"] == {"CUTE_DSL_ARCH": "sm_121a", "VLLM_ENABLE_ROCE_ALLREDUCE": "1"}
     assert service["model"] == {"path": "/home/me/models/GLM-5.3-Flash-NVFP4-Spark"}
-    assert (service["served_model_name"], service["port"], found["nodes"]) == ("glm53-spark", 8003, 2)
-    assert "dockerfile" in left(found)["mods mods/fix-x"]
-    assert not any("launch-cluster" in item for item in left(found))
+    assert (service["served_model_name"], service["port"], launch["nodes"]) == ("glm53-spark", 8003, 2)
+    assert "dockerfile" in omissions(launch)["mods mods/fix-x"]
+    assert not any("launch-cluster" in item for item in omissions(launch))
 
 
 @pytest.mark.parametrize("action", ["stop", "status"])
@@ -251,9 +251,9 @@ def test_what_stops_a_cluster_is_no_launch(action: str) -> None:
 
 
 def test_its_own_build_is_named_as_one() -> None:
-    found = read("./launch-cluster.sh -t vllm-node-tf5 --solo exec vllm serve cyankiwi/GLM-4.7-Flash-AWQ-4bit\n")
-    assert found["nodes"] == 1 and found["service"]["model"] == {"repo": "cyankiwi/GLM-4.7-Flash-AWQ-4bit"}
-    assert "built on the machine itself" in left(found)["container vllm-node-tf5"]
+    launch = read("./launch-cluster.sh -t vllm-node-tf5 --solo exec vllm serve cyankiwi/GLM-4.7-Flash-AWQ-4bit\n")
+    assert launch["nodes"] == 1 and launch["service"]["model"] == {"repo": "cyankiwi/GLM-4.7-Flash-AWQ-4bit"}
+    assert "built on the machine itself" in omissions(launch)["container vllm-node-tf5"]
 
 
 def test_an_image_started_by_variables_of_its_own_is_refused() -> None:

@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches that people have, turned into services: importer, import_sources, import_config and import_tables.
+"""Launches that people have, turned into services: importer, import_service, import_units, import_compose and import_config.
 
-The units and docker commands below fixtures/imports are those of the two documents "dual DGX Spark stack" and "Running
-vLLM on the DGX Spark" as they stand there; the recipes are written for these tests in the formats of their projects.
+The units and docker commands below fixtures/imports are copied from the documents "dual DGX Spark stack" and "Running
+vLLM on the DGX Spark"; the recipes are written for these tests in the formats of their projects.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ def docker(text: str, **options: Any) -> dict[str, Any]:
     return importer.import_launch(f"docker run {text}", **options)
 
 
-def left(found: dict[str, Any]) -> dict[str, str]:
-    return {entry["item"]: entry["reason"] for entry in found["left_out"]}
+def omissions(launch: dict[str, Any]) -> dict[str, str]:
+    return {entry["item"]: entry["reason"] for entry in launch["left_out"]}
 
 
-def rules(found: dict[str, Any]) -> set[str]:
-    return {finding["rule"] for finding in found["findings"]}
+def rules(launch: dict[str, Any]) -> set[str]:
+    return {finding["rule"] for finding in launch["findings"]}
 
 
 # --- the documents' own -------------------------------------------------------------------------------------------
 
 
 def test_the_unit_of_qwen36() -> None:
-    found = load("vllm-qwen36.service")
-    assert found["form"] == "systemd"
-    assert found["service"] == {
+    launch = load("vllm-qwen36.service")
+    assert launch["form"] == "systemd"
+    assert launch["service"] == {
         "name": "vllm-qwen36",
         "model": {
             "repo": "RedHatAI/Qwen3.6-35B-A3B-NVFP4",
@@ -72,9 +72,9 @@ def test_the_unit_of_qwen36() -> None:
         "env": {"VLLM_FLASHINFER_MOE_BACKEND": "latency", "VLLM_USE_V1": "1"},
         "checks": {"tools": True, "reasoning": True},
     }
-    assert found["host_vars"] == {"spark_hf_home": "/home/milo/.cache/huggingface"}
-    assert {"SPK201", "SPK202"} <= rules(found)
-    items = left(found)
+    assert launch["host_vars"] == {"spark_hf_home": "/home/milo/.cache/huggingface"}
+    assert {"SPK201", "SPK202"} <= rules(launch)
+    items = omissions(launch)
     for item in (
         "Restart=on-failure",
         "User=milo",
@@ -110,36 +110,38 @@ def test_the_unit_of_gemma4() -> None:
     ],
 )
 def test_the_commands_of_the_guide(name: str, model: str, served: str | None) -> None:
-    found = load(f"{name}.txt", config=CONFIG)
-    service = found["service"]
+    launch = load(f"{name}.txt", config=CONFIG)
+    service = launch["service"]
     assert (service["name"], service["port"], service["model"]["repo"]) == (name, 8000, model)
     assert service["served_model_name"] == (served or model)  # what clients sent goes on working
-    assert found["missing"] == []  # spark_services takes it as it is
-    assert "~/vllm:/models" in str(left(found)) and "HF_HOME" not in service.get("env", {})
+    assert launch["missing"] == []  # spark_services accepts it
+    assert "~/vllm:/models" in str(omissions(launch)) and "HF_HOME" not in service.get("env", {})
 
 
 def test_a_script_in_front_of_the_engine() -> None:
-    found = load("nemotron-omni.txt")
-    args = found["service"]["args"]
+    launch = load("nemotron-omni.txt")
+    args = launch["service"]["args"]
     assert args["limit-mm-per-prompt"] == {"video": 1, "image": 1, "audio": 1}
     assert args["media-io-kwargs"] == {"video": {"fps": 2, "num_frames": 256}}
     assert args["allowed-local-media-path"] == "/" and args["tool-call-parser"] == "qwen3_coder"
-    assert found["service"]["pip"] == ["vllm[audio]"]
-    assert found["service"]["shm_size"] == "16g"
+    assert launch["service"]["pip"] == ["vllm[audio]"]
+    assert launch["service"]["shm_size"] == "16g"
 
 
 def test_files_of_the_old_container_move_with_the_weights() -> None:
-    found = load("nemotron-nano.txt")
-    assert found["service"]["args"]["reasoning-parser-plugin"] == "/root/.cache/huggingface/nano_v3_reasoning_parser.py"
-    assert "new place" in left(found)["--reasoning-parser-plugin"]
+    launch = load("nemotron-nano.txt")
+    assert (
+        launch["service"]["args"]["reasoning-parser-plugin"] == "/root/.cache/huggingface/nano_v3_reasoning_parser.py"
+    )
+    assert "new place" in omissions(launch)["--reasoning-parser-plugin"]
 
 
 def test_a_model_in_a_folder() -> None:
-    found = load("gemma4-26b.txt")
-    assert found["service"]["model"] == {"path": "~/vllm/gemma4-26b-a4b-nvfp4"}
-    assert found["service"]["served_model_name"] == "gemma-4-26b"
-    # What lies in that folder and was mounted over the image is a file that the checkpoint ships.
-    assert found["service"]["files"] == [
+    launch = load("gemma4-26b.txt")
+    assert launch["service"]["model"] == {"path": "~/vllm/gemma4-26b-a4b-nvfp4"}
+    assert launch["service"]["served_model_name"] == "gemma-4-26b"
+    # A file of that folder, mounted over the image, is shipped with the checkpoint.
+    assert launch["service"]["files"] == [
         {
             "source": "{model}/gemma4_patched.py",
             "path": "/usr/local/lib/python3.12/dist-packages/vllm/model_executor/models/gemma4.py",
@@ -160,9 +162,9 @@ def test_a_model_in_a_folder() -> None:
     ],
 )
 def test_packages_that_were_installed_before_the_engine(command: str, packages: list[str] | None) -> None:
-    found = docker(f"--entrypoint bash x/y:1 -c '{command} && vllm serve a/b'")
-    assert found["service"].get("pip") == packages
-    assert (command in left(found)) is (packages is None)
+    launch = docker(f"--entrypoint bash x/y:1 -c '{command} && vllm serve a/b'")
+    assert launch["service"].get("pip") == packages
+    assert (command in omissions(launch)) is (packages is None)
 
 
 def test_a_template_is_not_taken_for_a_launch() -> None:
@@ -173,8 +175,8 @@ def test_a_template_is_not_taken_for_a_launch() -> None:
 
 
 def test_an_image_that_is_started_by_variables_is_given_them_as_options() -> None:
-    found = load("vllm-dflash.txt")
-    service = found["service"]
+    launch = load("vllm-dflash.txt")
+    service = launch["service"]
     assert service["model"] == {
         "path": "~/vllm/DFlash-Qwen3.5-27B-Uncensored-NVFP4",
         "extra": [{"repo": "z-lab/Qwen3.5-27B-DFlash"}],
@@ -185,13 +187,13 @@ def test_an_image_that_is_started_by_variables_is_given_them_as_options() -> Non
     assert (service["args"]["max-num-seqs"], service["args"]["attention-backend"]) == (16, "triton_attn")
     assert service["env"] == {"VLLM_USE_DEEP_GEMM": "0"}
     assert service["served_model_name"] == "dflash-qwen3.5-27b" and service["api_key_file"]
-    assert "is not known" in left(found)["the image's own start script"]
+    assert "is not known" in omissions(launch)["the image's own start script"]
 
 
 def test_without_a_drafter_such_an_image_serves_the_model_alone() -> None:
-    found = docker("-e MODEL_PATH=a/b -e DFLASH_DRAFTER= -e MAX_MODEL_LEN=4096 ghcr.io/aeon-7/vllm-dflash:1")
-    assert found["service"]["model"] == {"repo": "a/b"} and found["service"]["args"] == {"max-model-len": 4096}
-    assert "env" not in found["service"]
+    launch = docker("-e MODEL_PATH=a/b -e DFLASH_DRAFTER= -e MAX_MODEL_LEN=4096 ghcr.io/aeon-7/vllm-dflash:1")
+    assert launch["service"]["model"] == {"repo": "a/b"} and launch["service"]["args"] == {"max-model-len": 4096}
+    assert "env" not in launch["service"]
 
 
 def test_an_image_that_is_started_by_variables_that_nobody_knows_cannot_be_read() -> None:
@@ -203,9 +205,9 @@ def test_an_image_that_is_started_by_variables_that_nobody_knows_cannot_be_read(
 
 
 def test_a_compose_service() -> None:
-    found = load("compose.txt")
-    assert found["form"] == "compose"
-    assert found["service"] == {
+    launch = load("compose.txt")
+    assert launch["form"] == "compose"
+    assert launch["service"] == {
         "name": "coder-1",
         "model": {"repo": "Qwen/Qwen3-Coder-Next-FP8"},
         "image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
@@ -219,11 +221,11 @@ def test_a_compose_service() -> None:
         "shm_size": "16g",
         "docker_args": ["--init", "--ulimit", "nofile=1048576:1048576", "--volume", "/data/templates:/templates:ro"],
     }
-    assert found["host_vars"] == {
+    assert launch["host_vars"] == {
         "spark_hf_home": "/data/hf",
         "spark_hf_token_file": ".secrets/hf_token",
     }
-    items = left(found)
+    items = omissions(launch)
     for item in ("service web", "healthcheck", "deploy", "--privileged", "--restart unless-stopped", "ENGINE_KEY"):
         assert items[item]
     assert "open port" not in items  # it has a key
@@ -241,28 +243,28 @@ def test_several_compose_services_are_told_apart() -> None:
 
 
 def test_a_recipe_of_eugr() -> None:
-    found = load("eugr.txt", variables={"tensor_parallel": "1"})
-    service = found["service"]
-    assert found["form"] == "eugr"
+    launch = load("eugr.txt", variables={"tensor_parallel": "1"})
+    service = launch["service"]
+    assert launch["form"] == "eugr"
     assert service["args"]["speculative-config"] == {
         "method": "mtp",
         "model": "google/gemma-4-26B-A4B-it-assistant",
         "num_speculative_tokens": 4,
     }
     assert service["args"]["tensor-parallel-size"] == 1 and service["image"] == "vllm-node"
-    items = left(found)
+    items = omissions(launch)
     assert (
         items["mods mods/gemma4-tool-parser"]
         and items["container vllm-node"]
         and items["build_args --with-fastsafetensors"]
     )
-    assert "several Sparks" in left(load("eugr.txt")) and "several Sparks" not in items
+    assert "several Sparks" in omissions(load("eugr.txt")) and "several Sparks" not in items
 
 
 def test_a_recipe_of_sparkrun() -> None:
-    found = load("sparkrun.txt")
-    service = found["service"]
-    assert found["form"] == "sparkrun"
+    launch = load("sparkrun.txt")
+    service = launch["service"]
+    assert launch["form"] == "sparkrun"
     assert service["model"] == {
         "repo": "Qwen/Qwen3.6-27B-FP8",
         "revision": "0123456789abcdef0123456789abcdef01234567",
@@ -271,14 +273,17 @@ def test_a_recipe_of_sparkrun() -> None:
     assert (service["name"], service["port"], service["served_model_name"]) == ("qwen3-6-27b-fp8", 8010, "qwen-27b")
     assert service["args"]["compilation-config"]["pass_config"] == {"fuse_norm_quant": True}
     assert service["args"]["speculative-config"]["num_speculative_tokens"] == 15
-    assert "mods mods/fix-chat-template" in left(found)
+    assert "mods mods/fix-chat-template" in omissions(launch)
 
 
 def test_a_recipe_of_sparkrun_without_a_command() -> None:
-    found = load("sparkrun-plain.txt")
-    assert found["service"]["args"] == {"tensor-parallel-size": 2, "trust-remote-code": True}
-    assert found["nodes"] == 2 and found["spark_cluster"]["services"] == [found["service"]]
-    assert "spark_cluster of 2 hosts" in left(found)["several Sparks"] and not rules(found) & {"SPK801", "SPK805"}
+    launch = load("sparkrun-plain.txt")
+    assert launch["service"]["args"] == {"tensor-parallel-size": 2, "trust-remote-code": True}
+    assert launch["nodes"] == 2 and launch["spark_cluster"]["services"] == [launch["service"]]
+    assert "spark_cluster of 2 hosts" in omissions(launch)["several Sparks"] and not rules(launch) & {
+        "SPK801",
+        "SPK805",
+    }
 
 
 def test_a_recipe_for_another_engine() -> None:
@@ -288,30 +293,30 @@ def test_a_recipe_for_another_engine() -> None:
 
 
 def test_a_recipe_of_vllm() -> None:
-    found = load("vllm_recipe.txt", variant="nvfp4")
-    service = found["service"]
-    assert found["form"] == "vllm_recipe"
+    launch = load("vllm_recipe.txt", variant="nvfp4")
+    service = launch["service"]
+    assert launch["form"] == "vllm_recipe"
     assert (service["name"], service["image"]) == ("qwen3-6-35b-a3b", "vllm/vllm-openai:v0.28.0")
     assert service["model"] == {"repo": "nvidia/Qwen3.6-35B-A3B-NVFP4"}
     assert service["args"] == {
         "async-scheduling": True,
         "enable-auto-tool-choice": True,
         "kv-cache-dtype": "fp8",
-        "max-num-seqs": 8,  # what is said of the DGX Spark comes last
+        "max-num-seqs": 8,  # options for the DGX Spark come last
         "reasoning-parser": "qwen3",
         "tool-call-parser": "qwen3_xml",
         "trust-remote-code": True,
     }
     assert service["env"] == {"VLLM_USE_V2_MODEL_RUNNER": "1"}
-    assert "feature spec_decoding" in left(found) and "dependency: audio needs more packages" in left(found)
+    assert "feature spec_decoding" in omissions(launch) and "dependency: audio needs more packages" in omissions(launch)
 
 
 def test_features_and_variants_of_a_recipe_of_vllm() -> None:
-    found = load("vllm_recipe.txt", features=["spec_decoding"], variant="default")
-    assert found["service"]["args"]["speculative-config"]["moe_backend"] == "triton"
-    assert "reasoning-parser" not in found["service"]["args"]
-    assert found["service"]["image"] == "vllm/vllm-openai:v0.17.0" and "oldest" in left(found)["image"]
-    assert "variant fp8" in left(load("vllm_recipe.txt", variant="fp8"))
+    launch = load("vllm_recipe.txt", features=["spec_decoding"], variant="default")
+    assert launch["service"]["args"]["speculative-config"]["moe_backend"] == "triton"
+    assert "reasoning-parser" not in launch["service"]["args"]
+    assert launch["service"]["image"] == "vllm/vllm-openai:v0.17.0" and "oldest" in omissions(launch)["image"]
+    assert "variant fp8" in omissions(load("vllm_recipe.txt", variant="fp8"))
     with pytest.raises(importer.Unreadable, match="no variant 'int4'; it has default, nvfp4, fp8"):
         load("vllm_recipe.txt", variant="int4")
     with pytest.raises(importer.Unreadable, match="no feature 'x'"):
@@ -319,22 +324,22 @@ def test_features_and_variants_of_a_recipe_of_vllm() -> None:
 
 
 def test_a_unit_without_a_container() -> None:
-    found = load("native.service")
-    service = found["service"]
+    launch = load("native.service")
+    service = launch["service"]
     assert service["model"] == {"repo": "Qwen/Qwen3-8B"} and service["port"] == 8005
     assert service["args"] == {"max-model-len": 32000} and "image" not in service
-    assert any("'image' is missing" in message for message in found["missing"])
+    assert any("'image' is missing" in message for message in launch["missing"])
     assert load("native.service", image="vllm/vllm-openai:v0.24.0", config=CONFIG)["missing"] == []
 
 
 def test_a_command_inside_tmux() -> None:
-    found = load("tmux.txt")
-    service, items = found["service"], left(found)
+    launch = load("tmux.txt")
+    service, items = launch["service"], omissions(launch)
     assert service["name"] == "fast" and service["model"] == {"repo": "Qwen/Qwen3-4B"}
     assert items["tmux"] and items["vllm serve"] == "stands there twice"
     assert service["args"] == {"enforce-eager": True, "no-such-thing": "3"}
     assert "takes no value" in items["--enforce-eager"]
-    assert "SPK101" in rules(found)  # what vLLM does not know is not dropped in silence
+    assert "SPK101" in rules(launch)  # an unknown option is reported
 
 
 # --- secrets ------------------------------------------------------------------------------------------------------
@@ -343,10 +348,10 @@ def test_a_command_inside_tmux() -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
 def test_no_secret_of_any_text_is_returned(path: Path) -> None:
     try:
-        found = load(path.name, image="vllm/vllm-openai:v0.24.0")
+        launch = load(path.name, image="vllm/vllm-openai:v0.24.0")
     except importer.Unreadable as error:
-        found = {"error": str(error)}
-    text = json.dumps(found)
+        launch = {"error": str(error)}
+    text = json.dumps(launch)
     for secret in (
         "hf_abcdefghijklmnop",
         "sk-abcdefghijklmnop",
@@ -389,9 +394,9 @@ def test_no_secret_is_in_a_complaint(text: str) -> None:
 
 
 def test_a_variable_that_is_only_handed_on() -> None:
-    found = docker("-e MY_TOKEN -e PLAIN x/y:1 --model a/b")
-    assert list(found["service"]["secrets"]) == ["MY_TOKEN"]
-    assert "caller's environment" in left(found)["--env PLAIN"]
+    launch = docker("-e MY_TOKEN -e PLAIN x/y:1 --model a/b")
+    assert list(launch["service"]["secrets"]) == ["MY_TOKEN"]
+    assert "caller's environment" in omissions(launch)["--env PLAIN"]
     assert docker("-e PLAIN x/y:1 --model a/b", variables={"PLAIN": "5"})["service"]["env"] == {"PLAIN": "5"}
 
 
@@ -413,14 +418,14 @@ def test_a_variable_that_is_only_handed_on() -> None:
     ],
 )
 def test_the_port_that_clients_used(words: str, port: int, open_port: bool) -> None:
-    found = docker(f"{words} x/y:1 --model a/b")
-    assert found["service"]["port"] == port
-    assert ("open port" in left(found)) is open_port
+    launch = docker(f"{words} x/y:1 --model a/b")
+    assert launch["service"]["port"] == port
+    assert ("open port" in omissions(launch)) is open_port
 
 
 def test_the_port_may_be_given() -> None:
-    found = docker("-p 8001:9999 x/y:1 --model a/b --port 9999", port=8123, name="mine")
-    assert (found["service"]["port"], found["service"]["name"]) == (8123, "mine")
+    launch = docker("-p 8001:9999 x/y:1 --model a/b --port 9999", port=8123, name="mine")
+    assert (launch["service"]["port"], launch["service"]["name"]) == (8123, "mine")
 
 
 @pytest.mark.parametrize(
@@ -439,10 +444,10 @@ def test_what_an_unknown_entrypoint_does_is_learned_from_the_command(image: str,
 
 
 def test_vllm_serve_where_the_image_runs_it_already() -> None:
-    found = docker("vllm/vllm-openai:v0.24.0 vllm serve a/b")
-    assert "entrypoint of this image" in left(found)["vllm serve"]
-    assert found["service"]["model"] == {"repo": "a/b"}
-    assert "vllm serve" not in left(docker("nvcr.io/nvidia/vllm:26.04-py3 vllm serve a/b"))
+    launch = docker("vllm/vllm-openai:v0.24.0 vllm serve a/b")
+    assert "entrypoint of this image" in omissions(launch)["vllm serve"]
+    assert launch["service"]["model"] == {"repo": "a/b"}
+    assert "vllm serve" not in omissions(docker("nvcr.io/nvidia/vllm:26.04-py3 vllm serve a/b"))
 
 
 @pytest.mark.parametrize(
@@ -462,34 +467,34 @@ def test_wrappers_of_the_engine(words: str) -> None:
 
 
 def test_options_of_docker_that_mean_the_same_are_kept() -> None:
-    found = docker(
+    launch = docker(
         "--memory 100g --add-host a:1.2.3.4 --ulimit nofile=9 -v /data/x:/x:ro --mount type=bind,src=/a,dst=/b "
         "-v cache:/root/.cache/vllm -v ./here:/h -v /anonymous --shm-size=16GB --no-such 5 x/y:1 --model a/b"
     )
-    assert found["service"]["docker_args"] == [
+    assert launch["service"]["docker_args"] == [
         *("--memory", "100g", "--add-host", "a:1.2.3.4", "--ulimit", "nofile=9"),
         *("--volume", "/data/x:/x:ro", "--mount", "type=bind,src=/a,dst=/b"),
     ]
-    assert found["service"]["shm_size"] == "16g"
-    items = left(found)
+    assert launch["service"]["shm_size"] == "16g"
+    items = omissions(launch)
     assert "spark_cache_dir" in items["--volume cache:/root/.cache/vllm"]
     assert "absolute path" in items["--volume ./here:/h"] and "anonymous" in items["--volume /anonymous"]
     assert "nothing here is known" in items["--no-such 5"]
 
 
 def test_an_option_that_waits_for_a_value_is_left_out() -> None:
-    found = docker("x/y:1 --model a/b --max-model-len $LEN --seed 1")
-    assert found["service"]["args"] == {"seed": 1}
-    assert "LEN" in left(found)["--max-model-len"]
+    launch = docker("x/y:1 --model a/b --max-model-len $LEN --seed 1")
+    assert launch["service"]["args"] == {"seed": 1}
+    assert "LEN" in omissions(launch)["--max-model-len"]
 
 
 def test_an_env_file_that_cannot_be_read() -> None:
-    assert "cannot be read" in left(docker("--env-file ./gone.env x/y:1 --model a/b"))["--env-file ./gone.env"]
+    assert "cannot be read" in omissions(docker("--env-file ./gone.env x/y:1 --model a/b"))["--env-file ./gone.env"]
 
 
 def test_several_names_of_one_model() -> None:
-    found = docker("x/y:1 --model a/b --served-model-name one two")
-    assert found["service"]["served_model_name"] == "one" and "--served-model-name two" in left(found)
+    launch = docker("x/y:1 --model a/b --served-model-name one two")
+    assert launch["service"]["served_model_name"] == "one" and "--served-model-name two" in omissions(launch)
 
 
 @pytest.mark.parametrize(
@@ -550,27 +555,27 @@ def test_a_form_that_does_not_fit() -> None:
 def test_lines_that_end_as_in_windows() -> None:
     plain = docker("--gpus all \\\n -p 8001:8000 vllm/vllm-openai:v0.24.0 \\\n a/b --max-model-len 16k\n")
     for end in ("\\\r\n", "^\r\n"):
-        found = docker(f"--gpus all {end} -p 8001:8000 vllm/vllm-openai:v0.24.0 {end} a/b --max-model-len 16k\r\n")
-        assert found["service"] == plain["service"]
+        launch = docker(f"--gpus all {end} -p 8001:8000 vllm/vllm-openai:v0.24.0 {end} a/b --max-model-len 16k\r\n")
+        assert launch["service"] == plain["service"]
 
 
 def test_an_env_file_of_compose_is_read_as_compose_does() -> None:
     compose = {
         "services": {"v": {"image": "vllm/vllm-openai:v0.24.0", "command": "a/b", "env_file": ["e"], "ports": None}}
     }
-    found = importer.import_launch("", compose, files={"e": "export A='1'\n# B=2\nC=\n"})
-    assert found["service"]["env"] == {"A": "1", "C": ""}
+    launch = importer.import_launch("", compose, files={"e": "export A='1'\n# B=2\nC=\n"})
+    assert launch["service"]["env"] == {"A": "1", "C": ""}
 
 
-# --- what the rules say -------------------------------------------------------------------------------------------
+# --- findings of the rules ----------------------------------------------------------------------------------------
 
 
 def test_what_is_wrong_with_the_unit_itself_is_said_apart() -> None:
-    found = load("vllm-qwen36.service")
-    before = {finding["rule"] for finding in found["before"]}
+    launch = load("vllm-qwen36.service")
+    before = {finding["rule"] for finding in launch["before"]}
     assert {"SPKU01", "SPKU08", "SPKU12"} <= before
-    assert not {rule for rule in rules(found) if rule.startswith("SPKU")}
-    assert all(finding["fix"] and finding["source"] for finding in found["before"])
+    assert not {rule for rule in rules(launch) if rule.startswith("SPKU")}
+    assert all(finding["fix"] and finding["source"] for finding in launch["before"])
     assert "SPKU02" in {finding["rule"] for finding in load("gemma4-31b.txt")["before"]}
     assert load("compose.txt")["before"] == []
 
@@ -580,9 +585,9 @@ def test_variables_of_a_unit_stay_variables_for_its_rules() -> None:
         "[Service]\nEnvironment=NAME=heavy HF_TOKEN=hf_abcdefghijklmnop\nExecStartPre=-/usr/bin/docker rm -f ${NAME}\n"
         "ExecStart=/usr/bin/docker run --name ${NAME} -e HF_TOKEN=${HF_TOKEN} vllm/vllm-openai:v0.24.0 a/b\n"
     )
-    found = importer.import_launch(unit)
-    before = {finding["rule"] for finding in found["before"]}
-    assert found["service"]["name"] == "heavy" and not before & {"SPKU14", "SPKU21"} and "SPKU11" in before
+    launch = importer.import_launch(unit)
+    before = {finding["rule"] for finding in launch["before"]}
+    assert launch["service"]["name"] == "heavy" and not before & {"SPKU14", "SPKU21"} and "SPKU11" in before
 
 
 def test_packages_and_files_count_for_the_rules() -> None:
@@ -599,9 +604,9 @@ def test_packages_and_files_count_for_the_rules() -> None:
 
 def test_the_config_of_a_recipe_of_this_collection_is_taken() -> None:
     recipe = {"model": {"repo": "a/b"}, "config": CONFIG, "weights_gib": 5.0, "args": {"seed": 1}}
-    found = docker("x/y:1 --model a/b", known_recipes={"mine": recipe})
-    assert found["service"]["config"] == CONFIG and found["service"]["weights_gib"] == 5.0
-    assert found["service"]["args"] == {} and "recipe mine" in left(found) and found["missing"] == []
+    launch = docker("x/y:1 --model a/b", known_recipes={"mine": recipe})
+    assert launch["service"]["config"] == CONFIG and launch["service"]["weights_gib"] == 5.0
+    assert launch["service"]["args"] == {} and "recipe mine" in omissions(launch) and launch["missing"] == []
     assert "config" not in docker("x/y:1 --model a/other", known_recipes={"mine": recipe})["service"]
 
 
@@ -610,6 +615,6 @@ UNREADABLE = ("vllm.txt",)
 
 @pytest.mark.parametrize("name", sorted(p.name for p in FOLDER.glob("*.txt") if p.name not in UNREADABLE))
 def test_every_service_is_taken_by_the_plan(name: str) -> None:
-    found = load(name, config=CONFIG)
-    _resolved, problems = recipes.resolve_service(found["service"], "service", {}, {})
-    assert problems == [] == found["missing"]
+    launch = load(name, config=CONFIG)
+    _resolved, problems = recipes.resolve_service(launch["service"], "service", {}, {})
+    assert problems == [] == launch["missing"]

@@ -49,8 +49,8 @@ def host(*services: dict[str, Any], images: dict[str, Any] | None = None, **vari
 
 
 def planned(hosts: dict[str, Any], locked: dict[str, Any] | None = None, pin: bool = True) -> dict[str, Any]:
-    whole: dict[str, Any] = engine.make_plan(hosts, RECIPES, lock=locked, pin=pin)["hosts"]
-    return whole
+    plan_hosts: dict[str, Any] = engine.make_plan(hosts, RECIPES, lock=locked, pin=pin)["hosts"]
+    return plan_hosts
 
 
 def model(commit: str | None = COMMIT, files: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -84,24 +84,24 @@ def rules(plan: dict[str, Any], name: str = "spark-1") -> dict[str, str]:
 
 def test_what_is_written_is_read_again_and_never_changes_by_itself(made: dict[str, Any]) -> None:
     text = lock_making.render(made)
-    again, messages = lock.read(yaml.safe_load(text), "x")
+    reread, messages = lock.read(yaml.safe_load(text), "x")
     assert messages == []
-    assert again is not None
-    assert {**again, "services": made["services"]} == made
-    assert lock_making.render(again) == text
+    assert reread is not None
+    assert {**reread, "services": made["services"]} == made
+    assert lock_making.render(reread) == text
     assert list(yaml.safe_load(text)["services"]) == ["spark-1/chat", "spark-2/chat"]
     assert f'      model.safetensors: {{size: 16000000000, sha256: "{"b" * 64}"}}\n' in text
 
 
 def test_numbers_and_words_stay_texts() -> None:
     sums = {"0e1": {"size": 1, "sha256": "1" * 64}, "on": {"size": 2, "sha256": "1e" + "2" * 62}}
-    given = {
+    host_vars = {
         "schema": 1,
         "images": {"a:1": {"vllm_version": "0.30", "platforms": {"linux/arm64": {"digest": None, "id": ID}}}},
         "models": {"O/M@1.0": {"commit": "1" * 40, "files": sums}},
         "services": {"1/2": {"image": "a:1", "models": [], "recipe": None}},
     }
-    assert yaml.safe_load(lock_making.render(given)) == given
+    assert yaml.safe_load(lock_making.render(host_vars)) == host_vars
     empty: dict[str, Any] = {"schema": 1, "images": {}, "models": {}, "services": {}}
     assert yaml.safe_load(lock_making.render(empty)) == empty
 
@@ -138,11 +138,11 @@ def test_numbers_and_words_stay_texts() -> None:
 def test_a_damaged_file_is_refused_with_the_place(made: dict[str, Any], change: Any, needle: str | None) -> None:
     data = yaml.safe_load(lock_making.render(made))
     change(data)
-    found, messages = lock.read(data, "spark.lock.yml")
+    checked, messages = lock.read(data, "spark.lock.yml")
     if needle is None:
         assert messages == []
     else:
-        assert found is None
+        assert checked is None
         assert any(needle in message and "spark.lock.yml" in message for message in messages)
 
 
@@ -164,14 +164,14 @@ def test_the_lock_says_what_the_names_stand_for(made: dict[str, Any]) -> None:
 def test_a_drafter_is_locked_too() -> None:
     service = {**SERVICE, "recipe": "gemma-4-26b-a4b"}
     plan = planned({"a": host(service)}, pin=False)
-    asked = [(m["repo"], m["revision"]) for m in plan["a"]["models"]]
-    said = [model(repo=repo, revision=revision) for repo, revision in asked]
-    locked, refusals, _notes = lock_making.collect(plan, ["a"], {"a": {REF: image()}}, {"a": said}, None)
+    requested = [(m["repo"], m["revision"]) for m in plan["a"]["models"]]
+    reports = [model(repo=repo, revision=revision) for repo, revision in requested]
+    locked, refusals, _notes = lock_making.collect(plan, ["a"], {"a": {REF: image()}}, {"a": reports}, None)
     assert refusals == []
     assert "google/gemma-4-26B-A4B-it-assistant@main" in locked["models"]
     after = planned({"a": host(service)}, locked)["a"]
-    assert [m["revision"] for m in after["models"]] == [COMMIT] * len(asked)
-    assert len(asked) == 2
+    assert [m["revision"] for m in after["models"]] == [COMMIT] * len(requested)
+    assert len(requested) == 2
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_a_limit_leaves_the_rest_and_a_removed_service_goes(made: dict[str, Any]
     assert set(locked["services"]) == {"spark-1/chat", "spark-2/chat"}
     assert locked["services"]["spark-2/chat"] == made["services"]["spark-2/chat"]
     assert locked["models"][f"{REPO}@main"]["commit"] == newer
-    told = lock_making.changes(old, locked)
-    assert told == [
+    changes = lock_making.changes(old, locked)
+    assert changes == [
         f"model {REPO}@main: changed 0123456789ab (2 files, 16.00 GB) -> ffffffffffff (2 files, 16.00 GB)",
         "service spark-9/gone: removed",
     ]
@@ -250,17 +250,17 @@ def test_a_limit_leaves_the_rest_and_a_removed_service_goes(made: dict[str, Any]
 def test_a_host_that_was_deployed_from_a_bundle_does_not_take_the_digest_away(made: dict[str, Any]) -> None:
     plan = planned({"spark-1": host(SERVICE), "spark-3": host(SERVICE)}, pin=False)
     for image_id, digest in ((ID, DIGEST), (OTHER, None)):
-        there = {"spark-3": {REF: image(image_id, None)}}
-        locked, refusals, _notes = lock_making.collect(plan, ["spark-3"], there, {"spark-3": [model()]}, made)
+        images = {"spark-3": {REF: image(image_id, None)}}
+        locked, refusals, _notes = lock_making.collect(plan, ["spark-3"], images, {"spark-3": [model()]}, made)
         assert refusals == []
         assert locked["images"][REF]["platforms"]["linux/arm64"] == {"digest": digest, "id": image_id}
         assert {"spark-1/chat", "spark-3/chat"} <= set(locked["services"])
 
 
 def test_another_platform_of_the_same_push_is_kept(made: dict[str, Any]) -> None:
-    there = {"spark-1": {REF: image(OTHER, architecture="amd64")}}
+    images = {"spark-1": {REF: image(OTHER, architecture="amd64")}}
     plan = planned({"spark-1": host(SERVICE)}, pin=False)
-    locked, _refusals, _notes = lock_making.collect(plan, ["spark-1"], there, {"spark-1": [model()]}, made)
+    locked, _refusals, _notes = lock_making.collect(plan, ["spark-1"], images, {"spark-1": [model()]}, made)
     assert {p: e["id"] for p, e in locked["images"][REF]["platforms"].items()} == {
         "linux/arm64": ID,
         "linux/amd64": OTHER,
@@ -303,7 +303,7 @@ def test_without_a_lock_nothing_changes() -> None:
         ({f"{REF}@{DIGEST}": image()}, f"vllm/vllm-openai@{DIGEST}"),
         # It came from a bundle: no registry's digest, the same id.
         ({f"{REF}@{DIGEST}": {"present": False}, ID: image(digest=None)}, ID),
-        # The tag was pulled again meanwhile: that is not what is served.
+        # The tag was pulled again meanwhile; the service still runs the older image.
         ({REF: image(OTHER, f"sha256:{'e' * 64}"), ID: image(digest=None)}, ID),
         ({REF: image(OTHER, f"sha256:{'e' * 64}")}, f"{REF}@{DIGEST}"),
     ],
@@ -323,8 +323,8 @@ def test_an_image_of_no_registry_counts_by_its_id_alone() -> None:
     ]
     assert other["services"][0]["image"]["id"] != ID
     assert rules({"spark-1": other}) == {"lock.image_other": "error"}
-    given = host(SERVICE, images={REF: image(OTHER, None), ID: {"present": False}}, spark_bundle_dir="/b")
-    assert rules(planned({"spark-1": given}, locked)) == {}
+    host_vars = host(SERVICE, images={REF: image(OTHER, None), ID: {"present": False}}, spark_bundle_dir="/b")
+    assert rules(planned({"spark-1": host_vars}, locked)) == {}
     assert rules({"spark-1": same}) == {}
     # Both are there: the locked one is served, by its id.
     both = planned({"spark-1": host(SERVICE, images={REF: image(OTHER, None), ID: image(digest=None)})}, locked)
@@ -335,7 +335,7 @@ def test_an_image_of_no_registry_counts_by_its_id_alone() -> None:
 
 
 def test_a_service_keeps_the_image_that_it_was_locked_with(made: dict[str, Any]) -> None:
-    """Not the recipe's first, and not another one that happens to be on the host."""
+    """Neither the recipe's first image nor another one on the host."""
     offered = [entry["ref"] for entry in RECIPES["gpt-oss-120b"]["images"]]
     service = {"name": "chat", "recipe": "gpt-oss-120b", "port": 8001}
     locked = copy.deepcopy(made)
@@ -370,17 +370,17 @@ def test_a_name_that_moved_on_the_host_is_said_and_not_deployed(made: dict[str, 
         REF: image(OTHER, f"sha256:{'e' * 64}"),
         f"{REF}@{DIGEST}": image(),
     }
-    given = {
+    host_vars = {
         **host(SERVICE, images=images),
         "measured": {"models": [REPO], "snapshots": {REPO: {"commits": [COMMIT, newer], "refs": {"main": newer}}}},
     }
-    plan = planned({"spark-1": given}, made)
-    told = [f for f in plan["spark-1"]["findings"] if f["rule"] == "lock.moved"]
-    assert [f["message"] for f in told] == [
+    plan = planned({"spark-1": host_vars}, made)
+    warnings = [f for f in plan["spark-1"]["findings"] if f["rule"] == "lock.moved"]
+    assert [f["message"] for f in warnings] == [
         f"{REF} is 222222222222 on this host now; dddddddddddd of the lock file is deployed.",
         f"{REPO}@main is commit ffffffffffff on this host now; 0123456789ab of the lock file is deployed.",
     ]
-    assert all("dgxspark.vllm.lock --limit spark-1" in f["fix"] for f in told)
+    assert all("dgxspark.vllm.lock --limit spark-1" in f["fix"] for f in warnings)
     assert plan["spark-1"]["services"][0]["image"]["run"] == f"vllm/vllm-openai@{DIGEST}"
     assert plan["spark-1"]["models"][0]["revision"] == COMMIT
     assert plan["spark-1"]["missing"] == {"images": [], "models": []}
@@ -392,52 +392,55 @@ def test_a_name_that_moved_on_the_host_is_said_and_not_deployed(made: dict[str, 
 
 def test_a_bundle_and_packages_of_pip_are_warned_of() -> None:
     service = {**SERVICE, "pip": ["flashinfer==1"]}
-    for more, told in (({}, False), ({"spark_bundle_dir": "/b"}, True)):
-        found = planned({"a": host(service, **more)})["a"]["findings"]
-        assert ("bundle.pip" in [finding["rule"] for finding in found]) is told
+    for more, has_bundle in (({}, False), ({"spark_bundle_dir": "/b"}, True)):
+        host_findings = planned({"a": host(service, **more)})["a"]["findings"]
+        assert ("bundle.pip" in [finding["rule"] for finding in host_findings]) is has_bundle
 
 
 def test_a_name_that_moved_at_its_registry_or_at_the_hub_is_said(made: dict[str, Any]) -> None:
-    def told(upstream: dict[str, Any] | None, **more: Any) -> list[str]:
+    def moved_findings(upstream: dict[str, Any] | None, **more: Any) -> list[str]:
         plan = engine.make_plan({"spark-1": {**host(SERVICE), **more}}, RECIPES, lock=made, upstream=upstream)
         assert plan["hosts"]["spark-1"]["images"] == [f"{REF}@{DIGEST}"]
         return [f["message"] for f in plan["hosts"]["spark-1"]["findings"] if f["rule"] == "lock.moved"]
 
     newer, key = "f" * 40, f"{REPO}@main"
-    assert told(None) == told({"images": {REF: DIGEST}, "models": {key: COMMIT}}) == []
+    assert moved_findings(None) == moved_findings({"images": {REF: DIGEST}, "models": {key: COMMIT}}) == []
     pushed = {"images": {REF: f"sha256:{'e' * 64}"}, "models": {key: newer}}
-    assert told(pushed) == [
+    assert moved_findings(pushed) == [
         f"{REF} is eeeeeeeeeeee at its registry by now; dddddddddddd of the lock file is deployed.",
         f"{key} is commit ffffffffffff at the hub by now; 0123456789ab of the lock file is deployed.",
     ]
     # Once is enough where the host has it already.
-    there = {"models": [REPO], "snapshots": {REPO: {"commits": [newer], "refs": {"main": newer}}}}
-    messages = told(pushed, measured=there, images={REF: image(OTHER, f"sha256:{'e' * 64}")})
+    images = {"models": [REPO], "snapshots": {REPO: {"commits": [newer], "refs": {"main": newer}}}}
+    messages = moved_findings(pushed, measured=images, images={REF: image(OTHER, f"sha256:{'e' * 64}")})
     assert len(messages) == 2
     assert all("on this host now" in message for message in messages)
 
 
 def test_what_is_asked_is_what_is_locked_and_can_move(made: dict[str, Any]) -> None:
-    def asked(*services: dict[str, Any], locked: Any = made) -> dict[str, Any]:
+    def questions(*services: dict[str, Any], locked: Any = made) -> dict[str, Any]:
         plan = planned({"spark-1": host(*services)}, locked)
         return lock_findings.questions(locked, [service["lock"] for service in plan["spark-1"]["services"]])
 
-    assert asked(SERVICE) == {"images": [REF], "models": [{"repo": REPO, "revision": "main"}]}
-    assert asked(SERVICE, locked=None) == {"images": [], "models": []}
-    assert asked({**SERVICE, "image": f"{REF}@{DIGEST}", "model": {"revision": COMMIT}}) == {"images": [], "models": []}
+    assert questions(SERVICE) == {"images": [REF], "models": [{"repo": REPO, "revision": "main"}]}
+    assert questions(SERVICE, locked=None) == {"images": [], "models": []}
+    assert questions({**SERVICE, "image": f"{REF}@{DIGEST}", "model": {"revision": COMMIT}}) == {
+        "images": [],
+        "models": [],
+    }
     local = copy.deepcopy(made)
     local["images"][REF]["platforms"]["linux/arm64"]["digest"] = None
-    assert asked(SERVICE, locked=local)["images"] == []
+    assert questions(SERVICE, locked=local)["images"] == []
 
 
 def test_a_model_at_another_commit_is_missing(made: dict[str, Any]) -> None:
     older = {"commits": ["f" * 40], "refs": {"main": "f" * 40}}
-    given = {**host(SERVICE), "measured": {"models": [REPO], "snapshots": {REPO: older}}}
-    assert planned({"a": given})["a"]["missing"]["models"] == []
-    assert planned({"a": given}, made)["a"]["missing"]["models"] == [f"{REPO}@{COMMIT}"]
+    host_vars = {**host(SERVICE), "measured": {"models": [REPO], "snapshots": {REPO: older}}}
+    assert planned({"a": host_vars})["a"]["missing"]["models"] == []
+    assert planned({"a": host_vars}, made)["a"]["missing"]["models"] == [f"{REPO}@{COMMIT}"]
     # What a host said to an earlier release has no revisions in it.
-    given["measured"] = {"models": [REPO]}
-    assert planned({"a": given}, made)["a"]["missing"]["models"] == []
+    host_vars["measured"] = {"models": [REPO]}
+    assert planned({"a": host_vars}, made)["a"]["missing"]["models"] == []
 
 
 def test_two_services_may_take_different_files_of_one_repository() -> None:
@@ -454,13 +457,13 @@ def test_two_services_may_take_different_files_of_one_repository() -> None:
 
 def test_a_changed_recipe_is_said_and_a_changed_text_is_not(made: dict[str, Any]) -> None:
     hosts = {"spark-1": host(SERVICE)}
-    for change, told in (
+    for change, warns in (
         ({"args": {**RECIPES["qwen3-8b"]["args"], "max-model-len": 4096}}, True),
         ({"summary": "x"}, False),
     ):
         changed = {**RECIPES, "qwen3-8b": {**RECIPES["qwen3-8b"], **change}}
         plan = engine.make_plan(hosts, changed, lock=made)["hosts"]
-        assert rules(plan) == ({"lock.recipe": "warning"} if told else {})
+        assert rules(plan) == ({"lock.recipe": "warning"} if warns else {})
 
 
 def test_a_recipe_is_the_same_in_every_checkout() -> None:
@@ -526,10 +529,10 @@ def test_a_cluster_is_locked_once_for_its_hosts() -> None:
     hosts = {name: host(spark_cluster=cluster) for name in ("a", "b")}
     groups = {"pair": ["a", "b"]}
     plan = engine.make_plan(hosts, RECIPES, groups=groups, pin=False)["hosts"]
-    asked = plan["a"]["models"][0]
-    said = model(repo=asked["repo"], revision=asked["revision"])
+    requested = plan["a"]["models"][0]
+    report = model(repo=requested["repo"], revision=requested["revision"])
     locked, refusals, _notes = lock_making.collect(
-        plan, ["a", "b"], {"a": {REF: image()}, "b": {REF: image()}}, {"a": [said], "b": [said]}, None
+        plan, ["a", "b"], {"a": {REF: image()}, "b": {REF: image()}}, {"a": [report], "b": [report]}, None
     )
     assert refusals == []
     assert list(locked["services"]) == ["pair/big"]
@@ -539,7 +542,7 @@ def test_a_cluster_is_locked_once_for_its_hosts() -> None:
 
 
 def test_a_fallback_finds_what_has_no_tag_any_more(made: dict[str, Any]) -> None:
-    """A host that was deployed from the lock has neither tag nor refs/main; it is locked again as it is."""
+    """A host that was deployed from the lock has neither tag nor refs/main; the next lock is the same."""
     seen = lock.by_planned_names({f"{REF}@{DIGEST}": image(), REF: {"present": False}}, made, pin=False)
     assert seen[REF]["id"] == ID
     newer = image(OTHER, f"sha256:{'e' * 64}")

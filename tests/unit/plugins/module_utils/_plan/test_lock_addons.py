@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of add-on services: locked by what hosts have, and deployed as they are locked."""
+"""Images of add-on services: locked by the images of hosts, and deployed by the lock."""
 
 from __future__ import annotations
 
@@ -43,13 +43,18 @@ def sha(sign: str) -> str:
     return f"sha256:{sign * 64}"
 
 
-def said(ref: str, sign: str, digest: bool = True) -> dict[str, Any]:
-    """What a host says of an image: its id is all of one sign, its digest of the next."""
-    found = [f"{ref.rpartition(':')[0]}@{sha(chr(ord(sign) + 1))}"] if digest else []
-    return {"present": True, "id": sha(sign), "repo_digests": found, "os": "linux", "architecture": "arm64"}
+def image_report(ref: str, sign: str, digest: bool = True) -> dict[str, Any]:
+    """The report of a host about an image: one repeated digit as the id, the next one as the digest."""
+    digests = [f"{ref.rpartition(':')[0]}@{sha(chr(ord(sign) + 1))}"] if digest else []
+    return {"present": True, "id": sha(sign), "repo_digests": digests, "os": "linux", "architecture": "arm64"}
 
 
-ON_HOST = {ASR: said(ASR, "1"), OLLAMA: said(OLLAMA, "3"), FRONT: said(FRONT, "5"), PAGE: said(PAGE, "7")}
+ON_HOST = {
+    ASR: image_report(ASR, "1"),
+    OLLAMA: image_report(OLLAMA, "3"),
+    FRONT: image_report(FRONT, "5"),
+    PAGE: image_report(PAGE, "7"),
+}
 
 
 def make(locked: dict[str, Any] | None = None, pin: bool = True, **more: Any) -> dict[str, Any]:
@@ -68,18 +73,22 @@ def collect(said_by: dict[str, Any], old: dict[str, Any] | None = None) -> tuple
 
 @pytest.fixture
 def locked() -> dict[str, Any]:
-    made, refusals, notes = collect({"h": ON_HOST, "forge": {GRAFANA: said(GRAFANA, "a")}})
+    made, refusals, notes = collect({"h": ON_HOST, "forge": {GRAFANA: image_report(GRAFANA, "a")}})
     assert (refusals, notes) == ([], [])
-    again, messages = lock.read(yaml.safe_load(lock_making.render(made)), "x")
-    assert again is not None and messages == []
-    return again
+    reread, messages = lock.read(yaml.safe_load(lock_making.render(made)), "x")
+    assert reread is not None and messages == []
+    return reread
 
 
 def used(made: dict[str, Any]) -> dict[str, str]:
     """The image of each server as its role is given it."""
-    own = made["addons"]["h"]
-    found = {"asr": own["speech"]["services"][0]["image"], "ollama": own["ollama"]["image"]}
-    return {**found, "gateway": own["gateway"]["image"], "open-webui": own["clients"]["open_webui"]["image"]}
+    addons_of_host = made["addons"]["h"]
+    digests = {"asr": addons_of_host["speech"]["services"][0]["image"], "ollama": addons_of_host["ollama"]["image"]}
+    return {
+        **digests,
+        "gateway": addons_of_host["gateway"]["image"],
+        "open-webui": addons_of_host["clients"]["open_webui"]["image"],
+    }
 
 
 def about(made: dict[str, Any], rule: str, host: str = "h") -> list[dict[str, Any]]:
@@ -95,8 +104,12 @@ def test_what_is_locked_is_deployed_by_its_digest(locked: dict[str, Any]) -> Non
     made = make(locked)
     signs = {"asr": "2", "ollama": "4", "gateway": "6", "open-webui": "8"}
     assert used(made) == {name: f"{NAMES[name]}@{sha(sign)}" for name, sign in signs.items()}
-    own = made["addons"]["h"]
-    for argv in (own["speech"]["services"][0]["argv"], own["ollama"]["argv"], own["clients"]["open_webui"]["argv"]):
+    addons_of_host = made["addons"]["h"]
+    for argv in (
+        addons_of_host["speech"]["services"][0]["argv"],
+        addons_of_host["ollama"]["argv"],
+        addons_of_host["clients"]["open_webui"]["argv"],
+    ):
         assert sum(f"@{sha('')[:7]}" in word for word in argv) == 1
     assert made["addons"]["forge"]["monitoring"]["grafana_image"] == f"{GRAFANA}@{sha('b')}"
     assert not about(made, "lock.by_tag") + about(made, "lock.by_tag", "forge")
@@ -107,39 +120,39 @@ def test_what_is_locked_is_deployed_by_its_digest(locked: dict[str, Any]) -> Non
 
 
 def test_one_that_came_without_a_digest_runs_by_its_id(locked: dict[str, Any]) -> None:
-    images = {sha("5"): said(FRONT, "5", digest=False), FRONT: {"present": False}}
+    images = {sha("5"): image_report(FRONT, "5", digest=False), FRONT: {"present": False}}
     assert used(make(locked, images=images))["gateway"] == sha("5")
-    images = {f"{FRONT}@{sha('6')}": said(FRONT, "5")}
+    images = {f"{FRONT}@{sha('6')}": image_report(FRONT, "5")}
     assert used(make(locked, images=images))["gateway"] == f"{FRONT}@{sha('6')}"
 
 
 def test_a_tag_that_moved_is_said_and_counts_for_nothing(locked: dict[str, Any]) -> None:
-    made = make(locked, images={FRONT: said(FRONT, "d")})
+    made = make(locked, images={FRONT: image_report(FRONT, "d")})
     assert [finding["service"] for finding in about(made, "lock.moved")] == ["gateway"]
     assert used(made)["gateway"] == f"{FRONT}@{sha('6')}"
 
 
 def test_one_that_no_registry_knows_is_refused_where_the_host_has_another(locked: dict[str, Any]) -> None:
     locked["images"][FRONT]["platforms"]["linux/arm64"]["digest"] = None
-    made = make(locked, images={FRONT: said(FRONT, "d")})
+    made = make(locked, images={FRONT: image_report(FRONT, "d")})
     assert [finding["severity"] for finding in about(made, "lock.image_other")] == ["error"]
-    assert used(make(locked, images={FRONT: said(FRONT, "5", digest=False)}))["gateway"] == sha("5")
+    assert used(make(locked, images={FRONT: image_report(FRONT, "5", digest=False)}))["gateway"] == sha("5")
 
 
 def test_without_a_lock_a_note_says_that_they_are_by_tag() -> None:
     made = make()
     assert used(made) == NAMES
-    told = about(made, "lock.by_tag")
-    assert [finding["severity"] for finding in told] == ["info"]
-    assert all(ref in told[0]["message"] for ref in NAMES.values())
+    by_tag = about(made, "lock.by_tag")
+    assert [finding["severity"] for finding in by_tag] == ["info"]
+    assert all(ref in by_tag[0]["message"] for ref in NAMES.values())
     assert [finding["severity"] for finding in about(made, "lock.by_tag", "forge")] == ["info"]
 
 
 def test_one_that_a_lock_does_not_have_is_a_warning(locked: dict[str, Any]) -> None:
     del locked["images"][OLLAMA]
-    told = about(make(locked), "lock.by_tag")
-    assert [finding["severity"] for finding in told] == ["warning"]
-    assert OLLAMA in told[0]["message"] and FRONT not in told[0]["message"]
+    by_tag = about(make(locked), "lock.by_tag")
+    assert [finding["severity"] for finding in by_tag] == ["warning"]
+    assert OLLAMA in by_tag[0]["message"] and FRONT not in by_tag[0]["message"]
 
 
 def test_hosts_that_were_not_asked_keep_their_entries(locked: dict[str, Any]) -> None:
@@ -161,9 +174,9 @@ def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None
         return drift.Host.planned(body).with_answers({"containers": containers})
 
     assert drift.check_addon_images(host(sha("5"))) == []
-    told = drift.check_addon_images(host(sha("e")))
-    assert [(finding.rule, finding.service) for finding in told] == [("drift.image_planned", "gateway")]
-    assert FRONT in told[0].message
+    by_tag = drift.check_addon_images(host(sha("e")))
+    assert [(finding.rule, finding.service) for finding in by_tag] == [("drift.image_planned", "gateway")]
+    assert FRONT in by_tag[0].message
 
 
 def test_registries_are_asked_for_them_too(locked: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The plan as it is drawn in a terminal."""
+"""The plan in a terminal."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def finding(number: int = 1, **more: Any) -> dict[str, Any]:
 
 def test_a_finding_says_what_where_in_vllms_words_and_how_to_mend_it() -> None:
     seconds = {"low": 60, "typical": 240, "high": 600}
-    told = finding(vllm_error="ValueError: no", stage="load", seconds=seconds)
-    assert picture.findings_text([told]).splitlines() == [
+    timed = finding(vllm_error="ValueError: no", stage="load", seconds=seconds)
+    assert picture.findings_text([timed]).splitlines() == [
         "ERROR   spark-1/heavy: Too much. [memory.x]",
         "        vLLM would say, about 4 min into the start (60 s to 10 min), while it loads the weights: ValueError: no",
         "        Fix: Less.",
@@ -198,9 +198,9 @@ def test_findings_with_one_id_and_one_fix_are_one_paragraph() -> None:
         "        Fix: Another.",
     ]
     # vLLM's own words belong to the finding before them.
-    said = [{**each, "vllm_error": "ValueError: no"} for each in moving]
-    assert picture.findings_text(said).count("Fix: Less.") == 2
-    unfixed = [{**each, "fix": ""} for each in moving]
+    findings = [{**moving_finding, "vllm_error": "ValueError: no"} for moving_finding in moving]
+    assert picture.findings_text(findings).count("Fix: Less.") == 2
+    unfixed = [{**moving_finding, "fix": ""} for moving_finding in moving]
     assert picture.findings_text(unfixed).splitlines()[1:] == ["        spark-1/heavy: b can change."]
 
 
@@ -226,7 +226,7 @@ def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() ->
     assert "The figures are those of spark-1/heavy" in picture.findings_text(
         [*few, finding(7, message="7 GiB are missing.")]
     )
-    # What is to be done differs in more than figures: not the same.
+    # Their fixes differ in more than figures: not the same.
     other = [finding(number, message=f"{number} GiB", fix=f"Remove {'abcdef'[number]}.") for number in range(1, 6)]
     assert len(picture.same_findings(other)) == 5
 
@@ -234,24 +234,24 @@ def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() ->
 def test_ranks_of_a_cluster_have_one_cause_whatever_their_figures() -> None:
     ranks = [finding(number, message=f"{number}.5 GiB are missing.", cluster="duo") for number in (1, 2)]
     assert [(group.where, group.figures) for group in picture.same_findings(ranks)] == [("heavy on spark-1..2", True)]
-    others = [finding(3, message="3.5 GiB are missing."), finding(4, message="4.5 GiB are missing.", cluster="trio")]
-    assert len(picture.same_findings([*ranks, *others])) == 1  # many
-    assert len(picture.same_findings([*ranks, others[0]])) == 2
-    assert picture.count_causes([*ranks, *others]) == 3
+    different = [finding(3, message="3.5 GiB are missing."), finding(4, message="4.5 GiB are missing.", cluster="trio")]
+    assert len(picture.same_findings([*ranks, *different])) == 1  # many
+    assert len(picture.same_findings([*ranks, different[0]])) == 2
+    assert picture.count_causes([*ranks, *different]) == 3
     assert picture.count_severities([*ranks, finding(5, severity="warning")]) == {"error": 1, "warning": 1}
     assert "1 error, no" not in picture.summary_text({"hosts": {}}, ranks)
     assert "; 1 error." in picture.summary_text({"hosts": {}}, ranks)
 
 
 def test_what_a_group_says_wrongly_is_one_message() -> None:
-    said = [
+    findings = [
         "host spark-1: unknown variable 'x'",
         "host spark-1, spark_cluster: 'name' is missing",
         "host spark-2: unknown variable 'x'",
         "spark_lock: no such file",
         "host spark-2: another",
     ]
-    assert picture.same_messages(said) == [
+    assert picture.same_messages(findings) == [
         "hosts spark-1..2: unknown variable 'x'",
         "host spark-1, spark_cluster: 'name' is missing",
         "spark_lock: no such file",
@@ -296,7 +296,7 @@ def test_a_plan_without_sets_explains_none() -> None:
 
 
 def test_findings_of_one_id_stand_together_the_worst_first() -> None:
-    said = [
+    findings = [
         finding(rule="image.tag", severity="info", message="a is a tag.", fix="Pin it."),
         finding(rule="model.moves", severity="info", message="b moves.", fix="Set it."),
         finding(rule="image.tag", severity="info", message="c is a tag.", fix="Pin it."),
@@ -305,7 +305,7 @@ def test_findings_of_one_id_stand_together_the_worst_first() -> None:
         finding(rule="image.tag", severity="info", message="e is a tag.", fix="Pin it."),
         finding(rule="memory.node", severity="error", message="Too much.", fix="Less."),
     ]
-    lines = picture.findings_text(said).splitlines()
+    lines = picture.findings_text(findings).splitlines()
     assert [line.split(":", 1)[1].strip() for line in lines] == [
         "Too much. [memory.node]",
         "Less.",
@@ -321,9 +321,9 @@ def test_findings_of_one_id_stand_together_the_worst_first() -> None:
 
 
 def test_details_are_for_who_asks() -> None:
-    said = [finding(message="Two rules were not checked.", details="Not checked: SPK101, SPK102.", fix="Set it.")]
-    assert "Not checked" not in picture.findings_text(said, notes=False)
-    assert picture.findings_text(said).splitlines()[1:] == [
+    findings = [finding(message="Two rules were not checked.", details="Not checked: SPK101, SPK102.", fix="Set it.")]
+    assert "Not checked" not in picture.findings_text(findings, notes=False)
+    assert picture.findings_text(findings).splitlines()[1:] == [
         "        Not checked: SPK101, SPK102.",
         "        Fix: Set it.",
     ]

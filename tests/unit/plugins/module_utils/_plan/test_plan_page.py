@@ -120,14 +120,14 @@ def test_the_same_plan_gives_the_same_bytes_in_any_order() -> None:
 def widths(text: str) -> list[list[float]]:
     """The widths of the spans of every bar, in percent."""
     bars = re.findall(r'<div class="bar".*?</div>(?=\s*<span class="room)', text, re.DOTALL)
-    return [[float(width) for width in re.findall(r"<span [^>]*width:([0-9.]+)%", one)] for one in bars]
+    return [[float(width) for width in re.findall(r"<span [^>]*width:([0-9.]+)%", bar)] for bar in bars]
 
 
 @pytest.mark.parametrize("over", [False, True])
 def test_bars_are_full_and_no_fuller(over: bool) -> None:
-    found = widths(plan_page.page(make_plan(1, over=over), []))
-    assert len(found) == 1
-    assert sum(found[0]) == pytest.approx(100.0, abs=0.01)
+    bar_widths = widths(plan_page.page(make_plan(1, over=over), []))
+    assert len(bar_widths) == 1
+    assert sum(bar_widths[0]) == pytest.approx(100.0, abs=0.01)
 
 
 def test_a_host_over_its_memory_says_so_in_the_bar_and_in_words() -> None:
@@ -159,7 +159,7 @@ def test_a_few_hosts_are_unfolded_and_a_fleet_is_not() -> None:
     few, fleet = (plan_page.page(make_plan(hosts), make_findings()) for hosts in (3, 20))
     assert few.count('<details class="host fits" open>') == 3
     assert fleet.count('<details class="host fits">') == 20
-    # Of a fleet, what is wrong comes before the long list.
+    # On the page of a fleet, problems come before the long list.
     assert few.index("<h2>Memory") < few.index("<h2>Findings")
     assert fleet.index("<h2>Findings") < fleet.index("<h2>Memory")
 
@@ -240,10 +240,10 @@ def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
     argv = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
     argv += [f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
     shown = subprocess.run(argv, text=True, capture_output=True, check=True).stdout
-    said = re.search(r"<title>wide=(\d+) cells=(\d+) seen=(\d+) of (\d+)</title>", shown)
-    assert said, shown[:500]
-    wide, cells, seen, inner = map(int, said.groups())
-    assert inner <= width and (wide, seen) == (0, cells) and cells >= 11, said.group()
+    texts = re.search(r"<title>wide=(\d+) cells=(\d+) seen=(\d+) of (\d+)</title>", shown)
+    assert texts, shown[:500]
+    wide, cells, seen, inner = map(int, texts.groups())
+    assert inner <= width and (wide, seen) == (0, cells) and cells >= 11, texts.group()
 
 
 def test_what_pages_share_escapes_what_it_is_given() -> None:
@@ -258,7 +258,7 @@ def test_what_pages_share_escapes_what_it_is_given() -> None:
 
 
 def test_details_are_folded() -> None:
-    said = {
+    texts = {
         "rule": "SPK307",
         "severity": "warning",
         "service": "",
@@ -266,14 +266,14 @@ def test_details_are_folded() -> None:
         "message": "One was not checked.",
         "fix": "",
     }
-    reader = Reader(plan_page.page(make_plan(1), [{**said, "details": "Not checked: SPK101."}]))
+    reader = Reader(plan_page.page(make_plan(1), [{**texts, "details": "Not checked: SPK101."}]))
     assert "More Not checked: SPK101." in reader.text
     assert ("details", {}) in reader.tags
 
 
 def light(colour: str) -> float:
     """Relative luminance of WCAG 2.2."""
-    digits = colour[1:] if len(colour) == 7 else "".join(each * 2 for each in colour[1:])
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
     parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

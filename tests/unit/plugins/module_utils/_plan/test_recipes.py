@@ -137,7 +137,7 @@ def test_a_service_without_recipe_needs_model_image_and_config() -> None:
     _merged, problems = resolve({"name": "a", "port": 1, "model": {"path": "/srv/own"}})
     assert any("'image' is missing" in problem for problem in problems)
     assert any("'config' is missing" in problem for problem in problems)
-    # That of a repository can be read once it is on a host.
+    # The config of a repository can be read once a host has the model.
     _merged, problems = resolve({"name": "a", "port": 1, "model": {"repo": "Org/Model"}, "image": "an/image:1"})
     assert problems == []
     assert any("'recipe' is missing" in problem for problem in resolve({"name": "a", "port": 1})[1])

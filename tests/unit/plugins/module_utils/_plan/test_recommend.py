@@ -31,10 +31,10 @@ def test_names(recipe: str, base: str, service: str) -> None:
 
 def test_the_first_is_an_all_rounder_and_no_base_model_comes_twice() -> None:
     picks = [pick("fast-4b", 200, jobs=("chat",)), pick("a-30b-nvfp4", 100), pick("a-30b-fp8", 90), pick("b-20b", 80)]
-    found = recommend.recommend(picks, ["s1", "s2", "s3", "s4"])
+    choices = recommend.recommend(picks, ["s1", "s2", "s3", "s4"])
     assert recommend.recommend([], ["s1"]) == {}
     # When all have been used, it begins again.
-    assert [each.recipe for each in found.values()] == [
+    assert [choice.recipe for choice in choices.values()] == [
         "a-30b-nvfp4",
         "fast-4b",
         "b-20b",
@@ -43,11 +43,13 @@ def test_the_first_is_an_all_rounder_and_no_base_model_comes_twice() -> None:
 
 
 def test_the_recipes_of_the_collection() -> None:
-    """Each fits as it is written, is published as fast as it says, and makes a service of a valid name."""
-    found = recommend.ranked(RECIPES, 1)
-    assert len(found) > 5 and [each.rate for each in found] == sorted((each.rate for each in found), reverse=True)
-    first = recommend.recommend(found, ["s1"])["s1"]
+    """Each fits unchanged, has its published rate, and makes a service with a valid name."""
+    choices = recommend.ranked(RECIPES, 1)
+    assert len(choices) > 5 and [choice.rate for choice in choices] == sorted(
+        (choice.rate for choice in choices), reverse=True
+    )
+    first = recommend.recommend(choices, ["s1"])["s1"]
     assert set(recommend.ALL_ROUND) <= set(first.jobs)
     assert first.service == {"name": recommend.service_name(first.recipe), "recipe": first.recipe, "port": 8000}
-    assert all(RECIPES[each.recipe].get("nodes", 1) == 1 for each in found)
-    assert [each.nodes for each in recommend.ranked(RECIPES, 2)][:1] == [2]
+    assert all(RECIPES[choice.recipe].get("nodes", 1) == 1 for choice in choices)
+    assert [choice.nodes for choice in recommend.ranked(RECIPES, 2)][:1] == [2]

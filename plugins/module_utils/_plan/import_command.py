@@ -1,0 +1,166 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find the arguments of C(vllm serve) in a draft, and refuse containers that do not start it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from . import import_engine, import_inline
+from .import_draft import OWN_IMAGE, Draft, Unreadable, program_name
+from .import_engine import Engine, brief, pip_packages, quiet
+from .import_tables import CLUSTER_ENV, HF_TOKENS, MACHINE_ENV, OWN_ENV
+
+
+@dataclass
+class ServeCommand:
+    """C(vllm serve) of a draft.
+
+    words: its arguments. container_env: variables of the container. engine_env: variables that its command sets.
+    packages: that C(pip install) adds before. cpus: its CPU list. bare: vllm is started without the image's entrypoint.
+    """
+
+    words: list[str] = field(default_factory=list)
+    container_env: dict[str, str | None] = field(default_factory=dict)
+    engine_env: dict[str, str | None] = field(default_factory=dict)
+    packages: list[str] = field(default_factory=list)
+    cpus: str = ""
+    bare: bool = False
+
+
+def read_command(draft: Draft, env: Mapping[str, str | None], catalogued: str | None) -> ServeCommand:
+    """Return C(vllm serve) of a draft; records omissions in the draft.
+
+    :param draft: the launch
+    :param env: variables of the container
+    :param catalogued: the entrypoint of the image, None if the catalogue lacks the image
+    :raises Unreadable: if the container runs something else
+    """
+    entrypoint = draft.run.last("--entrypoint")
+    words = [*(entrypoint or "").split(), *draft.run.command]
+    command = ServeCommand(container_env=dict(env))
+    engine = import_engine.find(words, {name: value for name, value in env.items() if value is not None})
+    replaces_entrypoint = draft.typed or entrypoint is not None
+    command.bare = engine is not None and draft.by_docker and replaces_entrypoint and not catalogued
+    if entrypoint is not None and not command.bare:
+        draft.leave(f"--entrypoint {entrypoint or repr('')}", "the image's own entrypoint is used")
+    engine = engine or _started_by_image(draft, command, words, catalogued)
+    if engine is None:
+        _refuse_other_programs(draft, command, words, entrypoint, catalogued == "serve")
+        engine = Engine(words=words)
+    elif catalogued == "serve" and not replaces_entrypoint:
+        _leave_second_serve(draft, words)
+    _read_arguments(draft, command, engine)
+    _read_surroundings(draft, command, engine)
+    return command
+
+
+def _read_arguments(draft: Draft, command: ServeCommand, engine: Engine) -> None:
+    command.words = engine.words
+    while command.words[:2] == ["vllm", "serve"]:
+        draft.leave("vllm serve", "stands there twice")
+        command.words = command.words[2:]
+
+
+def _leave_second_serve(draft: Draft, words: Sequence[str]) -> None:
+    """Record a command C(vllm serve) that repeats the image's entrypoint."""
+    if draft.by_docker and words and program_name(words[0]) == "vllm":
+        draft.leave(
+            "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
+        )
+
+
+def _started_by_image(
+    draft: Draft, command: ServeCommand, words: Sequence[str], catalogued: str | None
+) -> Engine | None:
+    """Return the engine of a container without vllm in its command, if variables or C(serve) make the image start one."""
+    started = None if words else import_engine.by_variables(draft.run.image, command.container_env)
+    if started:
+        engine, read_variables = started
+        command.bare = True
+        for name in read_variables:
+            command.container_env.pop(name, None)
+        draft.leave(
+            "the image's own start script",
+            "its variables are read as options of vllm serve, which is typed whole here; what else the script does is not known",
+        )
+        return engine
+    if words[:1] == ["serve"] and not catalogued and draft.by_docker:
+        command.bare = True
+        draft.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
+        return Engine(words=list(words[1:]))
+    return None
+
+
+def _refuse_other_programs(
+    draft: Draft, command: ServeCommand, words: Sequence[str], entrypoint: str | None, serves: bool
+) -> None:
+    """Refuse a container whose command is no C(vllm serve) and cannot be options of one.
+
+    :param words: the command, entrypoint first
+    :param entrypoint: of the launch
+    :param serves: whether the image's entrypoint is vllm serve
+    :raises Unreadable: with the program that it runs
+    """
+    mounted = any(words[:1] == [target] for _source, target in draft.run.mounts)
+    only_path = len(words) == 1 and words[0].startswith("/") and not mounted
+    program = import_engine.program(words) or (brief(words[:1]) if entrypoint else "")
+    if not program and not serves and draft.by_docker and (only_path or _is_bare_name(words)):
+        program = brief(words[:1])
+    if program:
+        raise Unreadable(_other_program(program, import_inline.script_path(words), only_path))
+    if not words and not serves and draft.by_docker:
+        raise Unreadable(_unknown_start(draft, command.container_env))
+
+
+def _other_program(program: str, path: str, only_path: bool) -> str:
+    """Return why a container is refused. program: in its command. path: of its script, if it has one."""
+    if not path and not only_path:
+        return f"the container runs {program}, not vllm serve"
+    shown = program if path in program or not path else f"{program} {path}"
+    return (
+        f"the container runs {shown}, not vllm serve; what that starts is not in this text: give the script itself, or the "
+        "command that it ends with (docker top shows it)"
+    )
+
+
+def _is_bare_name(words: Sequence[str]) -> bool:
+    """Return whether a command begins with a name without a folder: neither an option nor a model."""
+    return bool(words) and "/" not in words[0] and not words[0].startswith(("-", "$", "{", "<"))
+
+
+def _unknown_start(draft: Draft, env: Mapping[str, str | None]) -> str:
+    """Return why a container without a command cannot be imported."""
+    image = draft.run.image or "the image"
+    known = {*OWN_ENV, *MACHINE_ENV, *CLUSTER_ENV, *HF_TOKENS}
+    names = [name for name in env if name not in known and not name.startswith(("NCCL_", "NVIDIA_"))]
+    if "vllm" not in image and not any("VLLM" in name or "MODEL" in name for name in names):
+        return f"the container runs {image}, which does not look like vLLM"
+    shown = f" ({', '.join(names[:8])})" if names else ""
+    return (
+        f"{image} is started by variables of its own{shown}: the vllm serve command that its start script makes of them is "
+        "not known here; give that command (docker top shows it)"
+    )
+
+
+def _read_surroundings(draft: Draft, command: ServeCommand, engine: Engine) -> None:
+    """Read the variables, packages and other commands around the engine."""
+    command.cpus = engine.cpus
+    for item, reason in engine.left_out:
+        draft.leave(item, reason)
+    for words in engine.other_commands:
+        if draft.note_download(words):
+            continue
+        packages = pip_packages(words)
+        command.packages += packages
+        if not packages and not quiet(words):
+            draft.leave(brief(words), f"ran before the engine by {engine.program}; put what it does into {OWN_IMAGE}")
+    for name in engine.unset:
+        command.container_env.pop(name, None)
+    for name, value in engine.env.items():
+        if name in MACHINE_ENV:
+            draft.leave(f"{name}={value}", "the image's own is kept")
+        else:
+            command.engine_env[name] = value
