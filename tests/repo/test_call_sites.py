@@ -33,8 +33,7 @@ WORDS = (
 CONTAINERS = "the command line of a container, which a unit or a helper runs"
 RESIDENT = "shared with the programs that stay on hosts, which carry no file of _host"
 LISTED = {
-    "plugins/module_utils/_addons/clients.py": (1, CONTAINERS),
-    "plugins/module_utils/_addons/speech.py": (1, CONTAINERS),
+    "plugins/module_utils/_addons/servers.py": (1, CONTAINERS),
     "plugins/module_utils/_cluster/fabric.py": (
         3,
         "commands of a plan, which restore a network when the host is cut off",

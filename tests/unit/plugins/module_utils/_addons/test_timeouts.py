@@ -50,6 +50,6 @@ def test_a_request_that_is_held_while_its_engine_loads_is_waited_for_on_top(leng
 
 
 def test_several_engines_wait_for_the_slowest() -> None:
-    found = timeouts.of_backends({"a": 1_048_576, "b": 8192, "c": None}, {"b": 90.0}, {})
-    assert timeouts.longest(found.values()) == found["a"]
+    slowest = timeouts.limits(1_048_576)
+    assert timeouts.longest([timeouts.limits(8192, 90.0), slowest, timeouts.limits(None)]) == slowest
     assert timeouts.longest([]) == timeouts.limits(None)
