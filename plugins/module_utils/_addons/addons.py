@@ -79,7 +79,7 @@ def read(
     :param host_variables: all variables of the host, by name
     :param names: of the host's services
     :param is_spark: whether the host is in the group C(sparks); others have no speech, Ollama, exporters and watchdogs
-    :returns: the settings of each subject with every default, C(None) for one that is left out, and messages about wrong values
+    :returns: the settings of each subject with every default, C(None) for a subject that is left out, and messages about wrong values
     """
     messages: list[str] = []
     settings: dict[str, Any] = dict.fromkeys(SUBJECTS)
@@ -311,7 +311,7 @@ class _Planner:
 def _port_findings(host: str, listening: Sequence[sockets.Socket]) -> list[Finding]:
     """Return findings about servers whose port DGX OS or another server of the plan has.
 
-    Speech servers, Ollama, the gateway and its clients have their own findings about each other's ports and those of engines.
+    Speech servers, Ollama, the gateway and its clients have their own findings about each other's ports and the ports of engines.
     """
     findings = []
     for index, server in enumerate(listening):
@@ -368,7 +368,7 @@ def _service_secrets(outcome: Mapping[str, Any]) -> Iterator[Secret]:
         for secret in server["secrets"]:
             yield Secret(server["name"], secret["name"], secret["source"], True)
     for secret in (outcome["gateway"] or {}).get("secrets", ()):
-        # A backend may be outside of the fleet; the keys of its own servers are listed with those.
+        # A backend may be outside of the fleet; the keys of the fleet's servers are listed with the servers.
         yield Secret("gateway", secret["name"], secret["source"], not secret["name"].startswith("backend-"))
     for secret in (outcome["fleet_monitor"] or {}).get("secrets", ()):
         yield Secret("fleet-monitor", secret["name"], secret["source"], False)

@@ -55,7 +55,7 @@ NO_KEY = "none"
 class Waits(TypedDict):
     """How long a gateway waits for a model, seconds: for an answer without streaming, and for the next part of a stream."""
 
-    whole: int
+    answer: int
     silent: int
 
 
@@ -193,11 +193,11 @@ class _Planner:
         self.findings: list[Finding] = []
 
     def add(self, rule: str, service: str, like: str = "", **values: Any) -> None:
-        """Add a finding; the arguments are those of C(descriptions.finding)."""
+        """Add a finding; see C(descriptions.finding) for the arguments."""
         self.findings.append(finding(f"clients.{rule}", service, f"clients.{like or rule}", **values))
 
     def open_webui(self, settings: dict[str, Any], hermes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the variables of Open WebUI. hermes: those of the agent on the same host, or empty."""
+        """Return the variables of Open WebUI. hermes: the variables of the agent on the same host, or empty."""
         gateway = self.gateway_of("open_webui", settings)
         listen = settings["listen"] or ("0.0.0.0" if settings["auth"] else "127.0.0.1")
         admin = settings["admin"]
@@ -299,16 +299,9 @@ class _Planner:
     ) -> None:
         """Add the variables and keys for dictation and reading aloud, by the gateway if it offers the model, else by the server itself."""
         for kind, prefix, use in (("asr", "AUDIO_STT", "dictation"), ("tts", "AUDIO_TTS", "reading aloud")):
-            # Servers of the same host first; the order of the inventory otherwise.
-            servers = [server for server in self.endpoints if server["kind"] == kind]
-            servers.sort(key=lambda server: server["host"] != self.host)
-            usable = [server for server in servers if _offers(gateway, server) or fleet.reachable(server, self.host)]
-            if servers and not usable:
-                names = ", ".join(server["key"] for server in servers)
-                self.add("speech_loopback", "open-webui", servers=names, host=self.host, use=use)
-            if not usable:
+            server = self.speech_server(kind, use, gateway)
+            if not server:
                 continue
-            server = usable[0]
             base, key = server["url"], server["api_key_file"] or ""
             if gateway and _offers(gateway, server):
                 base, key = url_of(self.host, gateway), settings["key_file"]
@@ -320,6 +313,24 @@ class _Planner:
             if kind == "tts":
                 env["AUDIO_TTS_VOICE"] = settings["voice"]
             secrets.append(_secret("open-webui", f"{prefix}_OPENAI_API_KEY", [_file(key)]))
+
+    def speech_server(self, kind: str, use: str, gateway: Gateway | None) -> Endpoint | None:
+        """Return the speech server for a client, preferably on the same host; adds a finding if none can be reached.
+
+        :param kind: C(asr) or C(tts)
+        :param use: of the server, in words
+        :param gateway: of the client
+        :returns: the endpoint, C(None) without a server
+        """
+        servers = [server for server in self.endpoints if server["kind"] == kind]
+        servers.sort(key=lambda server: server["host"] != self.host)
+        for server in servers:
+            if _offers(gateway, server) or fleet.reachable(server, self.host):
+                return server
+        if servers:
+            names = ", ".join(server["key"] for server in servers)
+            self.add("speech_loopback", "open-webui", servers=names, host=self.host, use=use)
+        return None
 
     def local_units(self, gateway: Gateway | None) -> list[str]:
         """Return the unit of the gateway if it runs on the same host."""
@@ -340,8 +351,8 @@ class _Planner:
     ) -> None:
         """Add findings about the agent's model, its context length in tokens, and the address of its API server."""
         if gateway and model not in gateway["models"]:
-            known = ", ".join(sorted(gateway["models"])) or "none"
-            values = {"model": model, "gateway": gateway["host"], "count": len(gateway["models"]), "known": known}
+            aliases = ", ".join(sorted(gateway["models"])) or "none"
+            values = {"model": model, "gateway": gateway["host"], "count": len(gateway["models"]), "known": aliases}
             self.add("model", "hermes", "model.unknown" if model else "model.several", **values)
         if length is not None and length < HERMES_CONTEXT:
             self.add("context", "hermes", model=model, length=length, least=HERMES_CONTEXT)
@@ -366,12 +377,12 @@ def waits_of(gateway: Gateway | None, names: Iterable[str] | None = None) -> Wai
 
     :param gateway: as a client's key sees it
     :param names: of models; all models of the key by default
-    :returns: seconds, at least those of a gateway without long contexts
+    :returns: seconds, at least the timeouts of a gateway without long contexts
     """
     models = (names or gateway["models"]) if gateway else ()
     waits = [gateway["waits"][name] for name in models if name in gateway["waits"]] if gateway else []
     return {
-        "whole": max([timeouts.WHOLE_SECONDS, *(wait["whole"] for wait in waits)]),
+        "answer": max([timeouts.WHOLE_SECONDS, *(wait["answer"] for wait in waits)]),
         "silent": max([timeouts.SILENT_SECONDS, *(wait["silent"] for wait in waits)]),
     }
 
@@ -383,7 +394,7 @@ def _page_environment(settings: Mapping[str, Any], listen: str, urls: Sequence[s
         "listen": listen,
         "urls": ";".join(urls),
         "signup": not settings["admin"] if settings["signup"] is None else settings["signup"],
-        "request_timeout": settings["request_timeout"] or waits["whole"],
+        "request_timeout": settings["request_timeout"] or waits["answer"],
     }
     texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in values.items()}
     return {name: text.format(**texts) for name, text in OPEN_WEBUI["environment"].items()}
@@ -436,7 +447,7 @@ def _hermes_config(
                 "base_url": base_url,
                 "key_env": GATEWAY_KEY,
                 "default_model": model,
-                "request_timeout_seconds": settings["request_timeout"] or waits["whole"],
+                "request_timeout_seconds": settings["request_timeout"] or waits["answer"],
                 # The agent cancels a request after 900 s without a token by default (0.19.0, agent/chat_completion_helpers.py).
                 "stale_timeout_seconds": waits["silent"],
                 "discover_models": False,

@@ -86,7 +86,7 @@ def finding(rule: str, service: str = "", like: str = "", severity: str = "", **
     :param rule: its id
     :param service: that it concerns; empty for the whole host
     :param like: the id whose text it has, where several rules have one text
-    :param severity: where the text has none, because it depends on the case
+    :param severity: for a text without a severity, which depends on the case
     :param values: of the fields of the text
     :returns: the finding
     """

@@ -192,6 +192,10 @@ class Backend:
     hold_seconds: int = 0
     level: int = 0
 
+    def for_helper(self) -> dict[str, str]:
+        """Return the backend in the settings of the helper inside the container."""
+        return {**{name: getattr(self, name) for name in ("url", "kind", "model", "check")}, "key": self.key_variable}
+
 
 class _Planner:
     """One gateway while it is planned: the backends of each name, and the findings."""
@@ -267,9 +271,9 @@ class _Planner:
 
     def add_unknown_endpoint(self, where: str, key: str) -> None:
         """Add a finding about an endpoint that the fleet does not have. where: that names it."""
-        known = ", ".join(sorted(self.fleet)) or "none"
+        keys = ", ".join(sorted(self.fleet)) or "none"
         nearest = validation.nearest(key, self.fleet)
-        self.add("unknown_endpoint", where=where, key=key, nearest=nearest, known=known)
+        self.add("unknown_endpoint", where=where, key=key, nearest=nearest, known=keys)
 
     def add_unreachable(self, endpoint: Endpoint, where: str, severity: str) -> None:
         """Add a finding about an endpoint on loopback of another host. where: that names it."""
@@ -284,7 +288,7 @@ class _Planner:
         return self.backends_of_alias[alias]
 
     def levels_of(self, alias: str, chain: tuple[str, ...] = ()) -> list[list[Backend]]:
-        """Return the levels of an alias: its backends, then those of its fallbacks. chain: the aliases that fall back on it."""
+        """Return the levels of an alias: its backends, then the backends of its fallbacks. chain: the aliases that fall back on it."""
         settings = self.settings["aliases"][alias]
         if alias in chain:
             self.add("fallback_loop", chain=" -> ".join([*chain, alias]), alias=alias, last=chain[-1])
@@ -295,9 +299,9 @@ class _Planner:
             if other in self.settings["aliases"]:
                 levels += self.levels_of(other, (*chain, alias))
             elif not chain:
-                known = ", ".join(sorted(self.settings["aliases"]))
+                aliases = ", ".join(sorted(self.settings["aliases"]))
                 nearest = validation.nearest(other, self.settings["aliases"])
-                self.add("unknown_alias", alias=alias, other=other, nearest=nearest, known=known)
+                self.add("unknown_alias", alias=alias, other=other, nearest=nearest, known=aliases)
         return levels
 
     def add_name(self, name: str, levels: Sequence[Sequence[Backend]]) -> None:
@@ -350,9 +354,9 @@ class _Planner:
         rates = self.settings["prefill_rates"]
         for key in rates:
             if key not in self.backends:
-                known = ", ".join(sorted(self.backends)) or "none"
+                keys = ", ".join(sorted(self.backends)) or "none"
                 nearest = validation.nearest(key, self.backends)
-                self.add("unknown_endpoint", "unknown_endpoint.rates", key=key, nearest=nearest, known=known)
+                self.add("unknown_endpoint", "unknown_endpoint.rates", key=key, nearest=nearest, known=keys)
         limits = {
             key: timeouts.limits(backend.length, rates.get(key), backend.hold_seconds)
             for key, backend in self.backends.items()
@@ -379,7 +383,7 @@ class _Planner:
             self.add("prefill_assumed", first=first, loads=loads, key=key)
 
     def find_conflicts(self) -> None:
-        """Add findings about missing and repeated keys, the port, and names of clients. All names have to be added before."""
+        """Add findings about a missing master key, the port, and a gateway without names. All names have to be added before."""
         settings = self.settings
         if not settings["master_key_file"] and not endpoints.is_loopback(settings["listen"]):
             self.add("no_master_key", listen=settings["listen"])
@@ -391,17 +395,23 @@ class _Planner:
                 self.add("port_taken", port=settings["port"], other=endpoint["service"])
         if not self.names and not self.findings:
             self.add("nothing_to_serve")
+
+    def find_client_conflicts(self) -> None:
+        """Add findings about keys that two clients share, and about unknown names of clients. All names have to be added before."""
         owners: dict[str, str] = {}
         for owner, file in self.key_files():
             if file and owners.setdefault(file, owner) != owner:
                 self.add("same_key", first=owners[file], second=owner, file=file)
-        for client in settings["clients"]:
+        for client in self.settings["clients"]:
             for alias in client["aliases"] or []:
-                if alias not in self.names and alias not in settings["aliases"]:
-                    known = ", ".join(sorted(self.names)) or "nothing"
-                    nearest = validation.nearest(alias, self.names)
-                    values = {"client": client["name"], "alias": alias, "nearest": nearest, "known": known}
-                    self.add("unknown_alias", "unknown_alias.client", **values)
+                if alias not in self.names and alias not in self.settings["aliases"]:
+                    values = {
+                        "client": client["name"],
+                        "alias": alias,
+                        "nearest": validation.nearest(alias, self.names),
+                    }
+                    served = ", ".join(sorted(self.names)) or "nothing"
+                    self.add("unknown_alias", "unknown_alias.client", known=served, **values)
 
     def key_files(self) -> Iterator[tuple[str, str | None]]:
         """Yield the owners of keys with their files on the controller."""
@@ -417,8 +427,8 @@ class _Planner:
 
 
 def _own_waits(limits: Limits, settings: Mapping[str, Any], waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the timeouts of one backend that differ from C(waits): with those of the slowest engine the others would fail late."""
-    own_waits = {"timeout": limits.whole, "stream_timeout": limits.silent}
+    """Return the timeouts of one backend that differ from C(waits): the timeouts of the slowest engine would make the others fail late."""
+    own_waits = {"timeout": limits.answer, "stream_timeout": limits.silent}
     return {key: value for key, value in own_waits.items() if not settings[key] and value != waits[key]}
 
 
@@ -436,7 +446,7 @@ def _retry_policies(names: Mapping[str, Sequence[Backend]], retries: int) -> dic
 
 
 def _deployment(name: str, backend: Backend, waits: Mapping[str, int]) -> dict[str, Any]:
-    """Return one backend of a name for the configuration of LiteLLM. waits: its timeouts, if they differ from those of all."""
+    """Return one backend of a name for the configuration of LiteLLM. waits: its timeouts, if they differ from the common ones."""
     info: dict[str, Any] = {"id": f"{name}@{backend.key}", "backend": backend.key, "level": backend.level}
     if backend.kind in DESCRIPTION["modes"]:
         info["mode"] = DESCRIPTION["modes"][backend.kind]
@@ -466,7 +476,7 @@ def litellm_config(
     """
     longest = timeouts.longest(limits.values())
     waits = {
-        "timeout": settings["timeout"] or longest.whole,
+        "timeout": settings["timeout"] or longest.answer,
         "stream_timeout": settings["stream_timeout"] or longest.silent,
     }
     keepalive = settings["keepalive_seconds"]
@@ -501,6 +511,25 @@ def litellm_config(
     }
 
 
+def _keys(
+    planner: _Planner, settings: Mapping[str, Any]
+) -> tuple[list[dict[str, str]], list[dict[str, Any]], dict[str, str]]:
+    """Return the key files for the host, the keys of clients, and the file of each variable with a backend's key."""
+    secrets: list[dict[str, str]] = []
+    keys: list[dict[str, Any]] = []
+    for role in ("master", "metrics"):
+        if file := settings[f"{role}_key_file"]:
+            secrets.append({"name": role, "source": file})
+            keys.append({"name": role, "role": role, "file": role})
+    for client in settings["clients"]:
+        name, aliases = f"client-{client['name']}", planner.allowed_names(client)
+        secrets.append({"name": name, "source": client["key_file"]})
+        keys.append({"name": client["name"], "role": "client", "file": name, "aliases": aliases})
+    secrets += [{"name": f"backend-{place}", "source": file} for place, file in enumerate(planner.key_variables)]
+    files = {variable: f"backend-{place}" for place, variable in enumerate(planner.key_variables.values())}
+    return secrets, keys, files
+
+
 def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
     """Plan the gateway of a host.
 
@@ -514,21 +543,10 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
     planner.add_served()
     limits = planner.limits()
     planner.find_conflicts()
+    planner.find_client_conflicts()
     names = dict(sorted(planner.names.items()))
     used = {backend.key for backends in names.values() for backend in backends}
-    secrets: list[dict[str, str]] = []
-    keys: list[dict[str, Any]] = []
-    for role in ("master", "metrics"):
-        if file := settings[f"{role}_key_file"]:
-            secrets.append({"name": role, "source": file})
-            keys.append({"name": role, "role": role, "file": role})
-    for client in settings["clients"]:
-        name = f"client-{client['name']}"
-        secrets.append({"name": name, "source": client["key_file"]})
-        aliases = planner.allowed_names(client)
-        keys.append({"name": client["name"], "role": "client", "file": name, "aliases": aliases})
-    backend_keys = {variable: f"backend-{place}" for place, variable in enumerate(planner.key_variables.values())}
-    secrets += [{"name": f"backend-{place}", "source": file} for place, file in enumerate(planner.key_variables)]
+    secrets, keys, backend_keys = _keys(planner, settings)
     body_limit = settings["body_limit_mib"] * MIB
     outcome = {
         **{option: settings[option] for option in ("image", "listen", "port", "memory_gib", "stop_seconds")},
@@ -542,14 +560,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
             "open_metrics": not settings["metrics_key_file"],
             "keys": keys,
             "backend_keys": backend_keys,
-            "backends": {
-                key: {
-                    **{field: getattr(backend, field) for field in ("url", "kind", "model", "check")},
-                    "key": backend.key_variable,
-                }
-                for key, backend in sorted(planner.backends.items())
-                if key in used
-            },
+            "backends": {key: planner.backends[key].for_helper() for key in sorted(used)},
             "queue_seconds": settings["queue_seconds"],
             "max_parallel": settings["max_parallel"],
             "body_limit": body_limit,
@@ -581,6 +592,7 @@ def for_clients(
     for deployment in outcome["config"]["model_list"]:
         deployments.setdefault(deployment["model_name"], []).append(deployment)
     key_files = {client["name"]: client["key_file"] for client in settings["clients"]}
+    client_keys = [key for key in outcome["settings"]["keys"] if key["role"] == "client"]
     listen = outcome["listen"]
     gateway: Gateway = {
         "host": host,
@@ -594,18 +606,10 @@ def for_clients(
         },
         "waits": {name: _longest_waits(rows, router) for name, rows in deployments.items()},
         "clients": {
-            key["name"]: {"key_file": key_files[key["name"]], "models": list(key["aliases"])}
-            for key in outcome["settings"]["keys"]
-            if key["role"] == "client"
+            key["name"]: {"key_file": key_files[key["name"]], "models": list(key["aliases"])} for key in client_keys
         },
     }
-    # The monitor requests a token from these models only: a speech server has none, and Ollama and engines on demand would load a model.
-    checks = {key: backend["check"] for key, backend in outcome["settings"]["backends"].items()}
-    models = [
-        name
-        for name, rows in deployments.items()
-        if all(checks[row["model_info"]["backend"]] == "completion" for row in rows)
-    ]
+    models = _completion_names(deployments, outcome["settings"]["backends"])
     key_file = key_files.get("fleet-monitor") or settings["master_key_file"] or None
     endpoint = endpoints.make(
         host, address, SERVICE, "external", outcome["port"], listen, models=models, api_key_file=key_file
@@ -613,10 +617,25 @@ def for_clients(
     return gateway, endpoint
 
 
+def _completion_names(
+    deployments: Mapping[str, Sequence[Mapping[str, Any]]], backends: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the names whose backends are all checked by a completion, so that the fleet monitor may request a token.
+
+    A speech server generates no tokens; Ollama and engines on demand would load a model.
+    """
+    checks = {key: backend["check"] for key, backend in backends.items()}
+    return [
+        name
+        for name, rows in deployments.items()
+        if all(checks[row["model_info"]["backend"]] == "completion" for row in rows)
+    ]
+
+
 def _longest_waits(deployments: Sequence[Mapping[str, Any]], router: Mapping[str, Any]) -> Waits:
     """Return the longest timeouts of some deployments. router: the settings with the timeouts for all deployments."""
     params = [deployment["litellm_params"] for deployment in deployments]
     return {
-        "whole": max(row.get("timeout", router["timeout"]) for row in params),
+        "answer": max(row.get("timeout", router["timeout"]) for row in params),
         "silent": max(row.get("stream_timeout", router["stream_timeout"]) for row in params),
     }

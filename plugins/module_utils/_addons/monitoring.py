@@ -131,7 +131,7 @@ def read_monitoring(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     if settings["thresholds"]["memory_critical_gib"] > settings["thresholds"]["memory_warning_gib"]:
         problems.add("'memory_critical_gib' is above 'memory_warning_gib'. It is the lower of the two.")
     for index, receiver in enumerate(settings["receivers"]):
-        # Entries of a wrong type are left out, so the index may differ from that of the inventory.
+        # Entries of a wrong type are left out, so the index may differ from the index in the inventory.
         if receiver["type"] is not None and not problems.named(f"receivers[{index}]"):
             _check_receiver(problems, f"receivers[{index}]", receiver)
     for index, target in enumerate(settings["targets"]):
@@ -242,7 +242,7 @@ class _Scrape:
         self.findings: list[Finding] = []
 
     def add_finding(self, rule: str, service: str = "", **values: Any) -> None:
-        """Add a finding; the arguments are those of C(descriptions.finding)."""
+        """Add a finding; see C(descriptions.finding) for the arguments."""
         self.findings.append(finding(rule, service, monitor=self.host, **values))
 
     def add_target(self, job: str, address: str, port: int, labels: Mapping[str, str]) -> None:

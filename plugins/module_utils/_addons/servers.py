@@ -230,7 +230,7 @@ def _programs_on_port(endpoint: Endpoint, listening: Sequence[Mapping[str, Any]]
 
 
 def _exposure(endpoint: Endpoint, host: ServerHost, can_have_key: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return the rules, with the values of their texts, for a server without a key, and for one that the gateway cannot reach."""
+    """Return the rules, with the values of their texts, for a server without a key, and for a server that the gateway cannot reach."""
     rows: list[tuple[str, dict[str, Any]]] = []
     is_local = fleet.is_loopback(endpoint["listen"])
     is_remote_gateway = host.gateway not in ("", host.name)

@@ -98,9 +98,8 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
     server["on_demand"] = _read_on_demand(problems, server) if "on_demand" in values else None
     server["replaced"] = is_replaced
     server["state"] = usual["state"]
-    server["env"] = {**usual["env"], **environment(problems, server["env"])}
-    if kind == "tts" and not is_replaced and "DEVICE" not in values.get("env", {}):
-        server["env"]["DEVICE"] = "cuda" if server["device"] == "gpu" else "cpu"
+    device = {"DEVICE": "cuda" if server["device"] == "gpu" else "cpu"} if "DEVICE" in usual["env"] else {}
+    server["env"] = {**usual["env"], **device, **environment(problems, server["env"])}
     _check_server(problems, server)
     _check_key(problems, server, "key_env" in values)
     return server

@@ -33,12 +33,12 @@ STEP = 60
 class Limits:
     """How long a request may take, seconds.
 
-    silent: until the first token and between two tokens of a stream. whole: for an answer without streaming. rate: prompt tokens per second,
+    silent: until the first token and between two tokens of a stream. answer: for an answer without streaming. rate: prompt tokens per second,
     measured or assumed. length: the context length, C(None) if unknown. hold: the share for the load of an engine on demand.
     """
 
     silent: int
-    whole: int
+    answer: int
     rate: float = ASSUMED_RATE
     assumed: bool = True
     length: int | None = None
@@ -71,5 +71,5 @@ def longest(engines: Iterable[Limits]) -> Limits:
     rows = list(engines)
     if not rows:
         return limits(None)
-    slowest = max(rows, key=lambda row: (row.silent, row.whole))
-    return replace(slowest, whole=max(row.whole for row in rows))
+    slowest = max(rows, key=lambda row: (row.silent, row.answer))
+    return replace(slowest, answer=max(row.answer for row in rows))

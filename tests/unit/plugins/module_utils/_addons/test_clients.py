@@ -231,8 +231,8 @@ def test_a_client_that_the_gateway_knows_by_name_has_its_key_and_sees_its_models
 
 
 WAITS: dict[str, clients.Waits] = {
-    "writer": {"whole": 3540, "silent": 2340},
-    "reviewer": {"whole": 1800, "silent": 600},
+    "writer": {"answer": 3540, "silent": 2340},
+    "reviewer": {"answer": 1800, "silent": 600},
 }
 
 
