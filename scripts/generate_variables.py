@@ -27,14 +27,10 @@ from typing import Any
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
-    clients,
+    descriptions,
     fleet_monitor,
-    gateway,
     guard,
     load_guard,
-    monitoring,
-    ollama,
-    speech,
     watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
@@ -68,26 +64,19 @@ def below(table: Keys, prefix: str = "") -> dict[str, Key]:
 
 
 TABLES: dict[str, Keys] = {
+    **descriptions.OPTIONS,
     "spark_bench": benchmark.KEYS,
     "spark_cluster": clustering.CLUSTER_KEYS,
-    "spark_clients.hermes": clients.HERMES_KEYS,
-    "spark_clients.open_webui": clients.OPEN_WEBUI_KEYS,
     "spark_cluster.fabric": clustering.FABRIC_KEYS,
-    "spark_exporters": monitoring.EXPORTERS_KEYS,
     "recipes": service_keys.OWN,
     "recipes.expect": service_keys.EXPECT,
     "spark_fleet_monitor": fleet_monitor.KEYS,
     "spark_fleet_monitor.extra": fleet_monitor.EXTRA,
     "spark_fleet_monitor.notify": {**below(fleet_monitor.NOTIFIERS), "name": fleet_monitor.NOTIFY["name"]},
-    "spark_gateway": gateway.KEYS,
     "spark_gpu_clocks": guard.CLOCK_KEYS,
     "spark_guard": guard.KEYS,
     "spark_host_protection": guard.PROTECTION_KEYS,
     "spark_load_guard": load_guard.KEYS,
-    "spark_monitoring": monitoring.MONITORING_KEYS,
-    "spark_monitoring.receivers": monitoring.RECEIVER_KEYS,
-    "spark_monitoring.thresholds": monitoring.THRESHOLDS,
-    "spark_ollama": ollama.KEYS,
     "spark_recipe_sources": recipe_references.KEYS,
     "spark_registries": registries.KEYS,
     "spark_services": service_keys.SERVICE,
@@ -96,7 +85,6 @@ TABLES: dict[str, Keys] = {
     },
     "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand_keys.KEYS,
-    "spark_speech": speech.KEYS,
     "spark_watchdog": watchdog.KEYS,
 }
 """Tables of keys below a variable."""

@@ -20,6 +20,7 @@ LOOKS_AT = {
     "engine_access": "owners, modes and ACLs below a folder that it is given",
     "engine_logs": "what Ray's workers wrote, below a folder that it is given, and programs through the module",
     "engines": "what a host says of its engines, below folders that it is given, over HTTP, and programs through the module",
+    "descriptions": "the descriptions of add-on services in the roles of this collection, on the controller",
     "deploy": "whether paths are as a document says, through what it is given",
     "deploy_accounts": "accounts of the host, and programs through what it is given",
     "deploy_fill": "values of the host that contents of a document ask for: ports, accounts, files of keys",

@@ -1,22 +1,24 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Add-on services: speech, Ollama, gateway, clients, exporters, monitoring, watchers. Read and planned for a fleet.
+"""Add-on services of a fleet: speech, Ollama, gateway, clients, exporters, monitoring, watchdogs. Read and planned together.
 
-Each subject has a file of its own; this one knows in which order they need one another.
+Each subject has a file for its own rules; this file plans them in the order of their dependencies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .._cluster import endpoints as fleet
 from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
 from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, speech, watchdog
+from .descriptions import finding
+from .servers import ServerHost
 
 SUBJECTS = (
     "speech",
@@ -33,375 +35,321 @@ SUBJECTS = (
     "gpu_clocks",
 )
 VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
-"""Variables that a person writes. What may stand below them is checked by the file of each subject."""
-ANYWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet_monitor")
-"""Those that make sense on a host that is no Spark."""
+"""Variables of the inventory. The file of each subject reads the keys below its variable."""
+ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
+"""Roles of add-on services, in the order in which they run."""
+Reader = Callable[[str, Any], tuple[Any, list[str]]]
+READERS: dict[str, Reader] = {
+    "gateway": gateway.read,
+    "clients": clients.read,
+    "monitoring": monitoring.read_monitoring,
+    "fleet_monitor": fleet_monitor.read,
+}
+"""Subjects that any host may have."""
+ANYWHERE = tuple(f"spark_{subject}" for subject in READERS)
+SPARK_READERS: dict[str, Reader] = {
+    "speech": speech.read,
+    "ollama": ollama.read,
+    "exporters": monitoring.read_exporters,
+}
+"""Subjects that only Sparks may have."""
+DEFAULT_READERS: dict[str, Reader] = {
+    "watchdog": watchdog.read,
+    "load_guard": load_guard.read,
+    "guard": guard.read,
+    "host_protection": guard.read_protection,
+    "gpu_clocks": guard.read_clocks,
+}
+"""Subjects that each Spark has unless they are switched off."""
+ON_DEMAND = "spark-on-demand.service"
+"""Unit of the program that holds the ports of services on demand; systemd passes it their sockets."""
+PORTS_CHECKED_HERE = {"node-exporter", "gpu-exporter", "prometheus", "alertmanager", "grafana", "status-page"}
+"""Kinds of sockets without a finding of their own about shared ports."""
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
 
 
 def read(
-    host: str, given: Mapping[str, Any], names: Sequence[str], is_spark: bool = True
+    host: str, host_variables: Mapping[str, Any], names: Sequence[str], is_spark: bool = True
 ) -> tuple[dict[str, Any], list[str]]:
-    """Read what a host's variables say about add-on services.
+    """Read the variables of a host about add-on services.
 
     :param host: name of the host, for messages
-    :param given: all variables of the host, by name
+    :param host_variables: all variables of the host, by name
     :param names: of the host's services
-    :param is_spark: whether the host is one of the group C(sparks); others have no speech, Ollama, exporters and
-        watchdogs
-    :returns: C({speech, ollama, gateway, ...}) with every default, None for what is not wanted, and messages
-        about what is malformed
+    :param is_spark: whether the host is in the group C(sparks); others have no speech, Ollama, exporters and watchdogs
+    :returns: the settings of each subject with every default, C(None) for a subject that is left out, and messages about wrong values
     """
     messages: list[str] = []
     settings: dict[str, Any] = dict.fromkeys(SUBJECTS)
-    readers: dict[str, Any] = {
-        "gateway": gateway.read,
-        "clients": clients.read,
-        "monitoring": monitoring.read_monitoring,
-        "fleet_monitor": fleet_monitor.read,
-    }
-    if is_spark:
-        readers |= {
-            "speech": lambda where, value: speech.read(where, value, names),
-            "ollama": ollama.read,
-            "exporters": monitoring.read_exporters,
-        }
-        # These are on unless they are switched off.
-        for subject, reader in (
-            ("watchdog", watchdog.read),
-            ("load_guard", load_guard.read),
-            ("guard", guard.read),
-            ("host_protection", guard.read_protection),
-            ("gpu_clocks", guard.read_clocks),
-        ):
-            settings[subject], wrong = reader(host, given.get(f"spark_{subject}"))
-            messages += wrong
-    for subject, reader in readers.items():
-        value = given.get(f"spark_{subject}")
-        if value is not None:
-            settings[subject], wrong = reader(host, value)
-            messages += wrong
+    for subject, reader in {
+        **(DEFAULT_READERS if is_spark else {}),
+        **READERS,
+        **(SPARK_READERS if is_spark else {}),
+    }.items():
+        value = host_variables.get(f"spark_{subject}")
+        if value is None and subject not in DEFAULT_READERS:
+            continue
+        settings[subject], wrong = speech.read(host, value, names) if subject == "speech" else reader(host, value)
+        messages += wrong
     return settings, messages
 
 
+class Server(NamedTuple):
+    """A server of a host, with its settings and the option that names its image; empty without an image."""
+
+    name: str
+    settings: dict[str, Any]
+    image_option: str
+
+
+def _servers(settings: Mapping[str, Any]) -> Iterator[Server]:
+    """Yield the servers of a host. settings: of C(read)."""
+    for server in settings["speech"] or ():
+        yield Server(server["name"], server, "image")
+    for subject in ("ollama", "gateway"):
+        if settings[subject]:
+            yield Server(subject, settings[subject], "image")
+    for client, image_option in (("open_webui", "image"), ("hermes", "")):
+        client_settings = (settings["clients"] or {}).get(client)
+        if client_settings:
+            yield Server(client.replace("_", "-"), client_settings, image_option)
+    if settings["monitoring"] and settings["monitoring"]["grafana"] == "image":
+        yield Server("grafana", settings["monitoring"], "grafana_image")
+
+
 def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit, idle}]), of speech servers more (C(speech.sidecars)).
+    """Return the servers that take memory of a Spark: C([{name, memory_gib, unit, idle}]), with further keys for speech servers.
 
-    idle: it holds nothing while nobody asks, and is emptied before an engine starts.
+    C(idle): it has no memory without requests, and unloads its models before an engine starts.
     """
-    found: list[dict[str, Any]] = []
-    if settings["speech"]:
-        found += speech.sidecars(settings["speech"])
-    if settings["ollama"]:
-        found += ollama.sidecars(settings["ollama"])
-    if settings["gateway"]:
-        found.append({"name": "gateway", "memory_gib": float(settings["gateway"]["memory_gib"])})
-    if settings["clients"]:
-        found += clients.sidecars(settings["clients"])
-    return [{**each, "unit": f"spark-{each['name']}.service", "idle": each["name"] == ollama.NAME} for each in found]
-
-
-def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
-    """Plan add-on services, for all hosts.
-
-    hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, left_gib, sets, measured, images, gpu_args,
-    sysroot, rails, allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that
-    is no Spark), what each is planned to hold in GiB, the key of each service in the fleet (empty for ranks behind a head), what is in use
-    beside them, what is left with all that may run (C(left_gib)), what of each set on demand runs at most (C(sets)), what
-    M(dgxspark.vllm.spark_info) said or
-    None, how docker run is given the GPU, where /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the
-    firewall admits beside hosts of the fleet, and whether there is one. Returns, by host, the variables of each role without their prefix,
-    None for a role that is not wanted, with what listens there as C(sockets); and findings by host.
-    """
-    findings: dict[str, list[Finding]] = {host: [] for host in hosts}
-    outcome: dict[str, dict[str, Any]] = {host: dict.fromkeys(ROLES) for host in hosts}
-    front = [host for host, entry in hosts.items() if entry["settings"]["gateway"]]
-    wanted = sockets.askers({host: entry["settings"] for host, entry in hosts.items()})
-    known: list[Endpoint] = [each for _host, entry in sorted(hosts.items()) for each in entry["engines"] or []]
-    for host, entry in sorted(hosts.items()):
-        known += _beside(host, entry, known, front[0] if front else "", wanted, outcome[host], findings[host])
-    fronts: dict[str, clients.Gateway] = {}
-    doors: list[Endpoint] = []
-    for host in front:
-        entry = hosts[host]
-        settings = entry["settings"]["gateway"]
-        outcome[host]["gateway"], found = gateway.plan(host, settings, known)
-        findings[host] += found
-        fronts[host], door = _front(host, entry["address"], settings, outcome[host]["gateway"], known)
-        doors.append(door)
-    for host, entry in sorted(hosts.items()):
-        if entry["engines"] is not None:
-            _watch_spark(host, entry, known, wanted, outcome[host], findings[host])
-    exporters = {host: made["exporters"] for host, made in outcome.items() if made["exporters"]}
-    for host, entry in sorted(hosts.items()):
-        settings = entry["settings"]
-        if settings["clients"]:
-            outcome[host]["clients"], found = clients.plan(host, settings["clients"], known, fronts)
-            findings[host] += found
-        if settings["monitoring"]:
-            told = [
-                {**each, "path": "/metrics/", "token_file": hosts[name]["settings"]["gateway"]["metrics_key_file"]}
-                for name, each in fronts.items()
-            ]
-            outcome[host]["monitoring"], found = monitoring.plan_monitoring(
-                host, settings["monitoring"], known, exporters, told[0] if told else None
-            )
-            findings[host] += found
-        if settings["fleet_monitor"]:
-            guarded = [name for name, parts in outcome.items() if (parts.get("guard") or {}).get("state") == "present"]
-            read = {name: {**made, "address": hosts[name]["address"]} for name, made in exporters.items()}
-            outcome[host]["fleet_monitor"], found = fleet_monitor.plan(
-                host, settings["fleet_monitor"], known, doors, guarded, read
-            )
-            findings[host] += found
-    own: dict[str, list[Endpoint]] = {host: [] for host in hosts}
-    for each in known:
-        own[each["host"]].append(each)
-    for host in hosts:
-        outcome[host]["sockets"] = sockets.of_host(host, outcome[host], own[host], wanted)
-        findings[host] += _port_findings(host, outcome[host]["sockets"])
-    return outcome, findings
-
-
-def _port_findings(host: str, listening: Sequence[sockets.Socket]) -> list[Finding]:
-    """Return the servers of a host whose port DGX OS or another server of the plan has.
-
-    Speech servers, Ollama, the gateway and its clients have findings of their own about ports of each other and of engines.
-    """
-    findings = []
-    for number, each in enumerate(listening):
-        other = sockets.SYSTEM_PORTS.get(each["port"], "")
-        for earlier in listening[:number]:
-            if earlier["port"] == each["port"] and {each["kind"], earlier["kind"]} & PORTS_CHECKED_HERE:
-                other = other or earlier["service"]
-        if other:
-            findings.append(
-                Finding(
-                    "host.port_used",
-                    "error",
-                    f"port {each['port']} of {host} is that of {other}, and cannot be the port of {each['service']}.",
-                    fix=f"Give {each['service']} another port.",
-                    service=each["service"],
-                )
-            )
-    return findings
-
-
-PORTS_CHECKED_HERE = {"node-exporter", "gpu-exporter", "prometheus", "alertmanager", "grafana", "status-page"}
-ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
-"""Roles that a host may be given, in the order in which they run."""
-
-
-ON_DEMAND = "spark-on-demand.service"
-"""Unit of the program that holds the ports of services on demand; systemd itself hands them to it."""
-
-
-def _beside(
-    host: str,
-    entry: Mapping[str, Any],
-    known: Sequence[Endpoint],
-    front: str,
-    wanted: Mapping[str, Mapping[str, Any]],
-    outcome: dict[str, Any],
-    findings: list[Finding],
-) -> list[Endpoint]:
-    """Plan speech and Ollama of one host; return the endpoints that they add."""
-    added: list[Endpoint] = []
-    measured = entry["measured"] or {}
-    # What systemd listens on for servers on demand, or did until now.
-    held = ("init.scope", ON_DEMAND) if any(unit["name"] == ON_DEMAND for unit in measured.get("units") or []) else ()
-    listening = [each for each in measured.get("listening") or [] if each.get("unit") not in held]
-    exposed_to = "every host in spark_allow_from" if entry["allow_from"] else ""
-    if not entry["firewall"]:
-        exposed_to = "every host that reaches that address"
-    for subject, engine in (("speech", speech), ("ollama", ollama)):
-        settings = entry["settings"][subject]
-        if settings is not None:
-            outcome[subject], more, found = engine.plan(
-                host,
-                settings,
-                [*known, *added],
-                address=entry["address"],
-                gateway=front,
-                callers=lambda name, kind: sockets.callers(f"{host}/{name}", kind, host, wanted),
-                admitted=bool(entry["allow_from"]),
-                exposed_to=exposed_to,
-                gpu_args=entry["gpu_args"],
-                listening=listening,
-                **(
-                    {"images": entry["images"] or {}, "sets": entry["sets"], "sysroot": entry["sysroot"]}
-                    if subject == "speech"
-                    else {}
-                ),
-            )
-            added += more
-            findings += found
-    return added
-
-
-def _front(
-    host: str, address: str, settings: Mapping[str, Any], made: Mapping[str, Any], known: Sequence[Endpoint]
-) -> tuple[clients.Gateway, Endpoint]:
-    """Return what clients have to know of a gateway, and the endpoint that it is for those who watch."""
-    lengths = {each["key"]: each["max_model_len"] for each in known}
-    by_name: dict[str, int | None] = {}
-    for entry in made["config"]["model_list"]:
-        length = lengths.get(str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@"))
-        by_name[entry["model_name"]] = max(by_name.get(entry["model_name"]) or 0, length or 0) or None
-    router = made["config"]["router_settings"]
-    waits: dict[str, clients.Waits] = {}
-    for entry in made["config"]["model_list"]:
-        own, before = entry["litellm_params"], waits.get(entry["model_name"], {"whole": 0, "silent": 0})
-        waits[entry["model_name"]] = {
-            "whole": max(before["whole"], own.get("timeout", router["timeout"])),
-            "silent": max(before["silent"], own.get("stream_timeout", router["stream_timeout"])),
-        }
-    allowed = {key["name"]: key.get("aliases") for key in made["settings"]["keys"] if key["role"] == "client"}
-    files = {client["name"]: client["key_file"] for client in settings["clients"]}
-    front: clients.Gateway = {
-        "host": host,
-        "address": address if fleet.is_any(made["listen"]) else made["listen"],
-        "port": made["port"],
-        "listen": made["listen"],
-        "keyed": bool(settings["master_key_file"]),
-        "models": by_name,
-        "waits": waits,
-        "clients": {
-            name: {"key_file": files[name], "models": list(names if names is not None else by_name)}
-            for name, names in allowed.items()
-        },
-    }
-    # With a key of its own for the monitor where it has one.
-    key = files.get("fleet-monitor") or settings["master_key_file"] or None
-    # Those that the monitor may ask for a token: speech has none, Ollama would load a model for it, and so would an engine on demand.
-    checks = {name: backend["check"] for name, backend in made["settings"]["backends"].items()}
-    behind: dict[str, list[str | None]] = {}
-    for entry in made["config"]["model_list"]:
-        backend = str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@")
-        behind.setdefault(entry["model_name"], []).append(checks.get(backend))
-    asked = [name for name, found in behind.items() if set(found) == {"completion"}]
-    door = fleet.make(
-        host, address, "gateway", "external", made["port"], made["listen"], models=asked, api_key_file=key
-    )
-    return front, door
-
-
-def _watch_spark(
-    host: str,
-    entry: Mapping[str, Any],
-    known: Sequence[Endpoint],
-    wanted: Mapping[str, Mapping[str, Any]],
-    outcome: dict[str, Any],
-    findings: list[Finding],
-) -> None:
-    """Plan what looks at one Spark from the inside."""
-    settings = entry["settings"]
-    outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
-    findings += found
-    doors = ((outcome["gateway"] or {}).get("settings") or {}).get("backends") or {}
-    # A speech server on demand is to the guard what an engine on demand is.
-    woken = [each for each in settings["speech"] or [] if each["on_demand"]]
-    keys = {**entry["service_keys"], **{each["name"]: f"{host}/{each['name']}" for each in woken}}
-    held = {**entry["planned_gib"], **{each["name"]: float(each["memory_gib"]) for each in woken}}
-    outcome["guard"], found = guard.plan(
-        host,
-        settings["guard"],
-        settings["host_protection"],
-        settings["gpu_clocks"],
-        {name: held.get(name) for name in keys},
-        {name: key for name, key in keys.items() if key in doors},
-        [f"spark-{each['name']}" for each in sidecars(settings)],
-        entry["reserve_gib"],
-        entry["sysroot"],
-        speech.unloading(settings["speech"] or [], (outcome["speech"] or {}).get("services") or []),
-        entry["left_gib"],
-    )
-    findings += found
-    if settings["exporters"] is not None:
-        asked = entry["allow_from"] or sockets.watchers(host, wanted)
-        outcome["exporters"], found = monitoring.plan_exporters(
-            host,
-            settings["exporters"],
-            entry["address"] if asked else "127.0.0.1",
-            entry["planned_gib"],
-            entry["rails"],
-            entry["sysroot"],
-        )
-        findings += found
-
-
-def exposure(host: str, listening: Sequence[sockets.Socket], wall: Mapping[str, Any] | None) -> list[Finding]:
-    """Return what anybody reaches on a host that asks for no key.
-
-    :param host: its name
-    :param listening: what its servers listen on
-    :param wall: its firewall as C(firewall.plan) returns it, None where there is none
-    :returns: one finding, or none
-    """
-    exposed = [each for each in listening if sockets.is_exposed(each["address"])]
-    watching = [each for each in exposed if each["kind"] in ("prometheus", "alertmanager")]
-    findings = [_open_page(host, each) for each in exposed if each["kind"] == "status-page" and not wall]
-    if not watching or wall:
-        return findings
-    names = " and ".join(f"{sockets.KINDS[each['kind']].title} on port {each['port']}" for each in watching)
-    return [
-        Finding(
-            "monitoring.open",
-            "warning",
-            f"spark_monitoring of {host}: {names} answer on {watching[0]['address']} and ask for no key: whoever reaches the host "
-            "reads all figures and silences alerts.",
-            fix="Leave spark_monitoring.listen out and come by SSH (ssh -L 3000:127.0.0.1:3000), put a proxy that asks for a "
-            "password before them, or let a firewall choose who comes.",
-        ),
-        *findings,
-    ]
-
-
-def _open_page(host: str, page: sockets.Socket) -> Finding:
-    return Finding(
-        "fleet_monitor.page_open",
-        "warning",
-        f"the status page of {host} answers on {page['address']}, port {page['port']}, and asks for no password: whoever reaches the "
-        "host reads the names of hosts and models, and what they said.",
-        fix=f"Leave spark_fleet_monitor.page_listen out and come by SSH (ssh -L {page['port']}:127.0.0.1:{page['port']} {host}), or let a "
-        "firewall choose who comes.",
-    )
+    speech_servers = {server["name"]: speech.sidecar(server) for server in settings["speech"] or ()}
+    rows = []
+    for server in _servers(settings):
+        if "memory_gib" in server.settings:
+            row = {"name": server.name, "memory_gib": float(server.settings["memory_gib"])}
+            row = speech_servers.get(server.name, row)
+            rows.append({**row, "unit": f"spark-{server.name}.service", "idle": server.name == ollama.NAME})
+    return rows
 
 
 def images(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the containers of a host that serve add-ons: name of each server to its image, as the inventory has it.
-
-    settings: as C(read) returns them. The container of a server is called C(spark-) and its name.
-    """
-    found: dict[str, str] = {}
-
-    def keep(name: str, image: str) -> str:
-        found[name] = image
-        return image
-
-    with_images(settings, keep)
-    return dict(sorted(found.items()))
+    """Return the images of a host's add-on services by the name of the server. settings: of C(read)."""
+    servers = [server for server in _servers(settings) if server.image_option]
+    return {server.name: server.settings[server.image_option] for server in sorted(servers, key=lambda row: row.name)}
 
 
 def with_images(settings: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
-    """Return what C(read) returned with each image replaced by what C(change) says of the server's name and its image."""
-    result = dict(settings)
-    if settings["speech"]:
-        result["speech"] = [{**each, "image": change(each["name"], each["image"])} for each in settings["speech"]]
-    for subject in ("ollama", "gateway"):
-        if settings[subject]:
-            result[subject] = {**settings[subject], "image": change(subject, settings[subject]["image"])}
-    page = (settings["clients"] or {}).get("open_webui")
-    if page:
-        page = {**page, "image": change("open-webui", page["image"])}
-        result["clients"] = {**settings["clients"], "open_webui": page}
-    watching = settings["monitoring"]
-    if watching and watching["grafana"] == "image":
-        result["monitoring"] = {**watching, "grafana_image": change("grafana", watching["grafana_image"])}
+    """Return the settings with other images. change: returns the new image for the name of a server and its image."""
+    result = copy.deepcopy(dict(settings))
+    for server in _servers(result):
+        if option := server.image_option:
+            server.settings[option] = change(server.name, server.settings[option])
     return result
 
 
+# --- planning -----------------------------------------------------------------------------------------------------
+
+
+def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
+    """Plan the add-on services of all hosts.
+
+    :param hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, left_gib, sets, measured, images, gpu_args,
+        sysroot, rails, allow_from, firewall}): C(address) is the address in the inventory, C(settings) the result of C(read), C(engines) the
+        endpoints of its engines (C(None) for a host that is no Spark), C(planned_gib) the planned memory of each engine, C(service_keys)
+        the key of each service in the fleet (empty for ranks other than the head), C(reserve_gib) the memory in use otherwise,
+        C(left_gib) the free memory with all services running, C(sets) the combinations of each exclusive set, C(measured) and C(images) the
+        answers of M(dgxspark.vllm.spark_info), C(gpu_args) options of docker run, C(sysroot) the root of /proc and /sys, C(rails) the
+        MTU of each interface of the cluster, C(allow_from) the clients that the firewall admits, C(firewall) whether it has a firewall
+    :returns: by host, the variables of each role without their prefix, C(None) for a role that is left out, with the C(sockets) of the
+        host; and the findings by host
+    """
+    planner = _Planner(hosts)
+    planner.plan_servers()
+    planner.plan_gateways()
+    planner.plan_watchdogs()
+    planner.plan_observers()
+    planner.plan_sockets()
+    return planner.outcome, planner.findings
+
+
+class _Planner:
+    """The add-on services of a fleet while they are planned."""
+
+    def __init__(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        self.hosts = dict(sorted(hosts.items()))
+        self.outcome: dict[str, dict[str, Any]] = {host: dict.fromkeys(ROLES) for host in hosts}
+        self.findings: dict[str, list[Finding]] = {host: [] for host in hosts}
+        self.gateway_hosts = [host for host, entry in hosts.items() if entry["settings"]["gateway"]]
+        self.askers = sockets.askers({host: entry["settings"] for host, entry in hosts.items()})
+        self.endpoints: list[Endpoint] = [
+            endpoint for entry in self.hosts.values() for endpoint in entry["engines"] or []
+        ]
+        self.gateways: dict[str, clients.Gateway] = {}
+        self.gateway_endpoints: list[Endpoint] = []
+
+    def keep(self, host: str, role: str, planned: tuple[dict[str, Any], list[Finding]]) -> dict[str, Any]:
+        """Add the variables of a role and its findings; returns the variables."""
+        self.outcome[host][role], findings = planned
+        self.findings[host] += findings
+        return planned[0]
+
+    def plan_servers(self) -> None:
+        """Plan speech and Ollama, and add their endpoints."""
+        for host, entry in self.hosts.items():
+            endpoints = list(self.endpoints)
+            for subject, planner in (("speech", speech.plan), ("ollama", ollama.plan)):
+                settings = entry["settings"][subject]
+                if settings is not None:
+                    outcome, servers, findings = planner(self.server_host(host, entry), settings, endpoints)
+                    self.keep(host, subject, (outcome, findings))
+                    endpoints += servers
+            self.endpoints = endpoints
+
+    def server_host(self, host: str, entry: Mapping[str, Any]) -> ServerHost:
+        """Return a host for the planners of servers."""
+        measured = entry["measured"] or {}
+        has_on_demand = any(unit["name"] == ON_DEMAND for unit in measured.get("units") or ())
+        # Sockets of servers on demand, at present or in the plan before.
+        held = ("init.scope", ON_DEMAND) if has_on_demand else ()
+        exposed_to = "every host in spark_allow_from" if entry["allow_from"] else ""
+        return ServerHost(
+            host,
+            address=entry["address"],
+            gateway=self.gateway_hosts[0] if self.gateway_hosts else "",
+            gpu_args=entry["gpu_args"],
+            listening=[socket for socket in measured.get("listening") or () if socket.get("unit") not in held],
+            callers=lambda name, kind: sockets.callers(f"{host}/{name}", kind, host, self.askers),
+            admitted=bool(entry["allow_from"]),
+            exposed_to=exposed_to if entry["firewall"] else "every host that reaches that address",
+            images=entry["images"] or {},
+            sets=entry["sets"],
+            sysroot=entry["sysroot"],
+        )
+
+    def plan_gateways(self) -> None:
+        """Plan the gateways."""
+        for host in self.gateway_hosts:
+            settings = self.hosts[host]["settings"]["gateway"]
+            outcome = self.keep(host, "gateway", gateway.plan(host, settings, self.endpoints))
+            address = self.hosts[host]["address"]
+            self.gateways[host], endpoint = gateway.for_clients(host, address, settings, outcome)
+            self.gateway_endpoints.append(endpoint)
+
+    def plan_watchdogs(self) -> None:
+        """Plan watchdog, guard and exporters of the Sparks."""
+        for host, entry in self.hosts.items():
+            settings = entry["settings"]
+            if entry["engines"] is None:
+                continue
+            self.keep(host, "watchdog", watchdog.plan(host, settings["watchdog"], self.endpoints))
+            self.keep(host, "guard", self.plan_guard(host, entry))
+            if settings["exporters"] is not None:
+                is_asked = entry["allow_from"] or sockets.watchers(host, self.askers)
+                address = entry["address"] if is_asked else "127.0.0.1"
+                values = (entry["planned_gib"], entry["rails"], entry["sysroot"])
+                exporters = monitoring.plan_exporters(host, settings["exporters"], address, *values)
+                self.keep(host, "exporters", exporters)
+
+    def plan_guard(self, host: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[Finding]]:
+        """Plan the guard, which treats a speech server on demand as an engine on demand."""
+        settings, outcome = entry["settings"], self.outcome[host]
+        backends = outcome["gateway"]["settings"]["backends"] if outcome["gateway"] else {}
+        servers = settings["speech"] or []
+        on_demand = [server for server in servers if server["on_demand"]]
+        keys = {**entry["service_keys"], **{server["name"]: f"{host}/{server['name']}" for server in on_demand}}
+        planned_gib = {**entry["planned_gib"], **{row["name"]: float(row["memory_gib"]) for row in on_demand}}
+        return guard.plan(
+            host,
+            settings["guard"],
+            settings["host_protection"],
+            settings["gpu_clocks"],
+            {name: planned_gib.get(name) for name in keys},
+            {name: key for name, key in keys.items() if key in backends},
+            [f"spark-{row['name']}" for row in sidecars(settings)],
+            entry["reserve_gib"],
+            entry["sysroot"],
+            speech.unloading(servers, outcome["speech"]["services"]) if outcome["speech"] else [],
+            entry["left_gib"],
+        )
+
+    def plan_observers(self) -> None:
+        """Plan clients, monitoring and the fleet monitor, which use the endpoints of all hosts."""
+        exporters = {host: roles["exporters"] for host, roles in self.outcome.items() if roles["exporters"]}
+        addresses = {host: {**outcome, "address": self.hosts[host]["address"]} for host, outcome in exporters.items()}
+        guarded = [host for host, roles in self.outcome.items() if (roles["guard"] or {}).get("state") == "present"]
+        for host, entry in self.hosts.items():
+            settings = entry["settings"]
+            if settings["clients"]:
+                self.keep(host, "clients", clients.plan(host, settings["clients"], self.endpoints, self.gateways))
+            if settings["monitoring"]:
+                scraped = self.scraped_gateway()
+                outcome = monitoring.plan_monitoring(host, settings["monitoring"], self.endpoints, exporters, scraped)
+                self.keep(host, "monitoring", outcome)
+            if settings["fleet_monitor"]:
+                monitor = settings["fleet_monitor"]
+                fronts = self.gateway_endpoints
+                outcome = fleet_monitor.plan(host, monitor, self.endpoints, fronts, guarded, addresses)
+                self.keep(host, "fleet_monitor", outcome)
+
+    def scraped_gateway(self) -> dict[str, Any] | None:
+        """Return the first gateway as C(monitoring.plan_monitoring) takes it."""
+        for host, planned in self.gateways.items():
+            token_file = self.hosts[host]["settings"]["gateway"]["metrics_key_file"]
+            return {**planned, "path": "/metrics/", "token_file": token_file}
+        return None
+
+    def plan_sockets(self) -> None:
+        """Add the sockets of each host, and findings about shared ports."""
+        for host, roles in self.outcome.items():
+            endpoints = [endpoint for endpoint in self.endpoints if endpoint["host"] == host]
+            roles["sockets"] = sockets.of_host(host, roles, endpoints, self.askers)
+            self.findings[host] += _port_findings(host, roles["sockets"])
+
+
+def _port_findings(host: str, listening: Sequence[sockets.Socket]) -> list[Finding]:
+    """Return findings about servers whose port DGX OS or another server of the plan has.
+
+    Speech servers, Ollama, the gateway and its clients have their own findings about each other's ports and the ports of engines.
+    """
+    findings = []
+    for index, server in enumerate(listening):
+        owner = sockets.SYSTEM_PORTS.get(server["port"], "")
+        for earlier in listening[:index]:
+            if earlier["port"] == server["port"] and {server["kind"], earlier["kind"]} & PORTS_CHECKED_HERE:
+                owner = owner or earlier["service"]
+        if owner:
+            values: dict[str, Any] = {"port": server["port"], "host": host, "other": owner, "name": server["service"]}
+            findings.append(finding("host.port_used", server["service"], **values))
+    return findings
+
+
+def exposure(host: str, listening: Sequence[sockets.Socket], firewall: Mapping[str, Any] | None) -> list[Finding]:
+    """Return findings about servers without keys that other hosts reach.
+
+    :param host: its name
+    :param listening: the sockets of its servers
+    :param firewall: as C(firewall.plan) returns it, C(None) without one
+    :returns: findings
+    """
+    if firewall:
+        return []
+    exposed = [socket for socket in listening if sockets.is_exposed(socket["address"])]
+    monitors = [socket for socket in exposed if socket["kind"] in ("prometheus", "alertmanager")]
+    findings = []
+    if monitors:
+        names = " and ".join(f"{sockets.KINDS[socket['kind']].title} on port {socket['port']}" for socket in monitors)
+        findings.append(finding("monitoring.open", host=host, servers=names, address=monitors[0]["address"]))
+    for socket in exposed:
+        if socket["kind"] == "status-page":
+            values: dict[str, Any] = {"address": socket["address"], "port": socket["port"]}
+            findings.append(finding("fleet_monitor.page_open", host=host, **values))
+    return findings
+
+
 class Secret(NamedTuple):
-    """A secret that comes from the controller; C(own): the fleet itself is what checks it, so that any value will do."""
+    """A secret that comes from the controller; C(own): only the fleet checks it, so that any value is right."""
 
     service: str
     name: str
@@ -410,31 +358,35 @@ class Secret(NamedTuple):
 
 
 def secrets(outcome: Mapping[str, Any]) -> list[Secret]:
-    """Return the secrets of a host's part that come from the controller, each once.
+    """Return the secrets of a host that come from the controller, each once. outcome: by role, of C(plan)."""
+    return list(dict.fromkeys([*_service_secrets(outcome), *_monitoring_secrets(outcome["monitoring"] or {})]))
 
-    outcome: by role, as C(plan) returns it for one host.
-    """
-    found: list[Secret] = []
+
+def _service_secrets(outcome: Mapping[str, Any]) -> Iterator[Secret]:
+    """Yield the secrets of speech servers, the gateway, the fleet monitor and clients."""
     for server in (outcome["speech"] or {}).get("services", ()):
-        found += [Secret(server["name"], each["name"], each["source"], True) for each in server["secrets"]]
-    for each in (outcome["gateway"] or {}).get("secrets", ()):
-        # Backends may be somebody else's; the keys of our own are those of their services.
-        found.append(Secret("gateway", each["name"], each["source"], not each["name"].startswith("backend-")))
-    for each in (outcome["fleet_monitor"] or {}).get("secrets", ()):
-        found.append(Secret("fleet-monitor", each["name"], each["source"], False))
+        for secret in server["secrets"]:
+            yield Secret(server["name"], secret["name"], secret["source"], True)
+    for secret in (outcome["gateway"] or {}).get("secrets", ()):
+        # A backend may be outside of the fleet; the keys of the fleet's servers are listed with the servers.
+        yield Secret("gateway", secret["name"], secret["source"], not secret["name"].startswith("backend-"))
+    for secret in (outcome["fleet_monitor"] or {}).get("secrets", ()):
+        yield Secret("fleet-monitor", secret["name"], secret["source"], False)
     for client in ("open_webui", "hermes"):
         for secret in ((outcome["clients"] or {}).get(client) or {}).get("secrets", ()):
             for part in secret["parts"]:
                 if part.get("controller"):
-                    found.append(Secret(client.replace("_", "-"), secret["name"], part["controller"], True))
-    watching = outcome["monitoring"] or {}
-    for job in watching.get("jobs", ()):
+                    yield Secret(client.replace("_", "-"), secret["name"], part["controller"], True)
+
+
+def _monitoring_secrets(monitor: Mapping[str, Any]) -> Iterator[Secret]:
+    """Yield the secrets of Prometheus, Alertmanager and Grafana. monitor: the variables of the role, or empty."""
+    for job in monitor.get("jobs", ()):
         if job.get("token_file"):
-            found.append(Secret("monitoring", f"key of {job['name']}", job["token_file"], True))
-    for receiver in watching.get("receivers", ()):
+            yield Secret("monitoring", f"key of {job['name']}", job["token_file"], True)
+    for receiver in monitor.get("receivers", ()):
         for key, value in sorted(receiver.items()):
             if key.endswith("_file") and value:
-                found.append(Secret("monitoring", f"{key} of receiver {receiver['name']}", value, False))
-    if watching.get("grafana_password_file"):
-        found.append(Secret("monitoring", "Grafana's password", watching["grafana_password_file"], True))
-    return list(dict.fromkeys(found))
+                yield Secret("monitoring", f"{key} of receiver {receiver['name']}", value, False)
+    if monitor.get("grafana_password_file"):
+        yield Secret("monitoring", "Grafana's password", monitor["grafana_password_file"], True)

@@ -30,23 +30,24 @@ def client_keys(secrets: Sequence[Mapping[str, Any]], read: Callable[[str], str 
             rows.append({**row, "generate": GENERATED_LETTERS})
             continue
         parts = _parts_of(path, parts_of)
-        names = [str(part["controller"]) for part in parts if "controller" in part]
-        texts = {name: read(name) for name in names}
-        unreadable = [name for name in names if texts[name] is None]
+        words = [_text_of(part, read) for part in parts]
+        unreadable = [part["controller"] for part, word in zip(parts, words) if word is None]
         if unreadable:
             rows.append({**row, "source": unreadable[0]})
             continue
         generated = [f"file:{part['host']}" for part in parts if "host" in part]
-        words = [
-            mark_of(f"file:{part['host']}")
-            if "host" in part
-            else str(texts[part["controller"]]).strip()
-            if "controller" in part
-            else str(part["text"])
-            for part in parts
-        ]
-        rows.append({**row, "content": ";".join(words), **({"fill": generated} if generated else {})})
+        rows.append({**row, "content": ";".join(map(str, words)), **({"fill": generated} if generated else {})})
     return rows
+
+
+def _text_of(part: Mapping[str, Any], read: Callable[[str], str | None]) -> str | None:
+    """Return the text of a part, with a mark for a key that the host generates; C(None) for an unreadable file."""
+    if "host" in part:
+        return mark_of(f"file:{part['host']}")
+    if "controller" not in part:
+        return str(part["text"])
+    text = read(str(part["controller"]))
+    return None if text is None else text.strip()
 
 
 def is_generated(parts: Sequence[Mapping[str, Any]]) -> bool:

@@ -1,174 +1,65 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gateway: one address before all models of the fleet. What C(spark_gateway) says, and the configuration of LiteLLM that follows.
+"""The gateway, one address for all models of the fleet: C(spark_gateway) and the configuration of LiteLLM.
 
-A name that clients send is an alias of C(spark_gateway), or a name that an engine itself serves. Behind each stand backends in an
-order of levels: the gateway gives a request to one of the first level that is well and not drained, then to the next level. Aliases
-that an alias falls back on are further levels, so there is one mechanism for all of it.
+Clients send the name of an alias of C(spark_gateway), or a name that an engine serves itself. Each name has backends in an order of
+levels: the gateway sends a request to a healthy backend of the first level that is not drained, else to the next level. The backends of
+the aliases in C(fallback) are further levels, so that routing and fallback are one mechanism.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
-from .._common import component_versions, plain_data, schema, validation
+from .._common import plain_data, schema, validation
 from .._common.findings import Finding
-from .._common.schema import NUMBER, Key
 from . import timeouts
+from .clients import Gateway, Waits
+from .descriptions import DESCRIPTIONS, OPTIONS, finding
+from .servers import is_moving, local_url
 from .timeouts import Limits
 
-IMAGE = component_versions.LITELLM.ref
+KEYS = OPTIONS["spark_gateway"]
+DESCRIPTION = DESCRIPTIONS["gateway"]
+CLIENT_KEYS: list[str] = DESCRIPTION["client_keys"]
+ALIAS_KEYS: list[str] = DESCRIPTION["alias_keys"]
+BACKEND_KEYS: list[str] = DESCRIPTION["backend_keys"]
+IMAGE = str(KEYS["image"].default)
 """A release of LiteLLM's line with long support; the hooks of the role are written against its code."""
 SERVICE = "gateway"
-UNIT = "spark-gateway.service"
 
-MOST = 10**7
-"""Largest value of a number: seconds, requests, MiB."""
+MOST_RATE = 10**7
 MIB = 2**20
 BODIES_SHARE = 1 / 12
-"""Share of C(memory_gib) for the bodies of all requests; LiteLLM needs several times the size of a body to work on it."""
-
-KEYS: dict[str, Key] = {
-    "port": Key(int, 4000, "TCP port; 4000 is NoMachine's on some DGX systems", least=1, most=65535),
-    "listen": Key(str, None, "address to listen on; 0.0.0.0 with a master key, 127.0.0.1 without one"),
-    "image": Key(str, IMAGE, "image with LiteLLM, by a fixed tag or digest"),
-    "master_key_file": Key(str, None, "file on the controller with the master key, which may use every model name"),
-    "metrics_key_file": Key(
-        str,
-        None,
-        "file on the controller with a key for /metrics only; without it /metrics needs no key",
-    ),
-    "clients": Key(list, [], "keys with limited access: a list of name, key_file and aliases (all when left out)"),
-    "aliases": Key(
-        dict,
-        {},
-        "model names for clients: each a backend, a list of backends, or a mapping of backends, routing and fallback",
-    ),
-    "serve": Key(
-        (str, list), "all", "endpoints offered under their own served model names: all, none, or a list of keys"
-    ),
-    "timeout": Key(
-        int,
-        None,
-        "seconds that an answer without streaming may take; from the context length of each engine when left out, 1800 or more",
-        least=1,
-        most=MOST,
-    ),
-    "stream_timeout": Key(
-        int,
-        None,
-        "seconds between two chunks of a stream, and until the first one; from the context length of each engine when left out, 600 or more",
-        least=1,
-        most=MOST,
-    ),
-    "prefill_rates": Key(
-        dict,
-        {},
-        "endpoints to the prompt tokens a second that were measured at long prompts, for the two above; 750 is assumed for others",
-    ),
-    "keepalive_seconds": Key(
-        int,
-        15,
-        "seconds of silence after which a stream gets a comment, so that nobody takes it for dead; 0 for none",
-        least=0,
-        most=300,
-    ),
-    "retries": Key(
-        int,
-        2,
-        "retries of a request that failed before its first token, each on another backend if there is one",
-        least=0,
-        most=MOST,
-    ),
-    "cooldown": Key(
-        int,
-        30,
-        "seconds for which LiteLLM skips a backend that keeps failing while others do not",
-        least=0,
-        most=MOST,
-    ),
-    "queue_seconds": Key(
-        int,
-        1200,
-        "seconds that a request waits while all of its backends are drained; 0 rejects it at once",
-        least=0,
-        most=MOST,
-    ),
-    "max_parallel": Key(int, 1000, "concurrent requests; further ones are rejected (429)", least=1, most=MOST),
-    "body_limit_mib": Key(int, 64, "largest request in MiB; larger ones are rejected (413)", least=1, most=MOST),
-    "health_interval": Key(
-        int,
-        60,
-        "seconds between two health checks of a backend, each a completion of one token; 0 for none",
-        least=0,
-        most=MOST,
-    ),
-    "health_timeout": Key(
-        int,
-        120,
-        "timeout of a health check in seconds; two timeouts in a row make the backend unhealthy",
-        least=1,
-        most=MOST,
-    ),
-    "memory_gib": Key(
-        NUMBER,
-        3.0,
-        "memory limit of the container, which the plan reserves; a reload needs twice the memory",
-        least=0.5,
-        most=MOST,
-    ),
-    "stop_seconds": Key(
-        int, 60, "seconds that running requests have to finish when the unit is stopped", least=0, most=MOST
-    ),
-    "log_level": Key(
-        str,
-        "warning",
-        "debug, info, warning or error; debug logs the text of prompts",
-        choices=("debug", "info", "warning", "error"),
-    ),
-}
-"""Keys of C(spark_gateway)."""
-CLIENT_KEYS = ("name", "key_file", "aliases")
-ALIAS_KEYS = ("backends", "routing", "fallback")
-BACKEND_KEYS = ("endpoint", "model", "url", "api_key_file", "name")
-ROUTINGS = ("order", "balance")
+"""Share of C(memory_gib) for the bodies of all requests; LiteLLM needs several times the size of a body to process it."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
-"""No asterisk, which LiteLLM takes for any name."""
+"""Without an asterisk, which LiteLLM treats as a pattern."""
 CLIENT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
-MOVING_TAGS = ("latest", "main", "main-latest", "main-stable", "lts", "stable", "nightly")
-
-Backend = dict[str, Any]
 
 
-# ---------------------------------------------------------------- what a person writes
+# --- reading ------------------------------------------------------------------------------------------------------
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
-    """Read C(spark_gateway) of a host: every key with its default filled in, and everything that is wrong with it."""
+    """Read C(spark_gateway) of a host; returns its settings with every default, and messages about wrong values."""
     problems = validation.Problems(f"host {host}, spark_gateway")
-    given = problems.mapping(value, "spark_gateway")
-    settings = schema.filled(problems, given, KEYS)
-    for name, key in KEYS.items():
-        if key.types is str and settings[name] is not None and not plain_data.is_line(settings[name]):
-            problems.add(f"'{name}' is {plain_data.shown(settings[name])}; it must be one line of text.")
-    if settings["listen"] is not None and not plain_data.is_address(settings["listen"]):
-        problems.add(f"'listen' is {plain_data.shown(settings['listen'])}; it must be an address of the host.")
-    if not validation.IMAGE_REF.fullmatch(str(settings["image"])):
-        problems.add(f"'image' is {plain_data.shown(settings['image'])}; it must be a reference like {IMAGE}.")
-    tag = str(settings["image"]).rpartition(":")[2]
-    untagged = "/" in tag or ":" not in str(settings["image"])
-    if "@" not in str(settings["image"]) and (untagged or tag in MOVING_TAGS):
+    settings = schema.filled(problems, problems.mapping(value, "spark_gateway"), KEYS)
+    if is_moving(settings["image"], DESCRIPTION["moving_tags"]):
         problems.add(f"'image' is {settings['image']}, which moves. Name a version: {IMAGE}.")
-    settings["clients"] = _read_clients(problems, settings["clients"])
+    clients: list[dict[str, Any]] = []
+    for place, entry in enumerate(problems.mappings(settings["clients"], "clients"), start=1):
+        clients.append(_read_client(problems, entry, place, [client["name"] for client in clients]))
+    settings["clients"] = clients
     settings["aliases"] = {name: _read_alias(problems, name, body) for name, body in settings["aliases"].items()}
     settings["serve"] = _read_serve(problems, settings["serve"])
     for key, rate in settings["prefill_rates"].items():
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= MOST:
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= MOST_RATE:
             problems.add(
                 f"'prefill_rates' has {plain_data.shown(rate)} for {key}; it must be prompt tokens a second, such as 1800."
             )
@@ -177,60 +68,62 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     return settings, problems.messages
 
 
-def _read_clients(problems: validation.Problems, value: Any) -> list[dict[str, Any]]:
-    clients: list[dict[str, Any]] = []
-    for place, entry in enumerate(problems.mappings(value, "clients"), start=1):
-        inner = validation.Problems(f"{problems.where}, clients {entry.get('name') or place}")
-        inner.unknown(entry, CLIENT_KEYS)
-        name, file, aliases = entry.get("name"), entry.get("key_file"), entry.get("aliases")
-        if not isinstance(name, str) or not CLIENT_NAME.fullmatch(name):
-            inner.add(f"'name' is {name!r}; it must be of lower-case letters, digits, '-' and '_', 40 at most.")
-        elif name in [client["name"] for client in clients]:
-            inner.add("the name is there twice.")
-        if not plain_data.is_line(file):
-            inner.add("'key_file' is missing: the file on the controller that holds this client's key.")
-        if aliases is not None and not (
-            isinstance(aliases, list) and aliases and all(plain_data.is_line(alias) for alias in aliases)
-        ):
-            inner.add("'aliases' must be a list of names that the client may use; leave it out for all.")
-            aliases = None
-        problems.messages += inner.messages
-        clients.append(
-            {"name": str(name), "key_file": file, "aliases": None if aliases is None else [str(a) for a in aliases]}
-        )
-    return clients
+def _read_client(
+    problems: validation.Problems, entry: Mapping[str, Any], place: int, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return an entry of C(clients). place: of the entry in the list, from 1. names: of the entries before."""
+    problems_here = validation.Problems(f"{problems.where}, clients {entry.get('name') or place}")
+    problems_here.unknown(entry, CLIENT_KEYS)
+    name, file, aliases = entry.get("name"), entry.get("key_file"), entry.get("aliases")
+    if not isinstance(name, str) or not CLIENT_NAME.fullmatch(name):
+        problems_here.add(f"'name' is {name!r}; it must be of lower-case letters, digits, '-' and '_', 40 at most.")
+    elif name in names:
+        problems_here.add("the name is there twice.")
+    if not plain_data.is_line(file):
+        problems_here.add("'key_file' is missing: the file on the controller that holds this client's key.")
+    is_list = isinstance(aliases, list) and aliases and all(plain_data.is_line(alias) for alias in aliases)
+    if aliases is not None and not is_list:
+        problems_here.add("'aliases' must be a list of names that the client may use; leave it out for all.")
+    problems.messages += problems_here.messages
+    return {"name": str(name), "key_file": file, "aliases": list(aliases) if is_list and aliases else None}
 
 
 def _read_alias(problems: validation.Problems, name: str, body: Any) -> dict[str, Any]:
-    inner = validation.Problems(f"{problems.where}, alias {name}")
+    """Return an alias with its backends, routing and fallback."""
+    problems_here = validation.Problems(f"{problems.where}, alias {name}")
     if not NAME.fullmatch(name):
-        inner.add("the name must be of letters, digits and . _ : / @ + -, and must not begin with a sign.")
+        problems_here.add("the name must be of letters, digits and . _ : / @ + -, and must not begin with a sign.")
     if isinstance(body, (str, list)):
         body = {"backends": body}
-    body = inner.mapping(body, name)
-    # A mapping that names one backend itself is a backend.
+    body = problems_here.mapping(body, name)
+    # A mapping with the keys of a backend is the only backend.
     if body and not set(body) & set(ALIAS_KEYS) and set(body) & set(BACKEND_KEYS):
         body = {"backends": [body]}
-    inner.unknown(body, ALIAS_KEYS)
+    problems_here.unknown(body, ALIAS_KEYS)
     routing = body.get("routing") or "order"
-    if routing not in ROUTINGS:
-        inner.add(f"'routing' is {routing!r}; it must be one of {', '.join(ROUTINGS)}.")
-    listed = body.get("backends")
-    listed = [listed] if isinstance(listed, (str, Mapping)) else listed
-    if not isinstance(listed, list) or not listed:
-        inner.add("'backends' must name at least one endpoint (host/service), or an external one (url, model).")
-        listed = []
-    fallback = body.get("fallback") or []
-    fallback = [fallback] if isinstance(fallback, str) else fallback
-    if not isinstance(fallback, list) or not all(isinstance(entry, str) for entry in fallback):
-        inner.add("'fallback' must be an alias or a list of them.")
-        fallback = []
-    read_backends = [_read_backend(inner, entry) for entry in listed]
-    problems.messages += inner.messages
-    return {"backends": [entry for entry in read_backends if entry], "routing": routing, "fallback": list(fallback)}
+    if routing not in DESCRIPTION["routings"]:
+        problems_here.add(f"'routing' is {routing!r}; it must be one of {', '.join(DESCRIPTION['routings'])}.")
+    backends = body.get("backends")
+    backends = [backends] if isinstance(backends, (str, Mapping)) else backends
+    if not isinstance(backends, list) or not backends:
+        problems_here.add("'backends' must name at least one endpoint (host/service), or an external one (url, model).")
+        backends = []
+    read_backends = [_read_backend(problems_here, entry) for entry in backends]
+    fallback = _read_fallback(problems_here, body.get("fallback") or [])
+    problems.messages += problems_here.messages
+    return {"backends": [backend for backend in read_backends if backend], "routing": routing, "fallback": fallback}
 
 
-def _read_backend(problems: validation.Problems, entry: Any) -> Backend | None:
+def _read_fallback(problems: validation.Problems, fallback: Any) -> list[str]:
+    names = [fallback] if isinstance(fallback, str) else fallback
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return list(names)
+    problems.add("'fallback' must be an alias or a list of them.")
+    return []
+
+
+def _read_backend(problems: validation.Problems, entry: Any) -> dict[str, Any] | None:
+    """Return a backend of an alias: C(endpoint), or C(url) with C(model) and C(name); C(None) if it is wrong."""
     if isinstance(entry, str):
         return {"endpoint": entry}
     if not isinstance(entry, Mapping):
@@ -238,7 +131,7 @@ def _read_backend(problems: validation.Problems, entry: Any) -> Backend | None:
         return None
     body = {str(key): value for key, value in entry.items() if value is not None}
     problems.unknown(body, BACKEND_KEYS, "key of a backend:")
-    wrong = [key for key, item in body.items() if key in BACKEND_KEYS and not plain_data.is_line(item)]
+    wrong = [key for key, value in body.items() if key in BACKEND_KEYS and not plain_data.is_line(value)]
     for key in wrong:
         problems.add(f"a backend's '{key}' is {plain_data.shown(body[key])}; it must be one line of text.")
     if wrong:
@@ -247,17 +140,23 @@ def _read_backend(problems: validation.Problems, entry: Any) -> Backend | None:
         problems.add("a backend has either 'endpoint' (host/service of the fleet) or 'url' (another server).")
         return None
     if "url" in body:
-        parts = plain_data.web_address(body["url"])
-        if parts is None:
-            problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
-            return None
-        if not body.get("model"):
-            problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
-            return None
-        body["url"] = re.sub(r"/+(v1/*)?$", "", str(body["url"]))
-        body.setdefault("name", f"external/{parts.netloc}")
-    elif "api_key_file" in body:
+        return _read_external(problems, body)
+    if "api_key_file" in body:
         problems.add(f"backend {body['endpoint']}: its key is known from its own host; take 'api_key_file' out.")
+    return body
+
+
+def _read_external(problems: validation.Problems, body: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a backend that is a server outside of the fleet."""
+    parts = plain_data.web_address(body["url"])
+    if parts is None:
+        problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
+        return None
+    if not body.get("model"):
+        problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
+        return None
+    body["url"] = re.sub(r"/+(v1/*)?$", "", body["url"])
+    body.setdefault("name", f"external/{parts.netloc}")
     return body
 
 
@@ -270,344 +169,295 @@ def _read_serve(problems: validation.Problems, value: Any) -> str | list[str]:
     return "none"
 
 
-# ---------------------------------------------------------------- what follows
+# --- planning -----------------------------------------------------------------------------------------------------
 
 
-class Plan:
-    """One gateway being planned: which name leads to which backends, and what is wrong."""
+@dataclass(frozen=True)
+class Backend:
+    """A server behind a name.
+
+    check: the health check, C(completion) or a path. key_variable: the variable of its key inside LiteLLM, empty without a key. length: the
+    context length in tokens. hold_seconds: how long a request may wait while the server loads. level: its place in the order of a name.
+    """
+
+    key: str
+    url: str
+    kind: str
+    model: str
+    check: str
+    key_variable: str
+    length: int | None = None
+    tools: bool = False
+    on_demand: bool = False
+    hold_seconds: int = 0
+    level: int = 0
+
+    def for_helper(self) -> dict[str, str]:
+        """Return the backend in the settings of the helper inside the container."""
+        return {**{name: getattr(self, name) for name in ("url", "kind", "model", "check")}, "key": self.key_variable}
+
+
+class _Planner:
+    """One gateway while it is planned: the backends of each name, and the findings."""
 
     def __init__(self, host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> None:
         self.host, self.settings = host, settings
-        self.fleet = {entry["key"]: entry for entry in fleet}
+        self.where = f"spark_gateway of {host}"
+        self.fleet = {endpoint["key"]: endpoint for endpoint in fleet}
         self.findings: list[Finding] = []
-        self.keys: dict[str, str] = {}
+        self.key_variables: dict[str, str] = {}
         self.backends: dict[str, Backend] = {}
         self.names: dict[str, list[Backend]] = {}
+        self.backends_of_alias: dict[str, list[Backend]] = {}
 
-    def say(self, rule: str, message: str, fix: str, severity: str = "error") -> None:
-        """Note a finding.
+    def add(self, rule: str, like: str = "", severity: str = "", where: str = "", **values: Any) -> None:
+        """Add a finding. rule, like: without C(gateway.); like, severity, values: see C(descriptions.finding)."""
+        place = {"where": where or self.where, "host": self.host}
+        self.findings.append(
+            finding(f"gateway.{rule}", SERVICE, f"gateway.{like or rule}", severity, **place, **values)
+        )
 
-        :param rule: its id without C(gateway.)
-        :param message: what is wrong, where and why
-        :param fix: what to change
-        :param severity: C(error), C(warning) or C(info)
-        """
-        self.findings.append(Finding(f"gateway.{rule}", severity, message, fix, service=SERVICE))
-
-    def key_name(self, file: str | None) -> str:
-        """Name of the variable that holds a backend's key inside LiteLLM; empty without one."""
+    def key_variable(self, file: str | None) -> str:
+        """Return the variable of a backend's key inside LiteLLM; empty without a key."""
         if not file:
             return ""
-        return self.keys.setdefault(file, f"DGXSPARK_BACKEND_KEY_{len(self.keys)}")
+        return self.key_variables.setdefault(file, f"DGXSPARK_BACKEND_KEY_{len(self.key_variables)}")
 
-    def of_endpoint(self, entry: Endpoint, model: str) -> Backend:
-        kind = entry["kind"]
-        # A question would start an engine on demand.
-        check = "completion" if kind == "vllm" and not entry["on_demand"] else entry["health"]
-        found = {
-            "key": entry["key"],
-            "url": entry["url"],
-            "kind": kind,
-            "model": model,
-            "check": check,
-            "env": self.key_name(entry["api_key_file"]),
-            "length": entry["max_model_len"],
-            "tools": entry["tools"] and not entry["on_demand"],
-            "on_demand": entry["on_demand"],
-            "hold": entry["hold_seconds"],
-        }
-        self.backends.setdefault(entry["key"], found)
-        return found
-
-    def resolve(self, name: str, written: Backend) -> Backend | None:
-        """The backend that an alias names, or nothing and a finding."""
-        where = f"spark_gateway of {self.host}, alias {name}"
-        if "url" in written:
-            found = {
-                "key": str(written["name"]),
-                "url": written["url"],
-                "kind": "external",
-                "model": str(written["model"]),
-                "check": "completion",
-                "env": self.key_name(written.get("api_key_file")),
-                "length": None,
-            }
-            self.backends.setdefault(found["key"], found)
-            return found
-        key = str(written["endpoint"])
-        entry = self.fleet.get(key)
-        if entry is None:
-            known = ", ".join(sorted(self.fleet)) or "none"
-            self.say(
-                "unknown_endpoint",
-                f"{where}: there is no endpoint {key}{validation.nearest(key, self.fleet)}",
-                f"Name one of the fleet: {known}.",
-            )
-            return None
-        if not endpoints.reachable(entry, self.host):
-            self.unreachable(entry, f"{where}: ", "error")
-            return None
-        models = entry["models"]
-        model = written.get("model")
-        if model is None:
-            if len(models) > 1 and entry["kind"] == "ollama":
-                self.say(
-                    "several_models",
-                    f"{where}: {key} serves {', '.join(models)}; the alias takes {models[0]}.",
-                    f"Say which: {{endpoint: {key}, model: {models[0]}}}.",
-                    "warning",
-                )
-            model = models[0] if models else entry["service"]
-        elif models and model not in models:
-            self.say(
-                "unknown_model",
-                f"{where}: {key} does not serve {model}{validation.nearest(str(model), models)}",
-                f"It serves {', '.join(models)}.",
-            )
-            return None
-        return self.of_endpoint(entry, str(model))
-
-    def unreachable(self, entry: Endpoint, where: str, severity: str) -> None:
-        """Note that the gateway cannot reach an endpoint.
-
-        :param entry: the endpoint, on loopback of another host
-        :param where: which alias wants it, to begin the message with
-        :param severity: C(error) where an alias is left without it
-        """
-        extra = "api_key_file (it then listens on the host's address), or its host option"
-        self.say(
-            "backend_on_loopback",
-            f"{where}{entry['key']} listens on {entry['listen']} of {entry['host']}, where the gateway on {self.host} cannot reach it.",
-            f"Give service {entry['service']} of {entry['host']} {extra}, or run the gateway on {entry['host']}.",
-            severity,
+    def fleet_backend(self, endpoint: Endpoint, model: str) -> Backend:
+        """Return an endpoint of the fleet as the backend for one of its models."""
+        on_demand = endpoint["on_demand"]
+        backend = Backend(
+            key=endpoint["key"],
+            url=endpoint["url"],
+            kind=endpoint["kind"],
+            model=model,
+            # A completion would start an engine on demand.
+            check="completion" if endpoint["kind"] == "vllm" and not on_demand else endpoint["health"],
+            key_variable=self.key_variable(endpoint["api_key_file"]),
+            length=endpoint["max_model_len"],
+            tools=endpoint["tools"] and not on_demand,
+            on_demand=on_demand,
+            hold_seconds=endpoint["hold_seconds"],
         )
+        self.backends.setdefault(backend.key, backend)
+        return backend
 
-    def alias_levels(self, name: str, chain: tuple[str, ...] = ()) -> list[list[Backend]]:
-        """The levels of an alias: its own backends, then those of the aliases that it falls back on."""
-        alias = self.settings["aliases"][name]
-        if name in chain:
-            self.say(
-                "fallback_loop",
-                f"spark_gateway of {self.host}: aliases {' -> '.join([*chain, name])} fall back on each other.",
-                f"Take '{name}' out of the fallback of '{chain[-1]}'.",
-            )
+    def resolve(self, alias: str, entry: Mapping[str, Any]) -> Backend | None:
+        """Return a backend of an alias; C(None), with a finding, if the gateway cannot use it."""
+        where = f"{self.where}, alias {alias}"
+        if "url" in entry:
+            variable = self.key_variable(entry.get("api_key_file"))
+            external = Backend(entry["name"], entry["url"], "external", entry["model"], "completion", variable)
+            self.backends.setdefault(external.key, external)
+            return external
+        key = str(entry["endpoint"])
+        endpoint = self.fleet.get(key)
+        if endpoint is None:
+            self.add_unknown_endpoint(where, key)
+            return None
+        if not endpoints.reachable(endpoint, self.host):
+            self.add_unreachable(endpoint, where, "error")
+            return None
+        models, model = endpoint["models"], entry.get("model")
+        if model is None:
+            model = models[0] if models else endpoint["service"]
+            if len(models) > 1 and endpoint["kind"] == "ollama":
+                self.add("several_models", where=where, key=key, model=model, models=", ".join(models))
+        elif models and model not in models:
+            nearest = validation.nearest(model, models)
+            self.add("unknown_model", where=where, key=key, model=model, nearest=nearest, models=", ".join(models))
+            return None
+        return self.fleet_backend(endpoint, model)
+
+    def add_unknown_endpoint(self, where: str, key: str) -> None:
+        """Add a finding about an endpoint that the fleet does not have. where: that names it."""
+        keys = ", ".join(sorted(self.fleet)) or "none"
+        nearest = validation.nearest(key, self.fleet)
+        self.add("unknown_endpoint", where=where, key=key, nearest=nearest, known=keys)
+
+    def add_unreachable(self, endpoint: Endpoint, where: str, severity: str) -> None:
+        """Add a finding about an endpoint on loopback of another host. where: that names it."""
+        values = {"backend": endpoint["service"], "backend_host": endpoint["host"], "listen": endpoint["listen"]}
+        self.add("backend_on_loopback", where=where, severity=severity, key=endpoint["key"], **values)
+
+    def resolve_alias(self, alias: str) -> list[Backend]:
+        """Return the backends of an alias itself."""
+        if alias not in self.backends_of_alias:
+            resolved = [self.resolve(alias, entry) for entry in self.settings["aliases"][alias]["backends"]]
+            self.backends_of_alias[alias] = [backend for backend in resolved if backend]
+        return self.backends_of_alias[alias]
+
+    def levels_of(self, alias: str, chain: tuple[str, ...] = ()) -> list[list[Backend]]:
+        """Return the levels of an alias: its backends, then the backends of its fallbacks. chain: the aliases that fall back on it."""
+        settings = self.settings["aliases"][alias]
+        if alias in chain:
+            self.add("fallback_loop", chain=" -> ".join([*chain, alias]), alias=alias, last=chain[-1])
             return []
-        # Said once, where the alias itself is looked at.
-        own = [self.resolve(name, written) for written in alias["backends"]] if not chain else self.backends_of(name)
-        found = [backend for backend in own if backend]
-        levels = [found] if alias["routing"] == "balance" else [[backend] for backend in found]
-        for other in alias["fallback"]:
+        backends = self.resolve_alias(alias)
+        levels = [list(backends)] if settings["routing"] == "balance" else [[backend] for backend in backends]
+        for other in settings["fallback"]:
             if other in self.settings["aliases"]:
-                levels += self.alias_levels(other, (*chain, name))
+                levels += self.levels_of(other, (*chain, alias))
             elif not chain:
-                self.say(
-                    "unknown_alias",
-                    f"spark_gateway of {self.host}, alias {name}: falls back on '{other}', which is no alias"
-                    f"{validation.nearest(other, self.settings['aliases'])}",
-                    f"Name one of: {', '.join(sorted(self.settings['aliases']))}.",
-                )
+                aliases = ", ".join(sorted(self.settings["aliases"]))
+                nearest = validation.nearest(other, self.settings["aliases"])
+                self.add("unknown_alias", alias=alias, other=other, nearest=nearest, known=aliases)
         return levels
 
-    def backends_of(self, name: str) -> list[Backend | None]:
-        kept = len(self.findings)
-        found = [self.resolve(name, written) for written in self.settings["aliases"][name]["backends"]]
-        del self.findings[kept:]
-        return found
-
-    def lead(self, name: str, levels: Sequence[Sequence[Backend]]) -> None:
-        """Have a name lead to backends; one that comes up again at a later level is not asked twice."""
-        seen: set[tuple[str, str]] = set()
-        rows = []
-        for level, row in enumerate(levels):
-            for backend in row:
-                mark = (backend["key"], backend["model"])
-                if mark not in seen:
-                    seen.add(mark)
-                    rows.append({**backend, "level": level})
+    def add_name(self, name: str, levels: Sequence[Sequence[Backend]]) -> None:
+        """Add a name with its backends; a backend on several levels is only on the first."""
+        rows: dict[tuple[str, str], Backend] = {}
+        for level, backends in enumerate(levels):
+            for backend in backends:
+                rows.setdefault((backend.key, backend.model), replace(backend, level=level))
         if rows:
-            self.names[name] = rows
+            self.names[name] = list(rows.values())
 
-    def aliases(self) -> None:
-        for name in self.settings["aliases"]:
-            levels = self.alias_levels(name)
-            self.lead(name, levels)
-            own = {backend["key"] for row in levels for backend in row}
-            for entry in self.fleet.values():
-                if name in entry["models"] and entry["key"] not in own and self.settings["serve"] != "none":
-                    self.say(
-                        "alias_shadows",
-                        f"spark_gateway of {self.host}: alias {name} has the name that {entry['key']} serves its model by, but does "
-                        "not lead there.",
-                        f"Call the alias something else, or add {entry['key']} to its backends.",
-                    )
-            lengths = {str(b["length"]): b["key"] for row in levels for b in row if b["length"]}
+    def add_aliases(self) -> None:
+        """Add the names of all aliases."""
+        for alias in self.settings["aliases"]:
+            levels = self.levels_of(alias)
+            self.add_name(alias, levels)
+            backends = [backend for level in levels for backend in level]
+            for endpoint in self.fleet.values():
+                is_backend = endpoint["key"] in {backend.key for backend in backends}
+                if alias in endpoint["models"] and not is_backend and self.settings["serve"] != "none":
+                    self.add("alias_shadows", alias=alias, key=endpoint["key"])
+            lengths = {backend.length: backend.key for backend in backends if backend.length}
             if len(lengths) > 1:
-                pairs = ", ".join(f"{key} takes {length}" for length, key in lengths.items())
-                self.say(
-                    "lengths_differ",
-                    f"spark_gateway of {self.host}, alias {name}: its backends take prompts of different length ({pairs} tokens); what "
-                    "fits one may be refused by the next.",
-                    "Give them the same max-model-len, or tell clients the smallest.",
-                    "warning",
-                )
+                texts = ", ".join(f"{key} takes {length}" for length, key in lengths.items())
+                self.add("lengths_differ", alias=alias, lengths=texts)
 
-    def served(self) -> None:
-        """Names that engines serve themselves; those of the same name share the work."""
-        wanted = self.settings["serve"]
-        if wanted == "none":
-            return
-        chosen = list(self.fleet.values()) if wanted == "all" else []
-        for key in wanted if isinstance(wanted, list) else []:
+    def add_served(self) -> None:
+        """Add the names that endpoints serve themselves; endpoints with one name share its requests."""
+        serve = self.settings["serve"]
+        where = f"{self.where}, serve"
+        served = list(self.fleet.values()) if serve == "all" else []
+        for key in serve if isinstance(serve, list) else []:
             if key in self.fleet:
-                chosen.append(self.fleet[key])
-                continue
-            self.say(
-                "unknown_endpoint",
-                f"spark_gateway of {self.host}, serve: there is no endpoint {key}{validation.nearest(key, self.fleet)}",
-                f"Name one of the fleet: {', '.join(sorted(self.fleet)) or 'none'}.",
-            )
+                served.append(self.fleet[key])
+            else:
+                self.add_unknown_endpoint(where, key)
         rows: dict[str, list[Backend]] = {}
-        for entry in chosen:
-            if not endpoints.reachable(entry, self.host):
-                self.unreachable(
-                    entry, f"spark_gateway of {self.host}, serve: ", "warning" if wanted == "all" else "error"
-                )
+        for endpoint in served:
+            if not endpoints.reachable(endpoint, self.host):
+                self.add_unreachable(endpoint, where, "warning" if serve == "all" else "error")
                 continue
-            for model in entry["models"]:
+            for model in endpoint["models"]:
                 if model not in self.settings["aliases"]:
-                    rows.setdefault(model, []).append(self.of_endpoint(entry, model))
+                    rows.setdefault(model, []).append(self.fleet_backend(endpoint, model))
         for name, backends in rows.items():
-            self.lead(name, [backends])
+            self.add_name(name, [backends])
 
-    def waits(self) -> dict[str, Limits]:
-        """How long requests of each backend may take, and what is to be said of it."""
-        settings, where = self.settings, f"spark_gateway of {self.host}"
-        rates = settings["prefill_rates"]
+    def limits(self) -> dict[str, Limits]:
+        """Return how long requests of each backend may take; adds findings about timeouts that are too short or assumed."""
+        rates = self.settings["prefill_rates"]
         for key in rates:
             if key not in self.backends:
-                self.say(
-                    "unknown_endpoint",
-                    f"{where}, prefill_rates: there is no endpoint {key}{validation.nearest(key, self.backends)}",
-                    f"Name one that it offers: {', '.join(sorted(self.backends)) or 'none'}.",
-                )
-        found = timeouts.of_backends(
-            {key: backend["length"] for key, backend in self.backends.items()},
-            rates,
-            {key: backend.get("hold", 0) for key, backend in self.backends.items()},
-        )
-        for key, each in found.items():
-            first = f"the first token of {key} may take {each.reading} s at its {each.length} tokens, at {each.rate:g} a second"
-            if not each.length:  # a speech server
-                first = f"an answer of {key} may take {each.reading} s"
-            lower = " or ".join(
-                [*(["on_demand.hold_minutes"] if each.hold else []), *(["max-model-len"] if each.length else [])]
-            )
-            loads = f", and {each.hold} s before that while {key} loads" if each.hold else ""
-            for name, given in (("stream_timeout", settings["stream_timeout"]), ("timeout", settings["timeout"])):
-                if given and each.silent > timeouts.SILENT_SECONDS and given < each.silent:
-                    self.say(
-                        "timeout_short",
-                        f"{where}: {name} is {given} s, but {first}{', which is assumed' if each.assumed and each.length else ''}{loads}: what takes longer is "
-                        "cut off.",
-                        f"Take {name} out, which derives it; or lower {lower} of {key}.",
-                        "warning",
-                    )
-            if each.assumed and each.reading > timeouts.SILENT_SECONDS and not settings["stream_timeout"]:
-                self.say(
-                    "prefill_assumed",
-                    f"{where}: {first}, which is assumed and not measured{loads}; streams of it may be silent for so long.",
-                    f"Measure it with bench.yml at long prompts, and set prefill_rates: {{{key}: RATE}}.",
-                    "info",
-                )
-        return found
+                keys = ", ".join(sorted(self.backends)) or "none"
+                nearest = validation.nearest(key, self.backends)
+                self.add("unknown_endpoint", "unknown_endpoint.rates", key=key, nearest=nearest, known=keys)
+        limits = {
+            key: timeouts.limits(backend.length, rates.get(key), backend.hold_seconds)
+            for key, backend in self.backends.items()
+        }
+        for key, limit in limits.items():
+            self.find_timeout_risks(key, limit)
+        return limits
 
-    def rest(self) -> None:
-        """What can be said once all names are known."""
-        settings, where = self.settings, f"spark_gateway of {self.host}"
+    def find_timeout_risks(self, key: str, limit: Limits) -> None:
+        """Add findings about timeouts that are too short for a backend, and about an assumed prefill rate."""
+        first = f"an answer of {key} may take {limit.reading} s"  # a speech server has no context length
+        if limit.length:
+            first = f"the first token of {key} may take {limit.reading} s at its {limit.length} tokens, at {limit.rate:g} a second"
+        loads = f", and {limit.hold} s before that while {key} loads" if limit.hold else ""
+        causes = (("on_demand.hold_minutes", limit.hold), ("max-model-len", limit.length))
+        lower = " or ".join(option for option, value in causes if value)
+        assumed = ", which is assumed" if limit.assumed and limit.length else ""
+        for option in ("stream_timeout", "timeout"):
+            seconds = self.settings[option]
+            if seconds and limit.silent > timeouts.SILENT_SECONDS and seconds < limit.silent:
+                values = {"first": first + assumed, "loads": loads, "lower": lower}
+                self.add("timeout_short", option=option, seconds=seconds, key=key, **values)
+        if limit.assumed and limit.reading > timeouts.SILENT_SECONDS and not self.settings["stream_timeout"]:
+            self.add("prefill_assumed", first=first, loads=loads, key=key)
+
+    def find_conflicts(self) -> None:
+        """Add findings about a missing master key, the port, and a gateway without names. All names have to be added before."""
+        settings = self.settings
         if not settings["master_key_file"] and not endpoints.is_loopback(settings["listen"]):
-            self.say(
-                "no_master_key",
-                f"{where} listens on {settings['listen']} without a master key: whoever reaches the host uses every model.",
-                "Set master_key_file, or listen: 127.0.0.1.",
-            )
+            self.add("no_master_key", listen=settings["listen"])
         if settings["clients"] and not settings["master_key_file"]:
-            self.say(
-                "no_master_key",
-                f"{where} has keys for clients but no master key, so everybody may use everything and the keys do nothing.",
-                "Set master_key_file.",
-            )
-        for entry in self.fleet.values():
-            if entry["host"] == self.host and entry["port"] == settings["port"] and entry["kind"] != "external":
-                self.say(
-                    "port_taken",
-                    f"{where} listens on port {settings['port']}, which is that of {entry['service']} on the same host.",
-                    "Set another port, for example port: 4001.",
-                )
+            self.add("no_master_key", "no_master_key.clients")
+        for endpoint in self.fleet.values():
+            is_same = endpoint["host"] == self.host and endpoint["port"] == settings["port"]
+            if is_same and endpoint["kind"] != "external":
+                self.add("port_taken", port=settings["port"], other=endpoint["service"])
         if not self.names and not self.findings:
-            self.say(
-                "nothing_to_serve",
-                f"{where} has no alias and no endpoint to offer.",
-                "Add aliases, or have Sparks serve something (serve: all).",
-            )
+            self.add("nothing_to_serve")
+
+    def find_client_conflicts(self) -> None:
+        """Add findings about keys that two clients share, and about unknown names of clients. All names have to be added before."""
         owners: dict[str, str] = {}
-        keys = {"master_key_file": settings["master_key_file"], "metrics_key_file": settings["metrics_key_file"]}
-        keys.update({f"client {client['name']}": client["key_file"] for client in settings["clients"]})
-        for owner, file in keys.items():
+        for owner, file in self.key_files():
             if file and owners.setdefault(file, owner) != owner:
-                self.say(
-                    "same_key",
-                    f"{where}: {owners[file]} and {owner} have the same key, {file}, so neither can be told from the other.",
-                    f"Give {owner} a file of its own.",
-                )
-        for client in settings["clients"]:
-            for name in client["aliases"] or []:
-                if name not in self.names and name not in settings["aliases"]:
-                    self.say(
-                        "unknown_alias",
-                        f"{where}, client {client['name']}: '{name}' is nothing that the gateway serves"
-                        f"{validation.nearest(name, self.names)}",
-                        f"It serves {', '.join(sorted(self.names)) or 'nothing'}.",
-                    )
+                self.add("same_key", first=owners[file], second=owner, file=file)
+        for client in self.settings["clients"]:
+            for alias in client["aliases"] or []:
+                if alias not in self.names and alias not in self.settings["aliases"]:
+                    values = {
+                        "client": client["name"],
+                        "alias": alias,
+                        "nearest": validation.nearest(alias, self.names),
+                    }
+                    served = ", ".join(sorted(self.names)) or "nothing"
+                    self.add("unknown_alias", "unknown_alias.client", known=served, **values)
+
+    def key_files(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the owners of keys with their files on the controller."""
+        for key in ("master_key_file", "metrics_key_file"):
+            yield key, self.settings[key]
+        for client in self.settings["clients"]:
+            yield f"client {client['name']}", client["key_file"]
+
+    def allowed_names(self, client: Mapping[str, Any]) -> list[str]:
+        """Return the names that a client may use."""
+        aliases = client["aliases"]
+        return sorted(name for name in self.names if aliases is None or name in aliases)
 
 
-PROVIDERS = {"vllm": "hosted_vllm", "asr": "openai", "tts": "openai", "ollama": "openai", "external": "openai"}
-"""What LiteLLM calls a server that speaks like OpenAI's, by kind; its own word for vLLM knows the options vLLM has beyond that."""
-MODES = {"asr": "audio_transcription", "tts": "audio_speech"}
-
-
-def _own_waits(own: Limits | None, settings: Mapping[str, Any], waits: Mapping[str, int]) -> dict[str, int]:
-    """Return the timeouts of one backend, where they are not those of all: for the slowest engine the others would fail late."""
-    found = own or timeouts.limits(None)
-    own_waits = {"timeout": found.whole, "stream_timeout": found.silent}
+def _own_waits(limits: Limits, settings: Mapping[str, Any], waits: Mapping[str, int]) -> dict[str, int]:
+    """Return the timeouts of one backend that differ from C(waits): the timeouts of the slowest engine would make the others fail late."""
+    own_waits = {"timeout": limits.answer, "stream_timeout": limits.silent}
     return {key: value for key, value in own_waits.items() if not settings[key] and value != waits[key]}
 
 
-def _own_retries(names: Mapping[str, Sequence[Backend]], retries: int) -> dict[str, Any]:
-    """Return how often a request is tried again that met an engine on demand which does not load: once for each other backend of its name.
+def _retry_policies(names: Mapping[str, Sequence[Backend]], retries: int) -> dict[str, Any]:
+    """Return the retries of requests to an engine on demand that does not load: one for each other backend of the name.
 
-    Asking the same one again would only start again what has just failed, after as long a pause as it asked for.
+    A retry on the same engine would repeat the failed start, after the pause that its answer requires.
     """
     policies = {
-        name: {"ServiceUnavailableErrorRetries": min(retries, len({backend["key"] for backend in backends}) - 1)}
+        name: {"ServiceUnavailableErrorRetries": min(retries, len({backend.key for backend in backends}) - 1)}
         for name, backends in names.items()
-        if any(backend.get("on_demand") for backend in backends)
+        if any(backend.on_demand for backend in backends)
     }
     return {"model_group_retry_policy": policies} if policies else {}
 
 
 def _deployment(name: str, backend: Backend, waits: Mapping[str, int]) -> dict[str, Any]:
-    """Return what LiteLLM is told of one backend behind a name."""
-    info: dict[str, Any] = {"id": f"{name}@{backend['key']}", "backend": backend["key"], "level": backend["level"]}
-    if backend["kind"] in MODES:
-        info["mode"] = MODES[backend["kind"]]
-    if backend["length"]:
-        info["max_input_tokens"] = backend["length"]
+    """Return one backend of a name for the configuration of LiteLLM. waits: its timeouts, if they differ from the common ones."""
+    info: dict[str, Any] = {"id": f"{name}@{backend.key}", "backend": backend.key, "level": backend.level}
+    if backend.kind in DESCRIPTION["modes"]:
+        info["mode"] = DESCRIPTION["modes"][backend.kind]
+    if backend.length:
+        info["max_input_tokens"] = backend.length
     return {
         "model_name": name,
         "litellm_params": {
-            "model": f"{PROVIDERS[backend['kind']]}/{backend['model']}",
-            "api_base": f"{backend['url']}/v1",
-            "api_key": f"os.environ/{backend['env']}" if backend["env"] else "none",
+            "model": f"{DESCRIPTION['providers'][backend.kind]}/{backend.model}",
+            "api_base": f"{backend.url}/v1",
+            "api_key": f"os.environ/{backend.key_variable}" if backend.key_variable else "none",
             **waits,
         },
         "model_info": info,
@@ -615,42 +465,40 @@ def _deployment(name: str, backend: Backend, waits: Mapping[str, int]) -> dict[s
 
 
 def litellm_config(
-    names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any], allowed: Mapping[str, Limits]
+    names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any], limits: Mapping[str, Limits]
 ) -> dict[str, Any]:
-    """The configuration of LiteLLM. There is no key in it, only names of variables that hold them.
+    """Return the configuration of LiteLLM. It contains no keys, only the names of variables with keys.
 
-    :param names: names for clients to the backends behind them
-    :param settings: as C(read) returns them
-    :param allowed: backend to how long its requests may take
-    :returns: what its configuration file holds
+    :param names: names for clients with their backends
+    :param settings: of C(read)
+    :param limits: how long requests of each backend may take
+    :returns: the contents of its configuration file
     """
-    most = timeouts.longest(allowed.values())
-    whole, silent = settings["timeout"] or most.whole, settings["stream_timeout"] or most.silent
-    waits = {"timeout": whole, "stream_timeout": silent}
-    models = [
-        _deployment(name, backend, _own_waits(allowed.get(backend["key"]), settings, waits))
-        for name, backends in names.items()
-        for backend in backends
-    ]
+    longest = timeouts.longest(limits.values())
+    waits = {
+        "timeout": settings["timeout"] or longest.answer,
+        "stream_timeout": settings["stream_timeout"] or longest.silent,
+    }
+    keepalive = settings["keepalive_seconds"]
     return {
-        "model_list": models,
+        "model_list": [
+            _deployment(name, backend, _own_waits(limits[backend.key], settings, waits))
+            for name, backends in names.items()
+            for backend in backends
+        ],
         "litellm_settings": {
             "drop_params": True,
             "callbacks": ["prometheus", "hooks.chooser"],
             "enable_post_custom_auth_checks": True,
             "require_auth_for_metrics_endpoint": bool(settings["metrics_key_file"]),
             "telemetry": False,
-            # Streams of /v1/messages and /v1/responses go by this one.
-            "request_timeout": max(whole, silent),
-            **(
-                {"sse_keepalive_ping_interval_seconds": settings["keepalive_seconds"]}
-                if settings["keepalive_seconds"]
-                else {}
-            ),
+            # Streams of /v1/messages and /v1/responses use this timeout.
+            "request_timeout": max(waits.values()),
+            **({"sse_keepalive_ping_interval_seconds": keepalive} if keepalive else {}),
         },
         "router_settings": {
             "num_retries": settings["retries"],
-            **_own_retries(names, settings["retries"]),
+            **_retry_policies(names, settings["retries"]),
             **waits,
             "cooldown_time": settings["cooldown"],
         },
@@ -663,81 +511,131 @@ def litellm_config(
     }
 
 
-def _key_files(
-    made: Plan, settings: Mapping[str, Any]
+def _keys(
+    planner: _Planner, settings: Mapping[str, Any]
 ) -> tuple[list[dict[str, str]], list[dict[str, Any]], dict[str, str]]:
-    """Return files that are copied to the host, the keys that clients have, and files by variable of keys of backends."""
-    sources: list[dict[str, str]] = []
+    """Return the key files for the host, the keys of clients, and the file of each variable with a backend's key."""
+    secrets: list[dict[str, str]] = []
     keys: list[dict[str, Any]] = []
-    for role, file in (("master", settings["master_key_file"]), ("metrics", settings["metrics_key_file"])):
-        if file:
-            sources.append({"name": role, "source": file})
+    for role in ("master", "metrics"):
+        if file := settings[f"{role}_key_file"]:
+            secrets.append({"name": role, "source": file})
             keys.append({"name": role, "role": role, "file": role})
     for client in settings["clients"]:
-        file = f"client-{client['name']}"
-        sources.append({"name": file, "source": client["key_file"]})
-        allowed = (
-            made.names if client["aliases"] is None else [name for name in client["aliases"] if name in made.names]
-        )
-        keys.append({"name": client["name"], "role": "client", "file": file, "aliases": sorted(allowed)})
-    variables: dict[str, str] = {}
-    for place, (source, variable) in enumerate(made.keys.items()):
-        sources.append({"name": f"backend-{place}", "source": source})
-        variables[variable] = f"backend-{place}"
-    return sources, keys, variables
+        name, aliases = f"client-{client['name']}", planner.allowed_names(client)
+        secrets.append({"name": name, "source": client["key_file"]})
+        keys.append({"name": client["name"], "role": "client", "file": name, "aliases": aliases})
+    secrets += [{"name": f"backend-{place}", "source": file} for place, file in enumerate(planner.key_variables)]
+    files = {variable: f"backend-{place}" for place, variable in enumerate(planner.key_variables.values())}
+    return secrets, keys, files
 
 
 def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
     """Plan the gateway of a host.
 
     :param host: its name
-    :param settings: as C(read) returns them
+    :param settings: of C(read)
     :param fleet: the endpoints of all hosts
     :returns: the variables of the role gateway without their prefix, and findings
     """
-    made = Plan(host, settings, fleet)
-    made.aliases()
-    made.served()
-    allowed = made.waits()
-    made.rest()
-    sources, keys, variables = _key_files(made, settings)
-    names = dict(sorted(made.names.items()))
-    used = {backend["key"] for rows in names.values() for backend in rows}
-    listen = settings["listen"]
-    local = "127.0.0.1" if endpoints.is_any(listen) else listen
+    planner = _Planner(host, settings, fleet)
+    planner.add_aliases()
+    planner.add_served()
+    limits = planner.limits()
+    planner.find_conflicts()
+    planner.find_client_conflicts()
+    names = dict(sorted(planner.names.items()))
+    used = {backend.key for backends in names.values() for backend in backends}
+    secrets, keys, backend_keys = _keys(planner, settings)
+    body_limit = settings["body_limit_mib"] * MIB
     outcome = {
-        "image": settings["image"],
-        "listen": listen,
-        "port": settings["port"],
-        "memory_gib": settings["memory_gib"],
-        "stop_seconds": settings["stop_seconds"],
-        "url": f"http://{endpoints.bracketed(local)}:{settings['port']}",
-        "config": litellm_config(names, settings, {key: allowed[key] for key in used}),
+        **{option: settings[option] for option in ("image", "listen", "port", "memory_gib", "stop_seconds")},
+        "url": _url(settings["listen"], settings["port"]),
+        "config": litellm_config(names, settings, {key: limits[key] for key in used}),
         "settings": {
             "names": list(names),
-            # Whichever backend gets the request, it has to call tools.
-            "tools": [
-                name for name in settings["aliases"] if names.get(name) and all(row.get("tools") for row in names[name])
-            ],
+            # Any backend may get the request, so each must support tool calls.
+            "tools": [name for name in settings["aliases"] if name in names and all(row.tools for row in names[name])],
             "open": not settings["master_key_file"],
             "open_metrics": not settings["metrics_key_file"],
             "keys": keys,
-            "backend_keys": variables,
-            "backends": {
-                key: {**{part: entry[part] for part in ("url", "kind", "model", "check")}, "key": entry["env"]}
-                for key, entry in sorted(made.backends.items())
-                if key in used
-            },
+            "backend_keys": backend_keys,
+            "backends": {key: planner.backends[key].for_helper() for key in sorted(used)},
             "queue_seconds": settings["queue_seconds"],
             "max_parallel": settings["max_parallel"],
-            "body_limit": settings["body_limit_mib"] * MIB,
-            "bodies_limit": max(
-                int(settings["memory_gib"] * 1024 * MIB * BODIES_SHARE), 2 * settings["body_limit_mib"] * MIB
-            ),
-            "health_interval": settings["health_interval"],
-            "health_timeout": settings["health_timeout"],
-            "log_level": settings["log_level"],
+            "body_limit": body_limit,
+            "bodies_limit": max(int(settings["memory_gib"] * 1024 * MIB * BODIES_SHARE), 2 * body_limit),
+            **{option: settings[option] for option in ("health_interval", "health_timeout", "log_level")},
         },
-        "secrets": sources,
+        "secrets": secrets,
     }
-    return outcome, made.findings
+    return outcome, planner.findings
+
+
+def _url(listen: str, port: int) -> str:
+    return local_url("127.0.0.1" if endpoints.is_any(listen) else listen, port)
+
+
+def for_clients(
+    host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any]
+) -> tuple[Gateway, Endpoint]:
+    """Return a planned gateway for those who use it.
+
+    :param host: its host
+    :param address: of its host in the inventory
+    :param settings: of C(read)
+    :param outcome: of C(plan)
+    :returns: the gateway as its clients see it, and its endpoint for the fleet monitor
+    """
+    router = outcome["config"]["router_settings"]
+    deployments: dict[str, list[dict[str, Any]]] = {}
+    for deployment in outcome["config"]["model_list"]:
+        deployments.setdefault(deployment["model_name"], []).append(deployment)
+    key_files = {client["name"]: client["key_file"] for client in settings["clients"]}
+    client_keys = [key for key in outcome["settings"]["keys"] if key["role"] == "client"]
+    listen = outcome["listen"]
+    gateway: Gateway = {
+        "host": host,
+        "address": address if endpoints.is_any(listen) else listen,
+        "port": outcome["port"],
+        "listen": listen,
+        "keyed": bool(settings["master_key_file"]),
+        "models": {
+            name: max(row["model_info"].get("max_input_tokens", 0) for row in rows) or None
+            for name, rows in deployments.items()
+        },
+        "waits": {name: _longest_waits(rows, router) for name, rows in deployments.items()},
+        "clients": {
+            key["name"]: {"key_file": key_files[key["name"]], "models": list(key["aliases"])} for key in client_keys
+        },
+    }
+    models = _completion_names(deployments, outcome["settings"]["backends"])
+    key_file = key_files.get("fleet-monitor") or settings["master_key_file"] or None
+    endpoint = endpoints.make(
+        host, address, SERVICE, "external", outcome["port"], listen, models=models, api_key_file=key_file
+    )
+    return gateway, endpoint
+
+
+def _completion_names(
+    deployments: Mapping[str, Sequence[Mapping[str, Any]]], backends: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the names whose backends are all checked by a completion, so that the fleet monitor may request a token.
+
+    A speech server generates no tokens; Ollama and engines on demand would load a model.
+    """
+    checks = {key: backend["check"] for key, backend in backends.items()}
+    return [
+        name
+        for name, rows in deployments.items()
+        if all(checks[row["model_info"]["backend"]] == "completion" for row in rows)
+    ]
+
+
+def _longest_waits(deployments: Sequence[Mapping[str, Any]], router: Mapping[str, Any]) -> Waits:
+    """Return the longest timeouts of some deployments. router: the settings with the timeouts for all deployments."""
+    params = [deployment["litellm_params"] for deployment in deployments]
+    return {
+        "answer": max(row.get("timeout", router["timeout"]) for row in params),
+        "silent": max(row.get("stream_timeout", router["stream_timeout"]) for row in params),
+    }

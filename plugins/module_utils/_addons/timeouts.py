@@ -1,45 +1,44 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a request may take, so that the gateway and its clients wait as long as an engine works: from the context length and the
-prefill rate of each engine, and from how long a request is held while one on demand loads.
+"""Timeouts of the gateway and its clients, so that they wait as long as an engine works.
 
-An engine sends nothing while it reads a prompt. A prompt of 949,221 tokens took 815 s to its first token, and streams that were silent for
-300 s were cut off by gateways and clients.
+They follow from the context length and the prefill rate of each engine, and from the time that a request waits while an engine on demand
+loads. An engine sends nothing while it reads a prompt. A prompt of 949,221 tokens took 815 s to its first token, and gateways and clients
+cut off streams that were silent for 300 s.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 ASSUMED_RATE = 750.0
-"""Prompt tokens a second of an engine that nobody measured. Owners measured 1098 (27B NVFP4) to 6990 (30B-A3B NVFP4) at 8K on one Spark, and
-1942 at 200K, 1164 at 949K on a pair: the rate falls with the length, so what is assumed is below all of them."""
+"""Prompt tokens per second of an engine without a measurement. Owners measured 1098 (27B NVFP4) to 6990 (30B-A3B NVFP4) at 8K on one Spark, and
+1942 at 200K, 1164 at 949K on a pair: the rate falls with the length, so the assumption is below all measurements."""
 MARGIN = 1.5
-"""The engine reads the prompts of others meanwhile."""
+"""The engine reads other prompts at the same time."""
 WAIT_SECONDS = 60.0
-"""In the queue of the engine, and for kernels that are compiled for a length that is new."""
+"""In the queue of the engine, and for kernels that are compiled for a new length."""
 ANSWER_SECONDS = 1200
-"""For the answer itself after its first token: 12,000 tokens at 10 a second."""
+"""For the answer after its first token: 12,000 tokens at 10 per second."""
 SILENT_SECONDS, WHOLE_SECONDS = 600, 1800
-"""What the gateway allows at least: a stream to be silent, an answer without streaming to take."""
+"""The least timeouts of the gateway: for the next part of a stream, and for an answer without streaming."""
 STEP = 60
-"""Seconds are rounded up to it, so that a figure that is measured again changes nothing."""
+"""Timeouts are rounded up to whole minutes, so that a repeated measurement does not change them."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a request may take, seconds: silent, until the first token and between two of a stream; whole, for an answer without streaming.
+    """How long a request may take, seconds.
 
-    rate: prompt tokens a second that they follow from, assumed or not; length: of the context, None where it is not known. hold: of it all,
-    while an engine on demand loads.
+    silent: until the first token and between two tokens of a stream. answer: for an answer without streaming. rate: prompt tokens per second,
+    measured or assumed. length: the context length, C(None) if unknown. hold: the share for the load of an engine on demand.
     """
 
     silent: int
-    whole: int
+    answer: int
     rate: float = ASSUMED_RATE
     assumed: bool = True
     length: int | None = None
@@ -47,41 +46,30 @@ class Limits:
 
     @property
     def reading(self) -> int:
-        """What the reading of a prompt takes of the silence, seconds."""
+        """The share of C(silent) for reading the prompt, seconds."""
         return self.silent - self.hold
 
 
 def limits(length: int | None, rate: float | None = None, hold: int = 0) -> Limits:
     """Return how long requests of one engine may take.
 
-    :param length: its context length in tokens, None where it is not known
-    :param rate: prompt tokens a second, as measured at long prompts; None for C(ASSUMED_RATE)
-    :param hold: seconds that a request may wait for the engine to load, 0 for one that is always there
-    :returns: the limits, never below C(SILENT_SECONDS) and C(WHOLE_SECONDS)
+    :param length: its context length in tokens, C(None) if unknown
+    :param rate: measured prompt tokens per second at long prompts; C(None) for C(ASSUMED_RATE)
+    :param hold: seconds that a request may wait for the engine to load, 0 for an engine that always runs
+    :returns: the limits, at least C(SILENT_SECONDS) and C(WHOLE_SECONDS)
     """
-    used, held = rate or ASSUMED_RATE, math.ceil(hold / STEP) * STEP
-    first = WAIT_SECONDS + MARGIN * length / used if length else 0.0
-    silent = max(SILENT_SECONDS, math.ceil(first / STEP) * STEP) + held
-    return Limits(silent, max(WHOLE_SECONDS, silent + ANSWER_SECONDS), used, rate is None, length or None, held)
+    tokens_per_second, hold = rate or ASSUMED_RATE, math.ceil(hold / STEP) * STEP
+    first_token = WAIT_SECONDS + MARGIN * length / tokens_per_second if length else 0.0
+    silent = max(SILENT_SECONDS, math.ceil(first_token / STEP) * STEP) + hold
+    return Limits(
+        silent, max(WHOLE_SECONDS, silent + ANSWER_SECONDS), tokens_per_second, rate is None, length or None, hold
+    )
 
 
-def longest(found: Iterable[Limits]) -> Limits:
-    """Return limits that are enough for all of some engines; those of C(limits(None)) for none."""
-    all_of_them = list(found)
-    if not all_of_them:
+def longest(engines: Iterable[Limits]) -> Limits:
+    """Return limits that are enough for each of some engines; C(limits(None)) without engines."""
+    rows = list(engines)
+    if not rows:
         return limits(None)
-    slowest = max(all_of_them, key=lambda each: (each.silent, each.whole))
-    return replace(slowest, whole=max(each.whole for each in all_of_them))
-
-
-def of_backends(
-    lengths: Mapping[str, int | None], rates: Mapping[str, Any], holds: Mapping[str, int]
-) -> dict[str, Limits]:
-    """Return the limits of each backend of a gateway.
-
-    :param lengths: backend to its context length in tokens
-    :param rates: backend to its measured prompt tokens a second, of those that were measured
-    :param holds: backend to the seconds that its requests may wait for it to load, of those on demand
-    :returns: backend to its limits
-    """
-    return {key: limits(length, rates.get(key), holds.get(key, 0)) for key, length in lengths.items()}
+    slowest = max(rows, key=lambda row: (row.silent, row.answer))
+    return replace(slowest, answer=max(row.answer for row in rows))

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The schema of inventories: keys with type, default, meaning and range, and the reader that checks values against them.
 
-The tables of keys are in the modules that use them: C(variables.py) has the variables of an inventory, the files of C(_addons) the
-keys below theirs. C(scripts/generate_variables.py) writes pages, and the roles' defaults and specifications, from the same tables.
+The tables of keys are in the modules that use them: C(variables.py) has the variables of an inventory, C(_addons/descriptions.py) reads the
+keys of add-on services. C(scripts/generate_variables.py) writes pages, and the roles' defaults and specifications, from the same tables.
 """
 
 from __future__ import annotations

@@ -14,14 +14,8 @@ from ansible import constants
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
-    addons,
-    clients,
-    fleet_monitor,
-    gateway,
-    monitoring,
-    speech,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, fleet_monitor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons.descriptions import OPTIONS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE as SERVICE_KEYS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
@@ -135,13 +129,13 @@ def tables() -> list[tuple[str, str]]:
         ("", VARIABLES),
         ("", addons.VARIABLES),
         ("spark_services.*.", SERVICE_KEYS),
-        ("spark_gateway.", gateway.KEYS),
-        ("spark_clients.open_webui.", clients.OPEN_WEBUI_KEYS),
-        ("spark_clients.hermes.", clients.HERMES_KEYS),
-        ("spark_exporters.", monitoring.EXPORTERS_KEYS),
-        ("spark_monitoring.", monitoring.MONITORING_KEYS),
-        ("spark_monitoring.receivers.*.", monitoring.RECEIVER_KEYS),
-        ("spark_speech.*.", speech.KEYS),
+        ("spark_gateway.", OPTIONS["spark_gateway"]),
+        ("spark_clients.open_webui.", OPTIONS["spark_clients.open_webui"]),
+        ("spark_clients.hermes.", OPTIONS["spark_clients.hermes"]),
+        ("spark_exporters.", OPTIONS["spark_exporters"]),
+        ("spark_monitoring.", OPTIONS["spark_monitoring"]),
+        ("spark_monitoring.receivers.*.", OPTIONS["spark_monitoring.receivers"]),
+        ("spark_speech.*.", OPTIONS["spark_speech"]),
         ("spark_fleet_monitor.", notifiers),
     ):
         for key, row in table.items():
@@ -159,10 +153,9 @@ def test_no_key_of_the_tables_is_forgotten(place: str, meaning: str) -> None:
 def test_every_key_named_file_is_known() -> None:
     """A new setting that ends in _file cannot be left out of the rule."""
     ends = {place.rsplit(".", 1)[-1] for place in controller_paths.PLACES}
-    names = set()
-    for module in (clients, fleet_monitor, gateway, monitoring, speech):
-        text = Path(str(module.__file__)).read_text(encoding="utf-8")
-        names |= set(re.findall(r'^    +"(\w+_file)": (?:Key)?\(', text, re.MULTILINE))
+    names = {name for keys in OPTIONS.values() for name in keys if name.endswith("_file")}
+    text = Path(str(fleet_monitor.__file__)).read_text(encoding="utf-8")
+    names |= set(re.findall(r'^    +"(\w+_file)": (?:Key)?\(', text, re.MULTILINE))
     assert len(names) > 8
     assert names <= ends
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, clients, servers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -125,7 +125,8 @@ def test_the_role_has_the_list_of_the_default_version() -> None:
 
 def test_what_they_hold_is_kept_by_the_plan() -> None:
     settings, _messages = clients.read("h", {"open_webui": {"memory_gib": 2}})
-    assert clients.sidecars(settings) == [{"name": "open-webui", "memory_gib": 2.0}]
+    sidecars = addons.sidecars({**dict.fromkeys(addons.SUBJECTS), "clients": settings})
+    assert sidecars == [{"name": "open-webui", "memory_gib": 2.0, "unit": "spark-open-webui.service", "idle": False}]
 
 
 # --- Open WebUI ---------------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ def test_the_container_shares_the_host_network_and_shows_no_key() -> None:
     argv = page["argv"]
     assert argv[argv.index("--network") + 1] == "host"
     assert argv[-3:] == [page["image"], "bash", "start.sh"]
-    assert argv[argv.index("--entrypoint") + 1] == clients.WITH_SECRETS
+    assert argv[argv.index("--entrypoint") + 1] == servers.WITH_SECRETS
     assert not any("KEY" in name or "PASSWORD" in name for name in page["env"])
     keys = {secret["name"]: secret["parts"] for secret in page["secrets"]}
     assert keys == {
@@ -230,8 +231,8 @@ def test_a_client_that_the_gateway_knows_by_name_has_its_key_and_sees_its_models
 
 
 WAITS: dict[str, clients.Waits] = {
-    "writer": {"whole": 3540, "silent": 2340},
-    "reviewer": {"whole": 1800, "silent": 600},
+    "writer": {"answer": 3540, "silent": 2340},
+    "reviewer": {"answer": 1800, "silent": 600},
 }
 
 

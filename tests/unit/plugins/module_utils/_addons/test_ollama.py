@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import ollama
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, ollama
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons.servers import ServerHost
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 
 DOCS = Path(__file__).resolve().parents[5] / "docs/speech.md"
@@ -24,9 +25,9 @@ def settings(**given: Any) -> dict[str, Any]:
 
 
 def planned(given: dict[str, Any] | None = None, **more: Any) -> tuple[Any, Any, Any]:
-    outcome, added, findings = ollama.plan(
-        "spark-1", settings(**(given or {})), more.pop("others", ()), "192.168.1.11", **more
-    )
+    others = more.pop("others", ())
+    host = ServerHost("spark-1", "192.168.1.11", **more)
+    outcome, added, findings = ollama.plan(host, settings(**(given or {})), others)
     return outcome, added, {finding.rule: finding for finding in findings}
 
 
@@ -119,7 +120,8 @@ def test_container_endpoint_and_memory_follow() -> None:
     assert outcome["models"] == ["qwen3:8b", "llama3:latest"]  # as it lists them
     assert endpoint["models"] == ["qwen3:8b", "llama3"]  # as clients send them
     assert (endpoint["key"], endpoint["kind"], endpoint["health"]) == ("spark-1/ollama", "ollama", "/api/tags")
-    assert ollama.sidecars(settings(memory_gib=9)) == [{"name": "ollama", "memory_gib": 9.0}]
+    sidecars = addons.sidecars({**dict.fromkeys(addons.SUBJECTS), "ollama": settings(memory_gib=9)})
+    assert sidecars == [{"name": "ollama", "memory_gib": 9.0, "unit": "spark-ollama.service", "idle": True}]
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,8 @@ def test_models_that_will_not_fit_are_named_with_the_figure() -> None:
 def test_a_model_that_is_never_let_go_and_pulls_are_named() -> None:
     assert "ollama.keep_alive" in planned({"keep_alive": -1})[2]
     assert planned()[2]["ollama.download"].severity == "info"
-    assert "ollama.download" not in planned(present=["qwen3:8b"])[2]
-    assert "llama3:" in planned({"models": ["llama3"]}, present=["qwen3:8b"])[2]["ollama.download"].message
+    assert "ollama.download" not in planned({"models": []})[2]
+    assert "llama3, qwen3:8b: pulled" in planned({"models": ["llama3", "qwen3:8b"]})[2]["ollama.download"].message
 
 
 def test_ports_that_are_taken() -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import servers, speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons.servers import ServerHost
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster.endpoints import Endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import validation
 
 ASR = {"name": "parakeet", "kind": "asr"}
 TTS = {"name": "chatterbox", "kind": "tts"}
@@ -36,7 +38,7 @@ def test_how_a_server_gives_its_model_back() -> None:
         {"name": "tts", "kind": "tts"},
     ]
     read = settings(*entries)
-    outcome, _added, _findings = speech.plan("spark-1", read, [], "192.168.1.11")
+    outcome, _added, _findings = speech.plan(ServerHost("spark-1", "192.168.1.11"), read, [])
     assert speech.unloading(read, outcome["services"]) == [
         {
             "name": "ears",
@@ -58,7 +60,7 @@ def settings(*entries: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def planned(*entries: dict[str, Any], others: tuple[Endpoint, ...] = (), **more: Any) -> tuple[Any, Any, Any]:
-    outcome, added, findings = speech.plan("spark-1", settings(*entries), others, "192.168.1.11", **more)
+    outcome, added, findings = speech.plan(ServerHost("spark-1", "192.168.1.11", **more), settings(*entries), others)
     return outcome["services"], added, {finding.rule: finding for finding in findings}
 
 
@@ -105,7 +107,7 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
     image = speech.KINDS[kind]["image"]
     assert re.search(r":v?\d+\.\d+\.\d+", image)
     assert image in (DOCS.parents[1] / "tests/sim/simlib/standins.py").read_text(encoding="utf-8")
-    assert speech.moving_tag("speech", "x", image) == []
+    assert not servers.is_moving(image)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +162,8 @@ def test_the_names_of_our_own_units_are_refused() -> None:
             unit.partition(".")[0] for unit in re.findall(r"\bspark-[a-z-]+\.(?:service|timer)", path.read_text())
         }
     assert {"spark-hermes", "spark-open-webui", "spark-ollama", "spark-firewall"} <= units
-    assert {unit[len("spark-") :] for unit in units} - set(speech.RESERVED) == set()
-    for name in speech.RESERVED:
+    assert {unit[len("spark-") :] for unit in units} - set(validation.RESERVED_NAMES) == set()
+    for name in validation.RESERVED_NAMES:
         assert f"'name' is '{name}', which is a unit of this collection already" in message_of({**ASR, "name": name})
 
 
@@ -220,12 +222,12 @@ def test_a_key_is_a_file_and_stands_in_no_argument_and_no_variable() -> None:
     assert "PARAKEET_API_KEY" not in asr["env"] and "keys/asr" not in asr["argv"]
     assert asr["settings"]["api_key_file"] == path
     image = asr["argv"].index(asr["image"])
-    assert asr["argv"][image - 2 : image + 2] == ["--entrypoint", speech.WITH_SECRETS, asr["image"], "/app/parakeet"]
+    assert asr["argv"][image - 2 : image + 2] == ["--entrypoint", servers.WITH_SECRETS, asr["image"], "/app/parakeet"]
     assert endpoint["api_key_file"] == "keys/asr"
     # With a key it may be reached, where somebody has to.
     assert asr["listen"] == "127.0.0.1" and "speech.open" not in findings
     outcome, _added, told = speech.plan(
-        "spark-1", settings({**ASR, "api_key_file": "keys/asr"}), [], "192.168.1.11", admitted=True
+        ServerHost("spark-1", "192.168.1.11", admitted=True), settings({**ASR, "api_key_file": "keys/asr"}), []
     )
     assert outcome["services"][0]["listen"] == "192.168.1.11" and told == []
 
@@ -233,7 +235,7 @@ def test_a_key_is_a_file_and_stands_in_no_argument_and_no_variable() -> None:
 def test_who_has_to_reach_it_decides_where_it_listens() -> None:
     def listen(callers: dict[str, str], **more: Any) -> str:
         outcome, _added, _findings = speech.plan(
-            "spark-1", settings({**ASR, **more}), [], "192.168.1.11", callers=lambda _name, _kind: callers
+            ServerHost("spark-1", "192.168.1.11", callers=lambda _name, _kind: callers), settings({**ASR, **more}), []
         )
         return str(outcome["services"][0]["listen"])
 
@@ -244,7 +246,9 @@ def test_who_has_to_reach_it_decides_where_it_listens() -> None:
 
 
 def test_a_server_that_only_the_gateway_reaches_is_not_open() -> None:
-    _outcome, _added, findings = speech.plan("spark-1", settings(ASR), [], "192.168.1.11", "forge", exposed_to="")
+    _outcome, _added, findings = speech.plan(
+        ServerHost("spark-1", "192.168.1.11", "forge", exposed_to=""), settings(ASR), []
+    )
     assert [each.rule for each in findings] == []
 
 
@@ -270,7 +274,7 @@ def test_where_it_listens_and_what_is_said_of_it(
 
 
 def test_an_open_server_without_a_known_address_listens_everywhere_and_ipv6_is_bracketed() -> None:
-    outcome, _added, _findings = speech.plan("spark-1", settings(ASR), [], "", gateway="forge")
+    outcome, _added, _findings = speech.plan(ServerHost("spark-1", gateway="forge"), settings(ASR), [])
     assert "0.0.0.0:8765:5092" in outcome["services"][0]["argv"]
     (asr,), _added, _findings = planned({**ASR, "listen": "fd00::1"})
     assert "[fd00::1]:8765:5092" in asr["argv"] and asr["url"] == "http://[fd00::1]:8765"
@@ -281,7 +285,7 @@ def test_engines_of_the_host_come_after_it_and_its_memory_is_kept() -> None:
     other = endpoints.make("spark-2", "", "fast", "vllm", 8001, "0.0.0.0")
     (asr,), (endpoint,), _findings = planned(ASR, others=(ENGINE, span, other))
     assert asr["before"] == ["spark-heavy.service", "spark-large.service"]
-    assert [(each["name"], each["memory_gib"], each["on_demand"]) for each in speech.sidecars(settings(ASR, TTS))] == [
+    assert [(row["name"], row["memory_gib"], row["on_demand"]) for row in map(speech.sidecar, settings(ASR, TTS))] == [
         ("parakeet", 4.0, None),
         ("chatterbox", 8.0, None),
     ]
@@ -324,7 +328,7 @@ def test_ports_that_somebody_else_has_on_the_host(socket: dict[str, Any], refuse
     ],
 )
 def test_images_that_move_are_named(image: str, moves: bool) -> None:
-    assert bool(speech.moving_tag("speech", "x", image)) is moves
+    assert servers.is_moving(image) is moves
 
 
 def test_a_first_start_that_fetches_is_announced_when_the_image_is_new() -> None:

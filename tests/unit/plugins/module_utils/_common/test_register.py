@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import registered_findings as register
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import descriptions, servers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
@@ -61,12 +61,22 @@ def test_each_kind_of_kernels_and_each_fact_of_a_host_may_be_another() -> None:
 
 @pytest.mark.parametrize("subject", ["speech", "ollama"])
 def test_what_speech_and_ollama_share(subject: str) -> None:
-    assert [finding.rule for finding in speech.moving_tag(subject, "one", "one/server")] == [f"{subject}.moving_tag"]
+    image = {"image": "one/server", "volumes": [], "docker_args": []}
+    assert [finding.rule for finding in servers.container_findings(subject, "one", image)] == [f"{subject}.moving_tag"]
     server = endpoints.make("spark-1", "192.168.1.11", "one", "asr", 8000, "127.0.0.1")
     other = {**endpoints.make("spark-1", "", "one", "vllm", 8000, "127.0.0.1"), "key": "spark-1/other"}
     stranger = [{"port": 8000, "address": "127.0.0.1", "process": "nc"}]
-    found = speech.check_endpoint(subject, server, [other], stranger, "forge", True)
+    host = servers.ServerHost("spark-1", gateway="forge", listening=stranger)
+    findings = servers.endpoint_findings(subject, server, [other], host, True)
     server["listen"] = "192.168.1.11"
-    found += speech.check_endpoint(subject, server, [], [], "forge", True)
+    findings += servers.endpoint_findings(subject, server, [], servers.ServerHost("spark-1", gateway="forge"), True)
     words = ("port", "name", "port_taken", "unreachable", "open")
-    assert [finding.rule for finding in found] == [f"{subject}.{word}" for word in words]
+    assert [finding.rule for finding in findings] == [f"{subject}.{word}" for word in words]
+
+
+def test_each_text_of_an_add_on_is_of_a_registered_finding() -> None:
+    rules = {".".join(rule.split(".")[:2]) for rule in descriptions.FINDINGS}
+    assert sorted(rules - set(register.REGISTER)) == []
+    for rule, text in descriptions.FINDINGS.items():
+        severities = register.REGISTER[".".join(rule.split(".")[:2])]
+        assert text.get("severity", severities[0]) in severities

@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The descriptions of add-on services: C(roles/ROLE/meta/addon.yml) has the options of the inventory, the containers and the findings.
+
+These files are on the controller alone, so modules must not import the planners of add-on services.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .._common import component_versions, plain_data, validation
+from .._common.findings import Finding
+from .._common.schema import NUMBER, Key
+
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+TYPES: dict[str, Any] = {"str": str, "bool": bool, "int": int, "number": NUMBER, "list": list, "dict": dict}
+FORMS: dict[str, Callable[[str], Any]] = {
+    "address": plain_data.is_address,
+    "address or empty": lambda text: not text or plain_data.is_address(text),
+    "e-mail address": lambda text: "@" in text and plain_data.is_line(text),
+    "image": validation.IMAGE_REF.fullmatch,
+    "line": plain_data.is_line,
+    "web address": plain_data.web_address,
+}
+"""Tests of texts, by the word for them in C(form). C(pattern) is a regular expression instead."""
+
+
+def component(name: str) -> str:
+    """Return the version or image reference of a component. name: C(LITELLM.ref), as C(component_versions) has it."""
+    constant, _dot, attribute = name.partition(".")
+    return str(getattr(getattr(component_versions, constant), attribute))
+
+
+def _load(role: str) -> dict[str, Any]:
+    text = (ROLES / role / "meta" / "addon.yml").read_text(encoding="utf-8")
+    return dict(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # both are safe
+
+
+DESCRIPTIONS = {role: _load(role) for role in ("speech", "ollama", "gateway", "clients", "monitoring")}
+_TABLES = {place: table for description in DESCRIPTIONS.values() for place, table in description["options"].items()}
+FINDINGS = {rule: text for description in DESCRIPTIONS.values() for rule, text in description["findings"].items()}
+"""Texts of findings by rule; a rule with several texts has the case as a third part of the name."""
+
+
+def _key(entry: Mapping[str, Any]) -> Key:
+    """Return an option as a key of the schema."""
+    types = entry["type"]
+    default = component(entry["component"]) if "component" in entry else entry.get("default")
+    form = FORMS[entry["form"]] if "form" in entry else None
+    if "pattern" in entry:
+        form = re.compile(entry["pattern"]).fullmatch
+    return Key(
+        TYPES[types] if isinstance(types, str) else tuple(TYPES[name] for name in types),
+        default,
+        entry["meaning"],
+        choices=tuple(entry.get("choices", ())),
+        least=entry.get("least"),
+        most=entry.get("most"),
+        unit=entry.get("unit", ""),
+        page=entry.get("page", ""),
+        required=entry.get("required", False),
+        form=form,
+        like=entry.get("like", "").replace("{default}", str(default)),
+        of=_table(entry["of"]) if "of" in entry else None,
+    )
+
+
+def _table(place: str) -> dict[str, Key]:
+    return {name: _key(entry) for name, entry in _TABLES[place].items()}
+
+
+OPTIONS: dict[str, dict[str, Key]] = {place: _table(place) for place in _TABLES}
+"""Options by their place in the inventory, C(spark_gateway) or C(spark_monitoring.receivers)."""
+
+
+def finding(rule: str, service: str = "", like: str = "", severity: str = "", **values: Any) -> Finding:
+    """Return a finding with the text of its description.
+
+    :param rule: its id
+    :param service: that it concerns; empty for the whole host
+    :param like: the id whose text it has, where several rules have one text
+    :param severity: for a text without a severity, which depends on the case
+    :param values: of the fields of the text
+    :returns: the finding
+    """
+    text = FINDINGS[like or rule]
+    return Finding(
+        rule,
+        severity or text["severity"],
+        text["message"].format(**values),
+        fix=text["fix"].format(**values),
+        service=service,
+        source=text.get("source", ""),
+        basis=text.get("basis", "inventory"),
+    )
