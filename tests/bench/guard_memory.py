@@ -449,7 +449,7 @@ class Bench:
                 result.active[name] = shown.strip()
             if case.guard is not None:
                 text = (
-                    machine.run(f"journalctl -u spark-guard -o cat --no-pager --since @{(moment or '').strip()}") or ""
+                    machine.run(f"journalctl -u spark-agent -o cat --no-pager --since @{(moment or '').strip()}") or ""
                 )
                 result.steps = text.splitlines()
         except Failed as error:

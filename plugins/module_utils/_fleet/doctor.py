@@ -346,7 +346,7 @@ def check_guard(report: HostReport) -> list[Finding]:
         text = f"the guard of the memory does not run: {guard_account.UNIT} is {unit or 'not there'}."
         return [_found("guard_off", "error", text, f"systemctl start {guard_account.UNIT}, or run site.yml.")]
     findings = []
-    why = "journalctl -u spark-guard -p warning -n 50 says what it did and why"
+    why = "journalctl -u spark-agent -p warning -n 50 says what it did and why"
     if guard["level"] in (memory_guard.SHORT, memory_guard.CRITICAL):
         who = f" {guard['who']} hold most of it beside the services." if guard["who"] else ""
         text = f"the guard finds memory {guard['level']}: {guard['available_gib'] or 0.0:.2f} GiB available.{who}"
@@ -567,7 +567,7 @@ def check_platform(report: HostReport) -> list[Finding]:
         text = f"it went off or froze without a shutdown, {(now - went) / 3600:.0f} h ago; its log does not say why."
         fix = (
             "Where nobody pulled the plug: long prefills at full clock and heat have powered hosts off (spark_gpu_clocks: {max_mhz: 2200}, "
-            "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-guard)."
+            "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-agent)."
         )
         findings.append(_found("went_off", "warning", text, fix))
     if report.reboot_required:

@@ -308,7 +308,7 @@ def check_services(host: Host) -> list[Finding]:
             why = host.now.stopped.get(name)
             if why is not None:
                 text = f"it should run, but the guard of the memory stopped it: {why or 'it does not say why'}."
-                fix = "Free the memory, then run start.yml; journalctl -u spark-guard -p warning says who took it."
+                fix = "Free the memory, then run start.yml; journalctl -u spark-agent -p warning says who took it."
             findings.append(_found("stopped", "error", text, fix, name))
         elif up and not starts:
             text = f"it should be stopped, but {service.unit} is {active}."

@@ -24,7 +24,7 @@ from .status_page import Endpoint
 READ = ("dgxspark_", "node_time_seconds")
 """How the names of metrics begin that are read."""
 NO_EXPORTERS = "the monitor reads no exporters of this host; set spark_exporters for it"
-NO_COLLECTOR = "its exporter has no figures of the collector; see systemctl status spark-collector there"
+NO_COLLECTOR = "its exporter has no figures of the collector; see systemctl status spark-agent there"
 STALE_ROUNDS, STALE_SECONDS = 5, 60.0
 """Rounds of the collector that may be missing before its figures count as old, and seconds beside; as SparkCollectorStale has them."""
 SERVICE_KEYS = ("name", "unit", "recipe", "rank", "cluster", "state", "exclusive")

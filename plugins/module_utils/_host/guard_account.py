@@ -14,8 +14,8 @@ from typing import Any
 
 from .._runtime import guard
 
-UNIT = "spark-guard.service"
-SETTINGS = "guard/settings.json"
+UNIT = "spark-agent.service"
+SETTINGS = "agent/guard.json"
 """Below C(/etc/dgxspark)."""
 STATE = "/var/lib/dgxspark/guard/state.json"
 FLOORS = ("floor_gib", "start_floor_gib", "free_floor_gib", "contiguous_floor_gib", "last_gib")

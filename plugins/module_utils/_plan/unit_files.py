@@ -489,48 +489,62 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
 
 PYTHON_STACKS = f"{LIBEXEC}/python_stacks.py"
 """A file that the watchdog of version 0.1.0 had."""
+AGENT_UNIT = "spark-agent.service"
+AGENT_ETC = "/etc/dgxspark/agent"
+AGENT_LOOPS = ("guard", "watchdog", "exporters")
+"""Loops of the agent, each with a settings file of its name, from the part of that name."""
+AGENT_MIB = 64
+"""C(MemoryMin) of the unit of the agent."""
+
+
+def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
+    """Return the folders, files and unit of the agent with one of its loops; see C(services).
+
+    The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
+
+    :param loop: one of C(AGENT_LOOPS)
+    :param settings: of the loop
+    :param writes: a folder of the host that the loop writes to, beside its state
+    """
+    program = f"{LIBEXEC}/spark_agent.py"
+    imported = library("agent")
+    unit = _verified(_unit(AGENT_UNIT, "guard/spark-agent.service.j2", program=program, memory_mib=AGENT_MIB))
+    shared = [*imported["files"], _copy(program, "roles/guard/files/spark_agent.py"), unit]
+    own = [_file(_agent_settings(loop), json_file(settings))]
+    if writes:
+        drop_in = {"template": "guard/spark-agent.service.conf.j2", "values": {"folder": writes}}
+        own.append({"path": _agent_drop_in(loop), **drop_in})
+    of_loops = [path for name in AGENT_LOOPS for path in (_agent_settings(name), _agent_drop_in(name))]
+    return {
+        "folders": [*_folders(AGENT_ETC, *([f"{SYSTEM}/{AGENT_UNIT}.d"] if writes else [])), *imported["folders"]],
+        "files": [*shared, *own],
+        "units": [{"name": AGENT_UNIT, "enabled": True, "restart_on": [*(file["path"] for file in shared), *of_loops]}],
+    }
+
+
+def _agent_settings(loop: str) -> str:
+    return f"{AGENT_ETC}/{loop}.json"
+
+
+def _agent_drop_in(loop: str) -> str:
+    return f"{SYSTEM}/{AGENT_UNIT}.d/{loop}.conf"
+
+
+def _agent_with_state(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
+    """Return the rows of a loop that keeps its state in a folder of its own."""
+    rows = agent(loop, settings, writes)
+    return {**rows, "folders": [*rows["folders"], {"path": f"/var/lib/dgxspark/{loop}", "remove": "whole"}]}
 
 
 def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the folders, files and unit of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
-    name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
-    return {
-        "folders": [
-            *_folders("/etc/dgxspark/watchdog"),
-            {"path": "/var/lib/dgxspark/watchdog", "remove": "whole"},
-            *library("watchdog")["folders"],
-        ],
-        # Without restart_on: a change of any of these files restarts it, also one that another role installs.
-        "files": [
-            *library("watchdog")["files"],
-            _copy(program, "roles/watchdog/files/spark_watchdog.py"),
-            _file("/etc/dgxspark/watchdog/settings.json", json_file(settings)),
-            _unit(name, "watchdog/spark-watchdog.service.j2", program=program),
-        ],
-        "removed": [PYTHON_STACKS],
-        "units": [{"name": name, "enabled": True}],
-    }
+    """Return the rows of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
+    return {**_agent_with_state("watchdog", settings), "removed": [PYTHON_STACKS]}
 
 
 def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the folders, files and unit of the guard; see C(services). settings: its settings file."""
-    name, program = "spark-guard.service", f"{LIBEXEC}/spark_guard.py"
-    values = {"program": program, "memory_mib": GUARD_MIB, "sysroot": str(settings.get("sysroot") or "/")}
-    files = [
-        *library("guard")["files"],
-        _copy(program, "roles/guard/files/spark_guard.py"),
-        _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
-        _verified(_unit(name, "guard/spark-guard.service.j2", **values)),
-    ]
-    return {
-        "folders": [
-            *_folders("/etc/dgxspark/guard"),
-            {"path": "/var/lib/dgxspark/guard", "remove": "whole"},
-            *library("guard")["folders"],
-        ],
-        "files": files,
-        "units": [_of_own_files(name, files)],
-    }
+    """Return the rows of the memory guard; see C(services). settings: its settings file."""
+    sysroot = str(settings.get("sysroot") or "/")
+    return _agent_with_state("guard", settings, "" if sysroot == "/" else sysroot)
 
 
 DROP_IN = "50-dgxspark.conf"
@@ -548,7 +562,7 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     drop_ins = [
         ("/etc/systemd/system/ssh.service.d", "ssh.service", ssh, {"mib": ssh}),
         ("/etc/systemd/system/systemd-journald.service.d", "systemd-journald.service", journal, {"mib": journal}),
-        ("/etc/systemd/system/system.slice.d", "slice", ssh + journal, {"mib": ssh + journal + GUARD_MIB}),
+        ("/etc/systemd/system/system.slice.d", "slice", ssh + journal, {"mib": ssh + journal + AGENT_MIB}),
         ("/etc/systemd/system/user.slice.d", "slice", sessions, {"mib": sessions}),
         ("/etc/systemd/system.conf.d", "system", seconds, {"seconds": seconds}),
     ]
@@ -564,10 +578,6 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
         "files": files,
         "units": [],
     }
-
-
-GUARD_MIB = 64
-"""MemoryMin of the unit of the guard."""
 
 
 def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:

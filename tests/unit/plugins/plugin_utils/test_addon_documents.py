@@ -199,11 +199,11 @@ def test_another_list_of_packages_is_another_environment(planned: dict[str, Any]
 @pytest.mark.parametrize("gpu", [True, False])
 def test_exporters_that_are_not_planned_have_no_rows(node: str, gpu: bool, planned: dict[str, Any]) -> None:
     document = addon_document("exporters", {**planned["exporters"], "node_exporter": node, "gpu_exporter": gpu}, {})
-    names = {"spark-collector.service"}
+    names = {"spark-agent.service"}
     names |= {"spark-node-exporter.service"} if node == "managed" else set()
     names |= {"spark-gpu-exporter.service"} if gpu else set()
     assert {unit.name for unit in document.units} == names
-    assert {Path(path).name for path in paths(document) if path.startswith(SYSTEM)} == names
+    assert {Path(path).name for path in paths(document) if path.startswith(SYSTEM)} == {*names, "exporters.conf"}
     folders = {folder.path for folder in document.folders}
     assert (planned["exporters"]["textfile_dir"] in folders) == (node != "existing")
 
