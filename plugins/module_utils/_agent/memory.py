@@ -135,10 +135,6 @@ class Writer(threading.Thread):
                 say(f"warning: {error!r}", 3)
             done.set()
 
-    def finish(self, seconds: float) -> None:
-        """Wait until all functions were called. seconds: the limit."""
-        self.put(lambda: None).wait(seconds)
-
 
 @dataclass
 class Record:
@@ -533,6 +529,10 @@ class MemoryGuard:
                 told = began
             due = max(began + interval, time.monotonic() + 0.05)
             time.sleep(max(due - time.monotonic(), 0.0))
+
+    def finish(self, seconds: float) -> None:
+        """Write the state file and all lines of the journal that wait. seconds: that this may take."""
+        self.writer.put(self.write_state, self.describe()).wait(seconds)
 
     def look_once(self) -> dict[str, Any]:
         """Return one look, an account and the next steps, without taking any."""

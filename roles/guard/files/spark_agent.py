@@ -99,19 +99,21 @@ def make_loop(name: str, args: argparse.Namespace) -> loops.Loop:
 def run_slow(names: list[str], args: argparse.Namespace) -> int:
     """Run slow loops in this process: as the child of the memory guard, or as the main process without one.
 
-    :param names: of the loops
+    :param names: of all loops
     :param args: of the command line
     :returns: the exit code if no loop has settings
     """
     slow = []
     for name in names:
+        if name == services.GUARD:
+            continue
         try:
             slow.append(make_loop(name, args))
         except services.SettingsError as error:
             say(f"{name} does not run: {error}", 3)
     if not slow:
         return 1
-    loops.lower_priority(names)
+    loops.lower_priority([loop.name for loop in slow])
     if args.beats is not None:
         loops.run_slow(slow, loops.pipe_sender(args.beats))
 
@@ -145,7 +147,7 @@ def run_guard(names: list[str], args: argparse.Namespace) -> None:
         guard.run()
     finally:
         slow.stop()
-        guard.writer.finish(FINISH_SECONDS)
+        guard.finish(FINISH_SECONDS)
 
 
 def main() -> int:
@@ -187,7 +189,7 @@ def main() -> int:
             run_guard(names, args)
         except services.SettingsError as error:
             say(f"the memory is not guarded: {error}", 3)
-    return run_slow([name for name in names if name != services.GUARD], args)
+    return run_slow(names, args)
 
 
 if __name__ == "__main__":

@@ -535,7 +535,7 @@ def test_systemd_hears_that_it_is_ready_and_alive(host: Host, engine: Engine) ->
         host.service("heavy", engine.url)
         host.start()
         give_up = time.monotonic() + 120
-        while not ({"READY=1", "WATCHDOG=1"} <= set(heard) and any("heavy working" in text for text in heard)):
+        while not any({"READY=1", "WATCHDOG=1", "STATUS=heavy working"} <= set(text.splitlines()) for text in heard):
             assert time.monotonic() < give_up, heard
             heard.append(stream.recv(4096).decode())
 
