@@ -58,6 +58,7 @@ def addon_document(
     """
     variables = variables_of(role, planned, role_variables)
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
+    library = unit_files.unit_helper() if role == "clients" else library
     values = {**variables, "library": [file["path"] for file in library["files"]]}
     more: list[dict[str, Any]] = []
     if role == "clients":

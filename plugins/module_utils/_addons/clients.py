@@ -100,7 +100,6 @@ SECRETS = "/etc/dgxspark/secrets"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 CONTAINER_SECRETS = "/run/dgxspark/secrets"
 CONTAINER_DATA = "/app/backend/data"
-HELPER = "/usr/local/libexec/dgxspark/spark_clients.py"
 STOP_SECONDS = 20
 HERMES_USER = "spark-hermes"
 HERMES_LOCKED = component_versions.HERMES.version

@@ -103,7 +103,6 @@ RESERVED = validation.RESERVED_NAMES
 """Names that units of other parts of this collection have."""
 CONTAINER_SECRETS = "/run/dgxspark/secrets"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
-HELPER = "/usr/local/libexec/dgxspark/spark_health.py"
 ETC = "/etc/dgxspark/speech"
 STATE = "/var/lib/dgxspark/speech"
 SECRETS = "/etc/dgxspark/secrets/speech"

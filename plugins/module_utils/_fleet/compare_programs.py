@@ -18,7 +18,7 @@ from .._common.findings import Finding
 from .._runtime.command import NoAnswer, Run
 
 UFW = "/usr/sbin/ufw"
-HEALTH = "/usr/local/libexec/dgxspark/spark_health.py"
+HELPER = "/usr/local/libexec/dgxspark/spark_unit.py"
 SERVER_SECONDS = 30.0  # for a server that runs and was asked before; its role gives a slower one all its time
 ASK_SECONDS = 15.0  # for ping, which needs 4 s to lose all its packets, and for ufw
 
@@ -85,7 +85,7 @@ def lost_packets(run: Run, wanted: Sequence[Mapping[str, Any]]) -> list[str]:
 def server_failure(run: Run, server: Mapping[str, Any]) -> list[str]:
     """Say why a server does not give a real answer, as the roles speech and ollama ask it; Ollama is asked what it has, and pulls nothing."""
     seconds = min(float(server["seconds"]), SERVER_SECONDS)
-    asked = ["/usr/bin/python3", HEALTH, "prove", str(server["settings"]), "--seconds", f"{seconds:g}"]
+    asked = ["/usr/bin/python3", HELPER, "server", "prove", str(server["settings"]), "--seconds", f"{seconds:g}"]
     rc, out, err = run(asked, seconds + ASK_SECONDS)
     said = ((err or out).strip().splitlines() or [f"exit code {rc}"])[0]
     return [f"{server['name']}: {said[:300]}"] if rc else []

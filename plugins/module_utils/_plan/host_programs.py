@@ -17,14 +17,12 @@ PACKAGE = "dgxspark_vllm"
 """Name of the engine on a host."""
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "agent": ("roles/guard/files/spark_agent.py",),
-    "clients": ("roles/clients/files/spark_clients.py",),
     "fleet_monitor": ("roles/fleet_monitor/files/spark_fleet_monitor.py",),
     "gateway": ("roles/gateway/files/spark_gateway.py",),
     # ray_nodes.py runs inside a container, as a file.
     "host": ("roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py", f"{ENGINE}/_runtime/ray_nodes.py"),
-    "ollama": ("roles/speech/files/spark_health.py",),
     "on_demand": ("roles/service/files/spark_on_demand.py",),
-    "speech": ("roles/speech/files/spark_health.py",),
+    "unit_helper": ("roles/host/files/spark_unit.py",),
 }
 """Programs of each part that import files of the engine, by their paths in the collection."""
 IMPORT = re.compile(r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n]*))", re.MULTILINE)

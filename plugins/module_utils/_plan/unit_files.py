@@ -25,7 +25,6 @@ LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package that the programs of the host import; it lies beside them, where Python looks first."""
 SYSTEM = "/etc/systemd/system"
 HELPER = f"{LIBEXEC}/spark_unit.py"
-HEALTH = f"{LIBEXEC}/spark_health.py"
 SPEECH_ETC = "/etc/dgxspark/speech"
 OLLAMA_ETC = "/etc/dgxspark/ollama"
 # An account that nobody logs in to.
@@ -81,6 +80,12 @@ def library(part: str) -> dict[str, list[dict[str, Any]]]:
         "folders": [*_folders(LIBEXEC), *folders],
         "files": [_copy(f"{LIBRARY}/{name}.py", f"plugins/module_utils/{name}.py") for name in names],
     }
+
+
+def unit_helper() -> dict[str, list[dict[str, Any]]]:
+    """Return the folders and files of the unit helper, for parts that need no other program of the part host; see C(services)."""
+    rows = library("unit_helper")
+    return {**rows, "files": [*rows["files"], _copy(HELPER, "roles/host/files/spark_unit.py")]}
 
 
 def _secrets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -392,9 +397,8 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
     files: list[dict[str, Any]] = []
     folders: list[dict[str, Any]] = []
     if planned:
-        imported = library("speech")
-        files = [*imported["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")]
-        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *imported["folders"]]
+        files = unit_helper()["files"]
+        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *unit_helper()["folders"]]
     units = []
     for item in planned:
         folders += [folder for folder in item["folders"] if folder not in folders]
@@ -436,7 +440,6 @@ def speech_unit(item: Mapping[str, Any], user: str) -> dict[str, Any]:
         on_demand=on_demand,
         user=user,
         helper=HELPER,
-        health=HEALTH,
         settings=f"{SPEECH_ETC}/{item['name']}.json",
         start_timeout=item["settings"]["start_seconds"] if on_demand else item["start_timeout"],
     )
@@ -461,7 +464,7 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         unit,
         "ollama/spark-ollama.service.j2",
         user=user,
-        health=HEALTH,
+        helper=HELPER,
         settings=f"{OLLAMA_ETC}/ollama.json",
         **{key: planned[key] for key in ("models_dir", "argv", "limits", "start_timeout")},
     )
@@ -469,11 +472,10 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         "folders": [
             {"path": OLLAMA_ETC, "mode": "0750", "group": user},
             {"path": planned["models_dir"], "holds": "weights", "remove": "never"},
-            *library("ollama")["folders"],
+            *unit_helper()["folders"],
         ],
         "files": [
-            *library("ollama")["files"],
-            _copy(HEALTH, "roles/speech/files/spark_health.py"),
+            *unit_helper()["files"],
             _file(f"{OLLAMA_ETC}/ollama.json", json_file(settings)),
             # Units of engines unload models by this URL.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
@@ -614,7 +616,7 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "files": [
             *library("host")["files"],
-            _copy(f"{LIBEXEC}/spark_unit.py", "roles/host/files/spark_unit.py"),
+            _copy(HELPER, "roles/host/files/spark_unit.py"),
             _copy(f"{LIBEXEC}/spark_rank.py", "roles/host/files/spark_rank.py"),
             _copy(f"{LIBEXEC}/with-secrets", "roles/host/files/with-secrets", mode="0755"),
         ],

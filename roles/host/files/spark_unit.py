@@ -10,6 +10,8 @@ spark-unit ready NAME     after the start: wait until the server answers with to
                           (both note what memory the host has: the difference is what the engine took; what each stage of
                           the start took is kept for the last starts, in /var/lib/dgxspark/starts)
 spark-unit release NAME   after the stop: give the start lock back
+spark-unit server ...     checks of speech servers and Ollama, see server_checks.py
+spark-unit client ...     checks of chat clients, see client_checks.py
 
 Two engines that load at once on one pool of memory are charged with each other's allocations, so a host-wide lock is
 held from the gate until the server is ready. Its owner is a file in /run; an owner that is not starting any more does
@@ -38,11 +40,13 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is 
 
 from dgxspark_vllm._common.foreign_text import parse_json
 from dgxspark_vllm._runtime import (
+    client_checks,
     command,
     compile_cache,
     endpoint,
     hostmem,
     load_guard,
+    server_checks,
     start_stages,
     state_file,
     unloading,
@@ -546,7 +550,12 @@ def started(service: dict[str, Any], run_dir: Path) -> None:
     release_lock(run_dir, service["unit"])
 
 
+CHECKS = {"server": server_checks.main, "client": client_checks.main}
+
+
 def main() -> int:
+    if sys.argv[1:2] and sys.argv[1] in CHECKS:
+        return CHECKS[sys.argv[1]](sys.argv[2:])
     parser = argparse.ArgumentParser(prog="spark-unit", description="Steps of the units of model servers.")
     parser.add_argument("step", choices=("gate", "ready", "started", "release"))
     parser.add_argument("name", help="name of the service")
