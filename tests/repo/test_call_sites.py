@@ -55,6 +55,7 @@ LISTED = {
     "plugins/module_utils/_plan/container_argv.py": (2, CONTAINERS),
     "plugins/module_utils/_proof/offline.py": (1, CONTAINERS),
     "plugins/module_utils/_runtime/hostmem.py": (1, RESIDENT),
+    "plugins/module_utils/_runtime/server_checks.py": (3, RESIDENT),
     "plugins/module_utils/_runtime/start_stages.py": (1, RESIDENT),
     "plugins/modules/deploy.py": (1, "no command: the group of accounts that may use docker"),
 }

@@ -191,9 +191,7 @@ class Accounts:
     def _addon_containers(self) -> list[str]:
         return [str(name) for name in self.settings.get("beside") or []]
 
-    def _find_containers(
-        self, names: list[str], processes: Mapping[int, Process]
-    ) -> tuple[dict[str, str], Collection[str]]:
+    def _find_containers(self, names: list[str], processes: Mapping[int, Process]) -> tuple[dict[str, str], set[str]]:
         """Return containers by id, and the names of those that may run without a known id.
 
         Docker is asked only if a known container has no process any more.

@@ -161,7 +161,7 @@ def collect(
     keep: int,
     beat: Callable[[], None] = lambda: None,
 ) -> Path:
-    """Write the evidence about a service; returns its folder. What cannot be read is left out, with the reason.
+    """Write the evidence about a service. What cannot be read is left out, with the reason.
 
     :param service: of this host
     :param etc: folder of settings
@@ -169,6 +169,7 @@ def collect(
     :param why: content of C(why.json)
     :param keep: folders of this service that stay
     :param beat: called now and then
+    :returns: the folder
     """
     folder = state_dir / service.name / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

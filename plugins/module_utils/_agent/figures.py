@@ -139,7 +139,12 @@ class Page:
         self.samples: dict[str, list[tuple[dict[str, str], float]]] = {}
 
     def add(self, name: str, value: Any, **labels: Any) -> None:
-        """Add a sample. An unknown value (None) has no sample rather than a zero."""
+        """Add a sample. An unknown value (None) has no sample rather than a zero.
+
+        :param name: of the metric
+        :param value: a number; any other value is left out
+        :param labels: of the sample
+        """
         names = METRICS[name].labels
         if set(labels) != set(names):
             raise KeyError(f"{name} has the labels {names}, not {tuple(labels)}")
@@ -299,8 +304,8 @@ class Collector:
                 continue
             place = machine.read_cgroup(app["pid"], self.root, containers)
             container = containers.get(place["container"] or "") or {}
-            owner = (container.get("service") or "", container.get("name") or place["unit"] or app["name"])
-            sizes[owner] = sizes.get(owner, 0) + app["used_mib"] * 1024**2
+            holder = (container.get("service") or "", container.get("name") or place["unit"] or app["name"])
+            sizes[holder] = sizes.get(holder, 0) + app["used_mib"] * 1024**2
         for (service, owner), size in sorted(sizes.items()):
             page.add("dgxspark_gpu_memory_bytes", size, service=service, owner=owner)
 
@@ -319,9 +324,9 @@ class Collector:
         planned = self.settings.get("planned_gib") or {}
         starts = load_folder(self.run_dir / "starts")
         for name, service in self.services.items():
-            self.attempt(f"the service {name}", partial(self.add_service, page, name, service, planned, starts))
+            self.attempt(f"the service {name}", partial(self._add_service, page, name, service, planned, starts))
 
-    def add_service(
+    def _add_service(
         self, page: Page, name: str, service: Mapping[str, Any], planned: Mapping[str, Any], starts: Mapping[str, Any]
     ) -> None:
         """Add one service."""
@@ -367,9 +372,9 @@ class Collector:
             page.add("dgxspark_rail_expected", 1, netdev=name)
             page.add("dgxspark_rail_expected_mtu_bytes", mtu, netdev=name)
         for name in sorted({device["netdev"] for device in rdma if device["netdev"]} | set(rails)):
-            self.add_rail(page, name, network.read_netdev(self.root, name, {}, rdma))
+            self._add_rail(page, name, network.read_netdev(self.root, name, {}, rdma))
 
-    def add_rail(self, page: Page, name: str, netdev: Mapping[str, Any]) -> None:
+    def _add_rail(self, page: Page, name: str, netdev: Mapping[str, Any]) -> None:
         """Add one rail."""
         device = netdev["rdma"] or {}
         labels = {"netdev": name, "rdma": device.get("name"), "cage": netdev["function"]}
@@ -420,9 +425,9 @@ class Collector:
         """Add the state of each server as the watchdog sees it, if one runs."""
         path = self.state_dir / "watchdog" / "state.json"
         for service, note in load(path)["services"].items() if path.exists() else ():
-            self.attempt(f"the watchdog's note of {service}", partial(self.add_watched, page, service, note))
+            self.attempt(f"the watchdog's note of {service}", partial(self._add_watched, page, service, note))
 
-    def add_watched(self, page: Page, service: str, note: Mapping[str, Any]) -> None:
+    def _add_watched(self, page: Page, service: str, note: Mapping[str, Any]) -> None:
         """Add one server."""
         page.add("dgxspark_watchdog_state", 1, service=service, state=note["state"])
         values = {

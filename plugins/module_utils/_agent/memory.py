@@ -248,7 +248,7 @@ class MemoryGuard:
             self.free_memory(sample)
         before = self.state
         steps, self.state = guard.decide(self.settings, self.state, look, self.account)
-        self.report(level, look, before)
+        self._report(level, look, before)
         for step in steps:
             self.start_step(step)
         self.forget_restarted()
@@ -259,10 +259,10 @@ class MemoryGuard:
         if level == guard.CALM and look.clock - self.names_asked >= NAMES_PAUSE and self.is_done("names"):
             self.names_asked = look.clock
             if self.accounts.has_new_start():
-                self.begin("names", self.update_names)
+                self._begin("names", self.update_names)
         if self.is_account_due(level, look):
             self.account_asked = look.clock
-            self.begin("account", self.take_account)
+            self._begin("account", self.take_account)
 
     def is_account_due(self, level: str, look: guard.Look) -> bool:
         """Return whether the account of the memory has to be taken again."""
@@ -303,7 +303,7 @@ class MemoryGuard:
 
     # --- steps
 
-    def begin(self, key: str, job: Callable[..., None], *arguments: Any) -> None:
+    def _begin(self, key: str, job: Callable[..., None], *arguments: Any) -> None:
         """Call a function in a thread. key: by which C(is_done) knows it."""
         self.threads[key] = threading.Thread(target=job, args=arguments, name=key, daemon=True)
         self.threads[key].start()
@@ -317,7 +317,7 @@ class MemoryGuard:
         """Keep memory free for the driver: drop caches and compact memory, as while an engine loads."""
         for action in self.cache.decide(time.monotonic(), sample):
             if self.acts and self.is_done(action):
-                self.begin(action, self.carry_out, guard.Step(action))
+                self._begin(action, self.carry_out, guard.Step(action))
 
     def start_step(self, step: guard.Step) -> None:
         """Log a step, count it, and carry it out in a thread."""
@@ -331,7 +331,7 @@ class MemoryGuard:
                 self.record.stopped[step.whom] = {"at": wall, "why": step.why, "clock": time.monotonic()}
             self.is_changed = True
         if self.acts and step.what != guard.NAME:
-            self.begin(f"{step.what} {step.whom}", self.carry_out, step)
+            self._begin(f"{step.what} {step.whom}", self.carry_out, step)
 
     def announce(self, step: guard.Step) -> None:
         """Log a step with its reason."""
@@ -365,7 +365,7 @@ class MemoryGuard:
         try:
             freed = hostmem.drop_caches(str(self.root), clean_only=True)["freed_mib"]
         except OSError as error:
-            return self.refusal(now, load_guard.DROP, error)
+            return self._refusal(now, load_guard.DROP, error)
         self.cache.dropped(now, freed * MIB)
         with self.lock:
             self.record.counts[guard.DROP] += 1
@@ -378,11 +378,11 @@ class MemoryGuard:
         try:
             hostmem.compact(str(self.root))
         except OSError as error:
-            return self.refusal(now, load_guard.COMPACT, error)
+            return self._refusal(now, load_guard.COMPACT, error)
         self.cache.compacted(now)
         return ""
 
-    def refusal(self, now: float, action: str, error: OSError) -> str:
+    def _refusal(self, now: float, action: str, error: OSError) -> str:
         """Note that the kernel refused an action; returns the line for the journal, once for each error."""
         return f"the kernel refuses: {error}" if self.cache.failed(now, action, f"{action}: {error}") else ""
 
@@ -447,7 +447,7 @@ class MemoryGuard:
 
     # --- reports
 
-    def report(self, level: str, look: guard.Look, before: guard.State) -> None:
+    def _report(self, level: str, look: guard.Look, before: guard.State) -> None:
         """Log the begin and the end of a shortage, and keep the record up to date."""
         record, account = self.record, self.account
         record.available = look.available

@@ -150,11 +150,11 @@ class Watchdog:
         )
         for name in sorted(suspects):
             with services.logged(say, f"{name} cannot be watched"):
-                self.judge(self.services[name], observations[name], probes.get(name))
+                self._judge(self.services[name], observations[name], probes.get(name))
         self.log_changes()
         self.save()
 
-    def judge(self, service: Service, observation: wedge.Observation, result: tuple[str, str] | None) -> None:
+    def _judge(self, service: Service, observation: wedge.Observation, result: tuple[str, str] | None) -> None:
         """Act on the probe of a suspect. result: outcome and text, None if the probe did not end in time."""
         tracker = self.tracker(service.name)
         outcome, text = result or (wedge.FAILED, "the probe did not end in time")
@@ -190,7 +190,7 @@ class Watchdog:
         for name, service in self.services.items():
             with services.logged(say, f"{name} cannot be watched"):
                 observations[name] = wedge.Observation(
-                    **self.unit_facts(service, states.get(service.unit, {}), owner),
+                    **self._unit_facts(service, states.get(service.unit, {}), owner),
                     host_starting=host_starts,
                     figures=figures.get(name),
                     error=answers[name][1] if name in active else "",
@@ -202,7 +202,7 @@ class Watchdog:
                 )
         return observations
 
-    def unit_facts(self, service: Service, properties: Mapping[str, str], owner: str) -> dict[str, Any]:
+    def _unit_facts(self, service: Service, properties: Mapping[str, str], owner: str) -> dict[str, Any]:
         """Return the fields of an observation about the unit of a service. owner: unit with the start lock."""
         now, invocation = time.monotonic(), properties.get("InvocationID", "")
         entered = properties.get("ActiveEnterTimestampMonotonic", "")
@@ -212,7 +212,7 @@ class Watchdog:
             "state": properties.get("ActiveState", ""),
             "invocation": invocation,
             "active_seconds": seconds,
-            "starting": seconds < START_SECONDS and self.is_starting(service.unit, invocation, owner),
+            "starting": seconds < START_SECONDS and self._is_starting(service.unit, invocation, owner),
         }
 
     def has_moved(self, name: str, figures: Mapping[str, float | None] | None) -> bool:
@@ -220,7 +220,7 @@ class Watchdog:
         last = self.tracker(name).last
         return last is not None and figures is not None and any(figures.get(key) != last[key] for key in last)
 
-    def is_starting(self, unit: str, invocation: str, owner: str) -> bool:
+    def _is_starting(self, unit: str, invocation: str, owner: str) -> bool:
         """Return whether the start of a unit has not ended, by the records of the unit helper."""
         if owner == unit:
             return True
@@ -235,9 +235,9 @@ class Watchdog:
             say(f"{service.unit} is wedged: {reason}. It would be restarted")
             return
         say(f"{service.unit} is wedged: {reason}. Collecting evidence, then it is restarted", 4)
-        folder = self.collect(service, observation, reason)
+        folder = self._collect(service, observation, reason)
         self.beat()
-        if not self.is_still_wedged(service, observation, folder):
+        if not self._is_still_wedged(service, observation, folder):
             return
         wall = time.time()
         tracker.acted(time.monotonic(), wall)
@@ -254,7 +254,7 @@ class Watchdog:
             self.last_action[service.name]["what"] = "restart failed"
             say(f"{service.unit} cannot be restarted: {text.strip() or f'exit code {code}'}. Evidence: {folder}", 3)
 
-    def collect(self, service: Service, observation: wedge.Observation, reason: str) -> str:
+    def _collect(self, service: Service, observation: wedge.Observation, reason: str) -> str:
         """Collect evidence; returns its folder, or a sentence."""
         why = {
             "service": service.name,
@@ -269,7 +269,7 @@ class Watchdog:
             say(f"{service.unit}: warning: the evidence cannot be written: {error}", 4)
             return "none, see the line before"
 
-    def is_still_wedged(self, service: Service, observation: wedge.Observation, folder: str) -> bool:
+    def _is_still_wedged(self, service: Service, observation: wedge.Observation, folder: str) -> bool:
         """Return whether the unit still is the one that was observed, and makes no tokens."""
         now = (services.unit_states([service.unit], COMMAND_SECONDS) or {}).get(service.unit, {})
         if now.get("ActiveState") != "active" or now.get("InvocationID") != observation.invocation:

@@ -499,20 +499,21 @@ AGENT_MIB = 64
 """C(MemoryMin) of the unit of the agent."""
 
 
-def agent(loop: str, settings: str, writes: str = "") -> dict[str, Any]:
+def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
     """Return the folders, files and unit of the agent with one of its loops; see C(services).
 
     The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
 
     :param loop: one of C(AGENT_LOOPS)
-    :param settings: text of its settings file
+    :param settings: of the loop
     :param writes: a folder of the host that the loop writes to, beside its state
+    :returns: folders, files and unit
     """
     program = f"{LIBEXEC}/spark_agent.py"
     imported = library("agent")
     unit = _verified(_unit(AGENT_UNIT, "guard/spark-agent.service.j2", program=program, memory_mib=AGENT_MIB))
     shared = [*imported["files"], _copy(program, "roles/guard/files/spark_agent.py"), unit]
-    own = [_file(_agent_settings(loop), settings)]
+    own = [_file(_agent_settings(loop), json_file(settings))]
     if writes:
         drop_in = {"template": "guard/spark-agent.service.conf.j2", "values": {"folder": writes}}
         own.append({"path": _agent_drop_in(loop), **drop_in})
@@ -534,7 +535,7 @@ def _agent_drop_in(loop: str) -> str:
 
 def _agent_with_state(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
     """Return the rows of a loop that keeps its state in a folder of its own."""
-    rows = agent(loop, json_file(settings), writes)
+    rows = agent(loop, settings, writes)
     return {**rows, "folders": [*rows["folders"], {"path": f"/var/lib/dgxspark/{loop}", "remove": "whole"}]}
 
 

@@ -85,7 +85,15 @@ def read_secret(path: str | None) -> str:
 
 
 def send(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
-    """Send one request and return the JSON of the answer; None for other content. Raises OSError, or Refused."""
+    """Send one request.
+
+    :param url: of the client
+    :param key: API key or token
+    :param body: of a POST; None for a GET
+    :returns: the JSON of the answer; None for other content
+    :raises OSError: also for an HTTP status that a later answer may not have
+    :raises Refused: for one that does not change
+    """
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     data = None if body is None else json.dumps(body).encode()
     reply = http_client.fetch(url, "GET" if data is None else "POST", headers, data, REQUEST_SECONDS)

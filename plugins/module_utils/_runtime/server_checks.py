@@ -165,9 +165,17 @@ def tone() -> bytes:
 
 
 def post(settings: Settings, path: str, body: bytes, content_type: str, seconds: float) -> http_client.Reply:
-    """Return the answer to a request. Raises Stop with the words of the server.
+    """Return the answer to a request.
 
     A server on demand is asked at the port whose requests start it, and again while it starts.
+
+    :param settings: of the server
+    :param path: of its API
+    :param body: of the request
+    :param content_type: of the body
+    :param seconds: that the answer may take, beside a start
+    :returns: the answer
+    :raises Stop: with the words of the server
     """
     unit, url = settings["unit"], settings.get("asked_url") or settings["url"]
     headers = {"Content-Type": content_type, **key_header(settings)}
@@ -317,7 +325,13 @@ def pull_events(settings: Settings, model: str) -> Iterator[dict[str, Any]]:
 
 
 def pull(settings: Settings, model: str, seconds: float) -> None:
-    """Have Ollama pull a model. Raises Stop."""
+    """Have Ollama pull a model.
+
+    :param settings: of the server
+    :param model: its name
+    :param seconds: that this may take
+    :raises Stop: if it fails
+    """
     unit, begun, status = settings["unit"], time.monotonic(), None
     for event in pull_events(settings, model):
         if event.get("error"):
