@@ -39,7 +39,7 @@ SECTIONS = (
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
         "Add-on services",
-        ("gateway", "clients", "speech", "monitoring", "fleet_monitor", "watchdog", "load_guard", "guard"),
+        ("gateway", "clients", "speech", "monitoring", "fleet_monitor", "agent"),
     ),
     (
         "Day-2 operations",

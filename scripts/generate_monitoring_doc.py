@@ -10,7 +10,6 @@ Run with PYTHONPATH=collections; --check only compares.
 from __future__ import annotations
 
 import re
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ import jinja2
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
+from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/monitoring.md"
 RULES = ROOT / "roles/monitoring/templates/rules.yml.j2"
-COLLECTOR = ROOT / "roles/exporters/files/spark_collector.py"
 
 
 def rules(thresholds: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -42,12 +41,6 @@ def rules(thresholds: dict[str, Any] | None = None) -> dict[str, Any]:
     return parsed
 
 
-def metrics() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    """Return type, meaning and labels of each metric of the collector, by its name."""
-    table: dict[str, tuple[str, str, tuple[str, ...]]] = runpy.run_path(str(COLLECTOR))["METRICS"]
-    return table
-
-
 def annotation(text: str) -> str:
     """Return the Markdown of an annotation, with the names of its labels as code."""
     return re.sub(r"\{\{\s*\$(?:labels\.)?(\w+)[^}]*\}\}", r"`\1`", " ".join(text.split()))
@@ -56,7 +49,7 @@ def annotation(text: str) -> str:
 def tables() -> dict[str, list[str]]:
     """Return the lines of each generated part of the page, by the part's name."""
     metric_lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for name, (kind, meaning, labels) in metrics().items():
+    for name, (kind, meaning, labels) in figures.METRICS.items():
         metric_lines.append(f"| `{name}` | {kind} | {', '.join(labels)} | {meaning} |")
     alert_lines, runbook = ["| alert | severity | when |", "|---|---|---|"], []
     for rule in (rule for group in rules()["groups"] for rule in group["rules"] if "alert" in rule):

@@ -58,6 +58,7 @@ def addon_document(
     """
     variables = variables_of(role, planned, role_variables)
     library = unit_files.library(role) if role in host_programs.PROGRAMS else {"folders": [], "files": []}
+    library = unit_files.unit_helper() if role == "clients" else library
     values = {**variables, "library": [file["path"] for file in library["files"]]}
     more: list[dict[str, Any]] = []
     if role == "clients":
@@ -70,12 +71,16 @@ def addon_document(
     if not described:
         return HostState()
     files = [*(_with_content(file, values) for file in described.get("files") or []), *more]
-    return merge(HostState.from_dict(rows, role) for rows in (library, {**described, "files": files}))
+    rows = [library, {**described, "files": files}]
+    if agent := described.get("agent"):
+        loop = unit_files.agent(role, agent["settings"], agent["writes"])
+        rows.append({**loop, "files": [_with_content(file, file.get("values") or {}) for file in loop["files"]]})
+    return merge(HostState.from_dict(row, role) for row in rows)
 
 
 def _with_content(file: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file with the text of its template."""
-    row = {key: value for key, value in file.items() if key != "template"}
+    row = {key: value for key, value in file.items() if key not in ("template", "values")}
     return {**row, "content": render_template(file["template"], variables)} if "template" in file else row
 
 

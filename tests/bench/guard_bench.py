@@ -1,4 +1,4 @@
-"""Measure what the guard costs while nothing happens: the real program, with this machine's /proc, for a minute.
+"""Measure what the memory guard costs while nothing happens: the agent with this loop alone, with this machine's /proc, for a minute.
 
 Its share of one processor follows from /proc/PID/task/*/schedstat, nanoseconds on a processor. Run with PYTHONPATH=collections, or as
 `make bench-guard`.
@@ -31,14 +31,14 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="guard-bench-") as folder:
         etc, run, state = (Path(folder) / name for name in ("etc", "run", "state"))
-        for path in (etc / "guard", etc / "services", run, state):
+        for path in (etc / "agent", etc / "services", run, state):
             path.mkdir(parents=True)
         # Floors that no machine is below, so that only looks are measured.
         floors = '{"floor_gib": 0.25, "start_floor_gib": 0.25, "free_floor_gib": 0.25, "contiguous_floor_gib": 0.01, "last_gib": 0.1}'
-        (etc / "guard/settings.json").write_text(floors, encoding="utf-8")
+        (etc / "agent/guard.json").write_text(floors, encoding="utf-8")
         words = [f"--etc={etc}", f"--run={run}", f"--state={state}"]
         with subprocess.Popen(
-            [sys.executable, str(ROOT / "roles/guard/files/spark_guard.py"), *words],
+            [sys.executable, str(ROOT / "roles/guard/files/spark_agent.py"), *words],
             env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
             stdout=subprocess.DEVNULL,
         ) as process:

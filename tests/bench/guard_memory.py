@@ -405,7 +405,7 @@ class Bench:
         """Bring engines and guard as a case has them; returns what is available, GiB."""
         machine = self.machine
         protected = " ".join(installed(unit_files.protection({"ssh_mib": 1, "sessions_mib": 1, "journal_mib": 1})))
-        machine.run("systemctl stop eater spark-guard spark-heavy spark-fast; true", seconds=90)
+        machine.run("systemctl stop eater spark-agent spark-heavy spark-fast; true", seconds=90)
         machine.run(
             f"rm -rf /var/lib/dgxspark /etc/dgxspark /run/dgxspark {protected}; mkdir -p /var/lib/dgxspark/guard"
         )
@@ -415,7 +415,7 @@ class Bench:
         # Weights that were just read are in the page cache.
         machine.run("cat /var/weights > /dev/null", seconds=60)
         if case.guard is not None:
-            machine.run("systemctl start spark-guard", seconds=90)
+            machine.run("systemctl start spark-agent", seconds=90)
         self.rest = [took for took in (machine.log_in() for _each in range(5)) if took is not None]
         return float(self.memory(0)[-1][0])
 
@@ -449,7 +449,7 @@ class Bench:
                 result.active[name] = shown.strip()
             if case.guard is not None:
                 text = (
-                    machine.run(f"journalctl -u spark-guard -o cat --no-pager --since @{(moment or '').strip()}") or ""
+                    machine.run(f"journalctl -u spark-agent -o cat --no-pager --since @{(moment or '').strip()}") or ""
                 )
                 result.steps = text.splitlines()
         except Failed as error:

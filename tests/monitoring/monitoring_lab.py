@@ -33,7 +33,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents impo
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = "/etc/dgxspark/monitoring"
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-COLLECTOR = ROOT / "roles/exporters/files/spark_collector.py"
+AGENT = ROOT / "roles/guard/files/spark_agent.py"
 GAUGES = {"vllm:num_requests_running": 2.0, "vllm:num_requests_waiting": 1.0, "vllm:kv_cache_usage_perc": 0.42}
 HEAVY = "a" * 64
 MEMINFO = """MemTotal:       127535224 kB
@@ -94,7 +94,7 @@ def spark(folder: Path) -> list[str]:
             (root / link).symlink_to(root / target)
     for name in (
         "etc/services",
-        "etc/exporters",
+        "etc/agent",
         "state/receipts",
         "state/watchdog",
         "state/guard",
@@ -118,7 +118,7 @@ def spark(folder: Path) -> list[str]:
     }
     guard = {"drops": 3, "compactions": 1, "lowest_free_gib": 1.5}
     for name, content in {
-        "etc/exporters/collector.json": {
+        "etc/agent/exporters.json": {
             "sysroot": str(root),
             "gpu": True,
             "rails": {netdev: 9000 for netdev, _rdma, _address in RAILS},
@@ -157,7 +157,8 @@ def spark(folder: Path) -> list[str]:
         path.chmod(0o755)
     return [
         sys.executable,
-        str(COLLECTOR),
+        str(AGENT),
+        "--once=exporters",
         f"--etc={folder / 'etc'}",
         f"--state={folder / 'state'}",
         f"--run={folder / 'run'}",

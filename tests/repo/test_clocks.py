@@ -33,12 +33,13 @@ WHY = {
     "plugins/module_utils/_proof/service_status.py": "the date of a state file that is rewritten each 15 s, in either direction",
     "plugins/action/bundle.py": "an age: the draft of a transfer that was cut off is removed after a while",
     "plugins/plugin_utils/image_plans.py": "an age of a day; a date of the future is asked again",
-    "roles/exporters/files/spark_collector.py": "dates as metrics, which alerts compare with the host's own clock",
+    "plugins/module_utils/_agent/accounts.py": "the age of a state file that is rewritten each 15 s",
+    "plugins/module_utils/_agent/figures.py": "dates as metrics, which alerts compare with the host's own clock",
+    "plugins/module_utils/_agent/memory.py": "with the monotonic clock of the same moment, for bounds over a day; dates for people",
+    "plugins/module_utils/_agent/watch.py": "with the monotonic clock of the same moment, for the tracker",
     "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",
     "roles/fleet_monitor/files/spark_status_page.py": "the age of the page, which is the time of its file",
-    "roles/guard/files/spark_guard.py": "with the monotonic clock of the same moment, for bounds over a day; dates for people",
     "roles/service/files/spark_on_demand.py": "dates for people; the decision goes by the monotonic clock",
-    "roles/watchdog/files/spark_watchdog.py": "with the monotonic clock of the same moment, for the tracker",
 }
 WHY |= {
     "plugins/module_utils/_host/beneath.py": SAME,

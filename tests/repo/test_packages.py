@@ -23,6 +23,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "_proof": ("_common", "_runtime", "_vllm", "_host", "_content", "_memory", "_cluster"),
     "_addons": ("_common", "_runtime", "_vllm", "_host", "_content", "_cluster"),
 }
+BELOW["_agent"] = ("_common", "_runtime", "_host", "_proof")
 BELOW["_plan"] = tuple(BELOW)
 BELOW["_fleet"] = tuple(BELOW)
 ROOM = "plugins/module_utils/"

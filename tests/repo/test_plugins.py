@@ -69,14 +69,19 @@ IMPORTED = """
 import importlib, json, os, sys
 folder, program = os.path.split(sys.argv[2])
 sys.path[:0] = [folder, sys.argv[1]]
-importlib.import_module(program.removesuffix(".py"))
+for module in (program.removesuffix(".py"), *sys.argv[3:]):
+    importlib.import_module(module)
 print(json.dumps([module.__file__ for name, module in sys.modules.items() if name.startswith("dgxspark_vllm.") and module.__file__]))
 """
 
 
-def imported(name: str) -> set[str]:
-    """Files of the engine that are loaded when Python imports a program of a host."""
-    argv = [sys.executable, "-B", "-c", IMPORTED, str(ROOT / "collections"), str(ROOT / name)]
+# The agent imports a loop when it runs it.
+LOOPS = {"agent": [f"dgxspark_vllm._agent.{name}" for name in ("memory", "watch", "figures")]}
+
+
+def imported(name: str, *modules: str) -> set[str]:
+    """Files of the engine that are loaded when Python imports a program of a host, and modules that the program imports later."""
+    argv = [sys.executable, "-B", "-c", IMPORTED, str(ROOT / "collections"), str(ROOT / name), *modules]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     engine = ROOT / "plugins/module_utils"
     files = [Path(file).resolve().relative_to(engine) for file in json.loads(done.stdout)]
@@ -87,7 +92,9 @@ def imported(name: str) -> set[str]:
 def test_hosts_get_what_their_programs_import(component: str) -> None:
     files = host_programs.library_files(component)
     assert list(files) == sorted(set(files))
-    loaded = {name for program in host_programs.PROGRAMS[component] for name in imported(program)}
+    loaded = {
+        name for program in host_programs.PROGRAMS[component] for name in imported(program, *LOOPS.get(component, []))
+    }
     as_files = {"_runtime/ray_nodes"} if component == "host" else set()  # runs inside a container
     assert set(files) == loaded | as_files
 

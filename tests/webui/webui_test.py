@@ -95,7 +95,7 @@ def main() -> int:
 
 def run(options: argparse.Namespace, report: Report, place: Path, traces: Path) -> None:
     """Start Open WebUI three times: for people, with another gateway on the same data, and with an account from a file."""
-    helper = ROOT / "roles/clients/files/spark_clients.py"
+    helper = ROOT / "roles/host/files/spark_unit.py"
     password = place / "password"
     password.write_text(PEOPLE["password"], encoding="utf-8")
 
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace, report: Report, place: Path, traces: Path) 
         """Ask as the role does when it has deployed."""
         wanted = [f"--expect={name}" for name in options.model]
         account = ["--email", PEOPLE["email"], "--password-file", str(password)]
-        argv = [sys.executable, str(helper), "models", url, *account, *wanted, "--seconds", str(seconds)]
+        argv = [sys.executable, str(helper), "client", "models", url, *account, *wanted, "--seconds", str(seconds)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
         return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
 

@@ -31,7 +31,7 @@ ADDRESS = {GUARDED: f"{SUBNET}.0.11", BARE: f"{SUBNET}.0.12"}
 PORTS = {"heavy": 8001, "fast": 8002}
 MODEL = "qwen3:8b"
 STATE = "/var/lib/dgxspark/guard/state.json"
-SETTINGS = "/etc/dgxspark/guard/settings.json"
+SETTINGS = "/etc/dgxspark/agent/guard.json"
 REACH_SECONDS = 2.0
 NUMBERS = itertools.count(1)
 
@@ -63,7 +63,7 @@ def wait(condition, seconds, what):
             return found
         time.sleep(1)
     pytest.fail(
-        f"not within {seconds} s: {what}; guard: {node(GUARDED, 'journalctl', '-u', 'spark-guard', '-n', '20', '-o', 'cat')}"
+        f"not within {seconds} s: {what}; guard: {node(GUARDED, 'journalctl', '-u', 'spark-agent', '-n', '20', '-o', 'cat')}"
     )
 
 
@@ -223,7 +223,7 @@ def set_guard(**changes):
         ["docker", "exec", "-i", NODES[GUARDED], "tee", SETTINGS],
         input=json.dumps(settings), text=True, stdout=subprocess.DEVNULL, check=True,
     )  # fmt: skip
-    node(GUARDED, "systemctl", "restart", "spark-guard")
+    node(GUARDED, "systemctl", "restart", "spark-agent")
 
 
 def load_ollama():
@@ -278,7 +278,7 @@ def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):
     assert said["heavy"]["failed"] == [] == said["fast"]["failed"] and said["heavy"]["good"] > 10
     assert after["steps"]["stop"] == before["stop"] and after["steps"]["restart"] == before["restart"]
     assert after["level"] == "critical" and "eater-" in after["who"], after
-    lines = since(GUARDED, "spark-guard", began)
+    lines = since(GUARDED, "spark-agent", began)
     drop, unload, name = places(
         lines, "gives the page cache back", "asks ollama to unload", "held by what is no service of this host"
     )
@@ -301,7 +301,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters, capsys):
         time.sleep(25)  # the next step would come now
         assert active(GUARDED, "heavy") == "active"
     assert said["heavy"]["failed"] == [] and said["heavy"]["good"] > 10 and said["fast"]["failed"]
-    lines = since(GUARDED, "spark-guard", began)
+    lines = since(GUARDED, "spark-agent", began)
     refuse, stop = places(lines, "lets the gateway give fast no new requests", "stops fast")
     assert refuse is not None and refuse < stop, lines
     assert steps()["stop"] == before["stop"] + 1 and list(guard()["stopped"]) == ["fast"]

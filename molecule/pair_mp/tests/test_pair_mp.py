@@ -215,7 +215,7 @@ def watch(**settings):
     """Have the watchdog go by such settings: quicker ones than the plan lets anybody ask for."""
     quick = {"interval_seconds": 1, "window_seconds": 5, "probe_seconds": 5, "grace_seconds": 2}
     given = json.dumps({**quick, **settings})
-    node(HEAD, "sh", "-c", f"echo '{given}' > /etc/dgxspark/watchdog/settings.json && systemctl restart spark-watchdog")
+    node(HEAD, "sh", "-c", f"echo '{given}' > /etc/dgxspark/agent/watchdog.json && systemctl restart spark-agent")
 
 
 @pytest.mark.nightly

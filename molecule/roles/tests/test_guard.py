@@ -12,11 +12,11 @@ def is_guarded(host):
 
 
 def test_it_runs_unless_it_is_switched_off(host):
-    guard = host.service("spark-guard")
-    assert guard.is_running is guard.is_enabled is is_guarded(host)
+    agent = host.service("spark-agent")
     with host.sudo():
-        assert host.file(STATE).exists is is_guarded(host)
+        assert host.file(STATE).exists is host.file("/etc/dgxspark/agent/guard.json").exists is is_guarded(host)
         if is_guarded(host):
+            assert agent.is_running and agent.is_enabled
             assert json.loads(host.file(STATE).content_string)["level"] in ("calm", "short")
 
 

@@ -42,12 +42,13 @@ def is_watched(host):
 
 
 def test_it_runs_where_it_is_not_switched_off(host):
-    watchdog = host.service("spark-watchdog")
-    assert watchdog.is_running is is_watched(host)
+    agent = host.service("spark-agent")
+    with host.sudo():
+        assert host.file("/etc/dgxspark/agent/watchdog.json").exists is is_watched(host)
     if is_watched(host):
-        assert watchdog.is_enabled
+        assert agent.is_running and agent.is_enabled
         wait_for(lambda: told(host)["state"] in ("idle", "working"))
-        assert "fast" in host.check_output("systemctl show --property=StatusText spark-watchdog")
+        wait_for(lambda: "fast" in host.check_output("systemctl show --property=StatusText spark-agent"))
 
 
 def test_a_wedged_engine_is_restarted_once(host):
@@ -73,7 +74,7 @@ def test_a_wedged_engine_is_restarted_once(host):
         assert "vllm:generation_tokens_total" in host.file(f"{folder}/metrics.txt").content_string
         # The container's own processes, seen from the host.
         assert "VLLM::EngineCor" in host.file(f"{folder}/processes.txt").content_string
-        assert "wedged" in host.check_output("journalctl --no-pager --output=cat --unit=spark-watchdog")
+        assert "wedged" in host.check_output("journalctl --no-pager --output=cat --unit=spark-agent")
 
 
 @pytest.mark.nightly

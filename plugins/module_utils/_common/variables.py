@@ -236,23 +236,23 @@ VARIABLES: dict[str, Key] = {
     "spark_exporters": Key(dict, {}, "exporters of this Spark", page="monitoring.md"),
     "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on the host", page="monitoring.md"),
     "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="fleet_monitor.md"),
-    "spark_watchdog": Key((bool, dict), True, "restarts of wedged model servers; on when left out", page="watchdog.md"),
+    "spark_watchdog": Key((bool, dict), True, "restarts of wedged model servers; on when left out", page="agent.md#watchdog"),
     "spark_load_guard": Key(
-        (bool, dict), True, "keeps memory free while a model loads; on when left out", page="load_guard.md"
+        (bool, dict), True, "keeps memory free while a model loads; on when left out", page="agent.md#load-guard"
     ),
     "spark_guard": Key(
         (bool, dict),
         True,
         "guards the memory of the host while engines serve; on when left out",
-        page="guard.md",
+        page="agent.md#memory-guard",
     ),
     "spark_host_protection": Key(
         (bool, dict),
         True,
         "keeps sshd and the journal in reach when memory runs out; on when left out",
-        page="guard.md",
+        page="agent.md#the-host-stays-in-reach",
     ),
-    "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="guard.md"),
+    "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="agent.md#clocks-of-the-gpu"),
     "spark_bench": Key(dict, {}, "settings of `bench.yml`", page="benchmarks.md"),
     "spark_bench_services": Key((str, list), "", "services that `bench.yml` measures, by name; all when empty"),
     "spark_bench_dest": Key(str, "", "file on the controller that `bench.yml` writes its figures to, as JSON"),

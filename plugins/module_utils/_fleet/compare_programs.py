@@ -19,7 +19,7 @@ from .._runtime.command import NoAnswer, Run
 
 Ask = Callable[["list[str]"], "tuple[int, str, str]"]
 UFW = "/usr/sbin/ufw"
-HEALTH = "/usr/local/libexec/dgxspark/spark_health.py"
+HELPER = "/usr/local/libexec/dgxspark/spark_unit.py"
 SERVER_SECONDS = 30.0  # for a running server; the role gives a slow one its full time
 ASK_SECONDS = 15.0  # for ping, which needs 4 s to lose all its packets, and for ufw
 MOST_TEXT = 300
@@ -84,7 +84,7 @@ def _lost_packets(ask: Ask, ping: Mapping[str, Any]) -> list[str]:
 def _server_failure(run: Run, server: Mapping[str, Any]) -> list[str]:
     """Return why a server gives no real answer to the question of its role; Ollama lists its models and pulls none."""
     seconds = min(float(server["seconds"]), SERVER_SECONDS)
-    argv = ["/usr/bin/python3", HEALTH, "prove", str(server["settings"]), "--seconds", f"{seconds:g}"]
+    argv = ["/usr/bin/python3", HELPER, "server", "prove", str(server["settings"]), "--seconds", f"{seconds:g}"]
     rc, out, err = run(argv, seconds + ASK_SECONDS)
     first_line = ((err or out).strip().splitlines() or [f"exit code {rc}"])[0]
     return [f"{server['name']}: {first_line[:MOST_TEXT]}"] if rc else []

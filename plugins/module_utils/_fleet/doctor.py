@@ -134,7 +134,7 @@ def check_guard(report: HostReport) -> Iterator[Finding]:
             text = f"the guard of the memory does not run: {guard_account.UNIT} is {state or 'not there'}."
             yield _finding("guard_off", "error", text, f"systemctl start {guard_account.UNIT}, or run site.yml.")
         return
-    advice = "journalctl -u spark-guard -p warning -n 50 says what it did and why"
+    advice = "journalctl -u spark-agent -p warning -n 50 says what it did and why"
     if guard["level"] in guard_account.SHORTAGES:
         holders = f" {guard['who']} hold most of it beside the services." if guard["who"] else ""
         text = f"the guard finds memory {guard['level']}: {guard['available_gib'] or 0.0:.2f} GiB available.{holders}"
@@ -345,7 +345,7 @@ def check_boot(report: HostReport) -> Iterator[Finding]:
         text = f"it went off or froze without a shutdown, {(now - health.went_off) / 3600:.0f} h ago; its log does not say why."
         fix = (
             "Where nobody pulled the plug: long prefills at full clock and heat have powered hosts off (spark_gpu_clocks: {max_mhz: 2200}, "
-            "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-guard)."
+            "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-agent)."
         )
         yield _finding("went_off", "warning", text, fix)
     if health.reboot_required:

@@ -132,7 +132,7 @@ def _check_state(host: Host, service: PlannedService, unit: Unit | None) -> Iter
         why = host.now.stopped.get(name)
         if why is not None:
             text = f"it should run, but the guard of the memory stopped it: {why or 'it does not say why'}."
-            fix = "Free the memory, then run start.yml; journalctl -u spark-guard -p warning says who took it."
+            fix = "Free the memory, then run start.yml; journalctl -u spark-agent -p warning says who took it."
         else:
             text = f"it should run, but {service.unit} {'has failed' if active == 'failed' else f'is {active}'}."
             fix = "Run start.yml; state: stopped in the inventory says that it is meant."

@@ -24,7 +24,7 @@ from .status_page import Endpoint
 READ = ("dgxspark_", "node_time_seconds")
 """Prefixes of the metrics that are read."""
 NO_EXPORTERS = "the monitor reads no exporters of this host; set spark_exporters for it"
-NO_COLLECTOR = "its exporter has no figures of the collector; see systemctl status spark-collector there"
+NO_COLLECTOR = "its exporter has no figures of the collector; see systemctl status spark-agent there"
 STALE_ROUNDS, STALE_SECONDS = 5, 60.0
 """Missing rounds of the collector, and further seconds, after which its figures are old; as in the alert SparkCollectorStale."""
 SERVICE_KEYS = ("name", "unit", "recipe", "rank", "cluster", "state", "exclusive")

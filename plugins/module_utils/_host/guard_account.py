@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-UNIT = "spark-guard.service"
-SETTINGS = "guard/settings.json"
+UNIT = "spark-agent.service"
+SETTINGS = "agent/guard.json"
 """Below C(/etc/dgxspark)."""
 STATE = "/var/lib/dgxspark/guard/state.json"
 FLOORS = ("floor_gib", "start_floor_gib", "free_floor_gib", "contiguous_floor_gib", "last_gib")

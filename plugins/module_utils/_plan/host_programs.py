@@ -17,17 +17,13 @@ PACKAGE = "dgxspark_vllm"
 """Name of the engine on a host."""
 DEMAND_PROGRAMS = tuple(f"roles/service/files/spark_on_demand{name}.py" for name in ("", "_client", "_slot"))
 PROGRAMS: dict[str, tuple[str, ...]] = {
-    "clients": ("roles/clients/files/spark_clients.py",),
-    "exporters": ("roles/exporters/files/spark_collector.py",),
+    "agent": ("roles/guard/files/spark_agent.py",),
     "fleet_monitor": ("roles/fleet_monitor/files/spark_fleet_monitor.py",),
     "gateway": ("roles/gateway/files/spark_gateway.py",),
-    "guard": ("roles/guard/files/spark_guard.py",),
     # ray_nodes.py runs inside a container, as a file.
     "host": ("roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py", f"{ENGINE}/_runtime/ray_nodes.py"),
-    "ollama": ("roles/speech/files/spark_health.py",),
     "on_demand": DEMAND_PROGRAMS,
-    "speech": ("roles/speech/files/spark_health.py",),
-    "watchdog": ("roles/watchdog/files/spark_watchdog.py",),
+    "unit_helper": ("roles/host/files/spark_unit.py",),
 }
 """Programs of each part that import files of the engine, by their paths in the collection."""
 IMPORT = re.compile(r"^[ \t]*((?:from[ \t]+[\w.]+[ \t]+)?import[ \t]+(?:\([^)]*\)|[^\n]*))", re.MULTILINE)

@@ -26,7 +26,6 @@ LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 """Package that the programs of the host import; it lies beside them, where Python looks first."""
 SYSTEM = "/etc/systemd/system"
 HELPER = f"{LIBEXEC}/spark_unit.py"
-HEALTH = f"{LIBEXEC}/spark_health.py"
 SPEECH_ETC = "/etc/dgxspark/speech"
 OLLAMA_ETC = "/etc/dgxspark/ollama"
 # An account that nobody logs in to.
@@ -82,6 +81,12 @@ def library(part: str) -> dict[str, list[dict[str, Any]]]:
         "folders": [*_folders(LIBEXEC), *folders],
         "files": [_copy(f"{LIBRARY}/{name}.py", f"plugins/module_utils/{name}.py") for name in names],
     }
+
+
+def unit_helper() -> dict[str, list[dict[str, Any]]]:
+    """Return the folders and files of the unit helper, for parts that need no other program of the part host; see C(services)."""
+    rows = library("unit_helper")
+    return {**rows, "files": [*rows["files"], _copy(HELPER, "roles/host/files/spark_unit.py")]}
 
 
 def _secrets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -393,9 +398,8 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
     files: list[dict[str, Any]] = []
     folders: list[dict[str, Any]] = []
     if planned:
-        imported = library("speech")
-        files = [*imported["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")]
-        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *imported["folders"]]
+        files = unit_helper()["files"]
+        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *unit_helper()["folders"]]
     units = []
     for item in planned:
         folders += [folder for folder in item["folders"] if folder not in folders]
@@ -437,7 +441,6 @@ def speech_unit(item: Mapping[str, Any], user: str) -> dict[str, Any]:
         on_demand=on_demand,
         user=user,
         helper=HELPER,
-        health=HEALTH,
         settings=f"{SPEECH_ETC}/{item['name']}.json",
         start_timeout=item["settings"]["start_seconds"] if on_demand else item["start_timeout"],
     )
@@ -462,7 +465,7 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         unit,
         "ollama/spark-ollama.service.j2",
         user=user,
-        health=HEALTH,
+        helper=HELPER,
         settings=f"{OLLAMA_ETC}/ollama.json",
         **{key: planned[key] for key in ("models_dir", "argv", "limits", "start_timeout")},
     )
@@ -470,11 +473,10 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
         "folders": [
             {"path": OLLAMA_ETC, "mode": "0750", "group": user},
             {"path": planned["models_dir"], "holds": "weights", "remove": "never"},
-            *library("ollama")["folders"],
+            *unit_helper()["folders"],
         ],
         "files": [
-            *library("ollama")["files"],
-            _copy(HEALTH, "roles/speech/files/spark_health.py"),
+            *unit_helper()["files"],
             _file(f"{OLLAMA_ETC}/ollama.json", json_file(settings)),
             # Units of engines unload models by this URL.
             _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
@@ -490,48 +492,63 @@ def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
 
 PYTHON_STACKS = f"{LIBEXEC}/python_stacks.py"
 """A file that the watchdog of version 0.1.0 had."""
+AGENT_UNIT = "spark-agent.service"
+AGENT_ETC = "/etc/dgxspark/agent"
+AGENT_LOOPS = ("guard", "watchdog", "exporters")
+"""Loops of the agent, each with a settings file of its name, from the part of that name."""
+AGENT_MIB = 64
+"""C(MemoryMin) of the unit of the agent."""
+
+
+def agent(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
+    """Return the folders, files and unit of the agent with one of its loops; see C(services).
+
+    The rows of program and unit are the same for each loop, so the parts of the loops share them: the agent runs the loops whose part is deployed.
+
+    :param loop: one of C(AGENT_LOOPS)
+    :param settings: of the loop
+    :param writes: a folder of the host that the loop writes to, beside its state
+    :returns: folders, files and unit
+    """
+    program = f"{LIBEXEC}/spark_agent.py"
+    imported = library("agent")
+    unit = _verified(_unit(AGENT_UNIT, "guard/spark-agent.service.j2", program=program, memory_mib=AGENT_MIB))
+    shared = [*imported["files"], _copy(program, "roles/guard/files/spark_agent.py"), unit]
+    own = [_file(_agent_settings(loop), json_file(settings))]
+    if writes:
+        drop_in = {"template": "guard/spark-agent.service.conf.j2", "values": {"folder": writes}}
+        own.append({"path": _agent_drop_in(loop), **drop_in})
+    of_loops = [path for name in AGENT_LOOPS for path in (_agent_settings(name), _agent_drop_in(name))]
+    return {
+        "folders": [*_folders(AGENT_ETC, *([f"{SYSTEM}/{AGENT_UNIT}.d"] if writes else [])), *imported["folders"]],
+        "files": [*shared, *own],
+        "units": [{"name": AGENT_UNIT, "enabled": True, "restart_on": [*(file["path"] for file in shared), *of_loops]}],
+    }
+
+
+def _agent_settings(loop: str) -> str:
+    return f"{AGENT_ETC}/{loop}.json"
+
+
+def _agent_drop_in(loop: str) -> str:
+    return f"{SYSTEM}/{AGENT_UNIT}.d/{loop}.conf"
+
+
+def _agent_with_state(loop: str, settings: Mapping[str, Any], writes: str = "") -> dict[str, Any]:
+    """Return the rows of a loop that keeps its state in a folder of its own."""
+    rows = agent(loop, settings, writes)
+    return {**rows, "folders": [*rows["folders"], {"path": f"/var/lib/dgxspark/{loop}", "remove": "whole"}]}
 
 
 def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the folders, files and unit of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
-    name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
-    return {
-        "folders": [
-            *_folders("/etc/dgxspark/watchdog"),
-            {"path": "/var/lib/dgxspark/watchdog", "remove": "whole"},
-            *library("watchdog")["folders"],
-        ],
-        # Without restart_on: a change of any of these files restarts it, also one that another role installs.
-        "files": [
-            *library("watchdog")["files"],
-            _copy(program, "roles/watchdog/files/spark_watchdog.py"),
-            _file("/etc/dgxspark/watchdog/settings.json", json_file(settings)),
-            _unit(name, "watchdog/spark-watchdog.service.j2", program=program),
-        ],
-        "removed": [PYTHON_STACKS],
-        "units": [{"name": name, "enabled": True}],
-    }
+    """Return the rows of the watchdog, and what earlier versions left; see C(services). settings: its settings file."""
+    return {**_agent_with_state("watchdog", settings), "removed": [PYTHON_STACKS]}
 
 
 def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the folders, files and unit of the guard; see C(services). settings: its settings file."""
-    name, program = "spark-guard.service", f"{LIBEXEC}/spark_guard.py"
-    values = {"program": program, "memory_mib": GUARD_MIB, "sysroot": str(settings.get("sysroot") or "/")}
-    files = [
-        *library("guard")["files"],
-        _copy(program, "roles/guard/files/spark_guard.py"),
-        _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
-        _verified(_unit(name, "guard/spark-guard.service.j2", **values)),
-    ]
-    return {
-        "folders": [
-            *_folders("/etc/dgxspark/guard"),
-            {"path": "/var/lib/dgxspark/guard", "remove": "whole"},
-            *library("guard")["folders"],
-        ],
-        "files": files,
-        "units": [_of_own_files(name, files)],
-    }
+    """Return the rows of the memory guard; see C(services). settings: its settings file."""
+    sysroot = str(settings.get("sysroot") or "/")
+    return _agent_with_state("guard", settings, "" if sysroot == "/" else sysroot)
 
 
 DROP_IN = "50-dgxspark.conf"
@@ -549,7 +566,7 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     drop_ins = [
         ("/etc/systemd/system/ssh.service.d", "ssh.service", ssh, {"mib": ssh}),
         ("/etc/systemd/system/systemd-journald.service.d", "systemd-journald.service", journal, {"mib": journal}),
-        ("/etc/systemd/system/system.slice.d", "slice", ssh + journal, {"mib": ssh + journal + GUARD_MIB}),
+        ("/etc/systemd/system/system.slice.d", "slice", ssh + journal, {"mib": ssh + journal + AGENT_MIB}),
         ("/etc/systemd/system/user.slice.d", "slice", sessions, {"mib": sessions}),
         ("/etc/systemd/system.conf.d", "system", seconds, {"seconds": seconds}),
     ]
@@ -565,10 +582,6 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
         "files": files,
         "units": [],
     }
-
-
-GUARD_MIB = 64
-"""MemoryMin of the unit of the guard."""
 
 
 def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -605,7 +618,7 @@ def host(variables: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "files": [
             *library("host")["files"],
-            _copy(f"{LIBEXEC}/spark_unit.py", "roles/host/files/spark_unit.py"),
+            _copy(HELPER, "roles/host/files/spark_unit.py"),
             _copy(f"{LIBEXEC}/spark_rank.py", "roles/host/files/spark_rank.py"),
             _copy(f"{LIBEXEC}/with-secrets", "roles/host/files/with-secrets", mode="0755"),
         ],

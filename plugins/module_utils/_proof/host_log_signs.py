@@ -357,7 +357,7 @@ SIGNS_OF_HOST: tuple[Sign, ...] = (
         "killed",
         r"status=9/KILL|code=killed|oom-kill|killed by the OOM killer|Out of memory: Killed process|exited with code 137|^Killed$",
         "the engine was killed from outside, mostly because the host's memory was used up",
-        "journalctl -k -b -g 'Killed process' and journalctl -u spark-guard -p warning name who did it; plan with a larger reserve "
+        "journalctl -k -b -g 'Killed process' and journalctl -u spark-agent -p warning name who did it; plan with a larger reserve "
         "(spark_reserve_gib) or a smaller gpu-memory-utilization",
         "doctor.oom_killed",
     ),

@@ -52,11 +52,15 @@ def handed_over() -> list[tuple[str, socket.socket]]:
     return sockets
 
 
-def notify(state: str) -> None:
-    """Send C(READY=1), C(STATUS=...), C(WATCHDOG=1) and their like, as sd_notify(3) does; without systemd it is nothing."""
+def notify(state: str, wait: bool = True) -> None:
+    """Send C(READY=1), C(STATUS=...), C(WATCHDOG=1) and their like, as sd_notify(3) does; without systemd it is nothing.
+
+    :param state: lines of the message
+    :param wait: whether to wait for a service manager that is busy; otherwise the message is lost
+    """
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
     address = "\0" + path[1:] if path.startswith("@") else path
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
-        stream.sendto(state.encode("utf-8", "replace"), address)
+        stream.sendto(state.encode("utf-8", "replace"), 0 if wait else socket.MSG_DONTWAIT, address)

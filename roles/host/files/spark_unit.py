@@ -10,6 +10,8 @@ spark-unit ready NAME     after the start: wait until the server answers with to
                           (both record the memory of the host: the difference is the memory of the engine; the durations of
                           the stages of the last starts are in /var/lib/dgxspark/starts)
 spark-unit release NAME   after the stop: give the start lock back
+spark-unit server ...     checks of speech servers and Ollama, see server_checks.py
+spark-unit client ...     checks of chat clients, see client_checks.py
 
 vLLM charges an engine with the allocations of another one that loads at the same time, so a host-wide lock is
 held from the gate until the server is ready. Its owner is a file in /run; an owner that is no longer starting does
@@ -39,11 +41,13 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, where onl
 from dgxspark_vllm._common.foreign_text import parse_json
 from dgxspark_vllm._host import nvidia_smi, units
 from dgxspark_vllm._runtime import (
+    client_checks,
     command,
     compile_cache,
     endpoint,
     hostmem,
     load_guard,
+    server_checks,
     start_stages,
     state_file,
     unloading,
@@ -539,7 +543,12 @@ def started(service: dict[str, Any], run_dir: Path) -> None:
     release_lock(run_dir, service["unit"])
 
 
+CHECKS = {"server": server_checks.main, "client": client_checks.main}
+
+
 def main() -> int:
+    if sys.argv[1:2] and sys.argv[1] in CHECKS:
+        return CHECKS[sys.argv[1]](sys.argv[2:])
     parser = argparse.ArgumentParser(prog="spark-unit", description="Steps of the units of model servers.")
     parser.add_argument("step", choices=("gate", "ready", "started", "release"))
     parser.add_argument("name", help="name of the service")

@@ -244,10 +244,11 @@ def _clients(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
 
 
 def _exporters(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
-    settings = json.loads(made["/etc/dgxspark/exporters/collector.json"]["content"])
-    assert settings["planned_gib"] == planned["planned_gib"] and settings["rails"] == planned["rails"]
-    collector = _words(made, "spark-collector")
-    assert collector[2:] == ["--interval", str(planned["interval"]), "--output", planned["textfile_dir"]]
+    settings = json.loads(made["/etc/dgxspark/agent/exporters.json"]["content"])
+    same = ("planned_gib", "rails", "interval", "textfile_dir")
+    assert {key: settings[key] for key in same} == {key: planned[key] for key in same}
+    drop_in = settings_of(made["/etc/systemd/system/spark-agent.service.d/exporters.conf"]["content"])
+    assert ("Service", "ReadWritePaths", f"-{planned['textfile_dir']}") in drop_in
     assert ("/etc/systemd/system/spark-node-exporter.service" in made) == (planned["node_exporter"] == "managed")
     assert ("/etc/systemd/system/spark-gpu-exporter.service" in made) == planned["gpu_exporter"]
     listening = r"--web\.listen-address=(\[[0-9a-fA-F:.]+\]|[\w.-]+):"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A wall clock that is set by an hour, ahead or back, between two steps that belong together.
 
-Programs that run for long have their cases beside them: C(test_spark_unit.py), C(test_spark_watchdog.py), C(test_wedge.py),
+Programs that run for long have their cases beside them: C(test_spark_unit.py), C(test_agent_watchdog.py), C(test_wedge.py),
 C(test_unit_steps.py).
 """
 

@@ -15,7 +15,7 @@ import yaml
 from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.host_state import HostFile, HostState, mark_of
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import host_programs, unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import addon_documents, host_documents, role_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.addon_documents import ROLES, addon_document
@@ -70,7 +70,10 @@ def test_equal_input_gives_equal_documents_and_each_row_names_its_part(role: str
 def test_units_are_restarted_and_reloaded_for_files_of_their_document(role: str, planned: dict[str, Any]) -> None:
     document = addon_document(role, planned[role], {}, read)
     for unit in document.units:
-        assert unit.restart_on and {*unit.restart_on, *unit.reload_on} <= paths(document), unit
+        # Other parts add loops to the agent, for whose files it is restarted too.
+        others = (f"{unit_files.AGENT_ETC}/", f"{SYSTEM}/{unit_files.AGENT_UNIT}.d/")
+        files = {path for path in (*(unit.restart_on or ()), *unit.reload_on) if not path.startswith(others)}
+        assert files and files <= paths(document), unit
         assert not set(unit.restart_on) & set(unit.reload_on), unit
         assert f"{SYSTEM}/{unit.name}" in unit.restart_on
 
@@ -117,7 +120,8 @@ def test_the_playbook_gives_a_role_what_the_document_is_made_from(role: str, pla
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_document_has_all_files_that_its_programs_import(role: str, planned: dict[str, Any]) -> None:
-    library = host_programs.library_files(role) if role in host_programs.PROGRAMS else ()
+    program = {"clients": "unit_helper", "exporters": "agent"}.get(role, role)
+    library = host_programs.library_files(program) if program in host_programs.PROGRAMS else ()
     assert {f"/usr/local/libexec/dgxspark/dgxspark_vllm/{name}.py" for name in library} <= paths(
         addon_document(role, planned[role], {}, read)
     )
@@ -199,11 +203,11 @@ def test_another_list_of_packages_is_another_environment(planned: dict[str, Any]
 @pytest.mark.parametrize("gpu", [True, False])
 def test_exporters_that_are_not_planned_have_no_rows(node: str, gpu: bool, planned: dict[str, Any]) -> None:
     document = addon_document("exporters", {**planned["exporters"], "node_exporter": node, "gpu_exporter": gpu}, {})
-    names = {"spark-collector.service"}
+    names = {"spark-agent.service"}
     names |= {"spark-node-exporter.service"} if node == "managed" else set()
     names |= {"spark-gpu-exporter.service"} if gpu else set()
     assert {unit.name for unit in document.units} == names
-    assert {Path(path).name for path in paths(document) if path.startswith(SYSTEM)} == names
+    assert {Path(path).name for path in paths(document) if path.startswith(SYSTEM)} == {*names, "exporters.conf"}
     folders = {folder.path for folder in document.folders}
     assert (planned["exporters"]["textfile_dir"] in folders) == (node != "existing")
 

@@ -55,7 +55,7 @@ def test_the_lookup_returns_the_rows_of_parts_and_those_alone() -> None:
 def test_a_host_that_is_no_spark_has_a_document_too() -> None:
     addons = planned()[1]
     state = HostState.from_dict(look("watchdog", addons={"watchdog": addons["watchdog"]}))
-    assert [unit.name for unit in state.units] == ["spark-watchdog.service"]
+    assert [unit.name for unit in state.units] == ["spark-agent.service"]
 
 
 def test_variables_of_roles_and_the_port_of_ansible_count() -> None:

@@ -91,7 +91,6 @@ LOOKS_INTO = {
     "exporters/spark-node-exporter.service.j2": ":",
     "fabric/revert.sh.j2": "/",
     "firewall/firewall.nft.j2": ":",
-    "guard/spark-guard.service.j2": "/",
     "monitoring/alertmanager.yml.j2": "/",
     "monitoring/datasource.yml.j2": ":",
     "monitoring/prometheus.yml.j2": ":",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import util
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, clients, servers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import client_checks
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -379,15 +379,6 @@ class Page(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def helper() -> Any:
-    spec = util.spec_from_file_location("spark_clients", ROOT / "roles/clients/files/spark_clients.py")
-    assert spec and spec.loader
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
 def page() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -397,15 +388,15 @@ def page() -> Iterator[str]:
 
 
 def test_helper_lists_models_as_a_user_and_by_key(
-    helper: Any, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "keys").write_text("sk-1;sk-2\n", encoding="utf-8")
     (tmp_path / "password").write_text("s3cret\n", encoding="utf-8")
     account = ["--email", "ada@example.org", "--password-file", str(tmp_path / "password")]
-    assert helper.main(["ready", page, "--seconds", "5"]) == 0
-    assert helper.main(["models", page, *account, "--expect", "writer", "--seconds", "5"]) == 0
+    assert client_checks.main(["ready", page, "--seconds", "5"]) == 0
+    assert client_checks.main(["models", page, *account, "--expect", "writer", "--seconds", "5"]) == 0
     assert json.loads(capsys.readouterr().out) == {"models": ["writer"]}
-    assert helper.main(["models", page, "--key-file", str(tmp_path / "keys"), "--expect=reviewer"]) == 0
+    assert client_checks.main(["models", page, "--key-file", str(tmp_path / "keys"), "--expect=reviewer"]) == 0
     assert json.loads(capsys.readouterr().out) == {"models": ["reviewer"]}
 
 
@@ -418,17 +409,17 @@ def test_helper_lists_models_as_a_user_and_by_key(
     ],
 )
 def test_helper_says_what_is_wrong(
-    helper: Any, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
 ) -> None:
     (tmp_path / "KEY").write_text("sk-1", encoding="utf-8")
     (tmp_path / "WRONG").write_text("sk-none", encoding="utf-8")
     argv = [str(tmp_path / word) if word in ("KEY", "WRONG") else word for word in more]
-    assert helper.main(["models", page, *argv]) == 1
+    assert client_checks.main(["models", page, *argv]) == 1
     told = capsys.readouterr().err
     assert said in told
     assert "sk-" not in told
 
 
-def test_helper_gives_up_on_what_is_not_ready(helper: Any, page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert helper.main(["ready", page, "--path", "/ready", "--seconds", "0"]) == 1
+def test_helper_gives_up_on_what_is_not_ready(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert client_checks.main(["ready", page, "--path", "/ready", "--seconds", "0"]) == 1
     assert "503" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def test_where_a_guard_is_it_may_have_stopped_the_engine() -> None:
     assert "guard" not in looks["spark-1/heavy"] and "guard" not in looks["spark-2/tts"]
     assert looks["spark-2/fast"] == (
         "journalctl -u spark-fast.service on spark-2; whether the guard of the memory stopped it: "
-        "journalctl -u spark-guard -p warning on spark-2"
+        "journalctl -u spark-agent -p warning on spark-2"
     )
 
 

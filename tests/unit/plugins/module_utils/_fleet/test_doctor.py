@@ -262,7 +262,7 @@ def guarded(**more: Any) -> dict[str, Any]:
 def test_a_guard_that_runs_and_had_nothing_to_do_is_no_finding() -> None:
     given = healthy()
     given["facts"]["guard"] = guarded()
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
     assert found(given) == {}
     given["facts"]["units"][-1]["active_state"] = "failed"
     assert found(given) == {"guard_off": "error"}
@@ -274,7 +274,7 @@ def test_a_guard_that_runs_and_had_nothing_to_do_is_no_finding() -> None:
 
 def test_what_the_guard_sees_and_did() -> None:
     given = healthy()
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
     given["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
     (finding,) = doctor.check(doctor_host.HostReport.from_dicts(**given))
     assert (
@@ -292,7 +292,7 @@ def test_a_service_that_the_guard_stopped_says_so() -> None:
     given = healthy()
     unit(active_state="inactive")(given)
     given["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
-    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-agent.service", "managed": False})
     findings = doctor.check(doctor_host.HostReport.from_dicts(**given))
     (finding,) = [each for each in findings if each.rule == "doctor.unit_stopped"]
     assert finding.message == (

@@ -160,7 +160,7 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     said = asked("heavy", "fast")
     host = said["answers"]["services"]["host"]
     host["guard"] = dict(GUARD)
-    host["units"].append({"name": "spark-guard.service", **UNIT})
+    host["units"].append({"name": "spark-agent.service", **UNIT})
     plans, answers = {"a": planned("heavy", "fast"), "b": planned("heavy")}, {"a": said, "b": asked("heavy")}
     found = judged(plans, answers)
     lines = [line for line in fleet_status.text(found).splitlines() if "guard" in line]
@@ -186,7 +186,7 @@ def test_the_guard_of_a_host_is_one_line() -> None:
         and "LOOK         a: guard: memory is short" in text
     )
     host["units"][2].update(active_state="failed")
-    assert "the guard of the memory does not run: spark-guard.service is failed" in fleet_status.text(
+    assert "the guard of the memory does not run: spark-agent.service is failed" in fleet_status.text(
         judged(plans, answers)
     )
 

@@ -82,7 +82,7 @@ def test_one_that_does_not_run(unit: str | None, text: str) -> None:
 def test_the_state_of_its_unit() -> None:
     units = [
         {"name": "spark-heavy.service", "active_state": "active"},
-        {"name": "spark-guard.service", "active_state": "failed"},
+        {"name": "spark-agent.service", "active_state": "failed"},
     ]
     assert guard_account.runs(units) == "failed" and guard_account.runs(units[:1]) is None
 

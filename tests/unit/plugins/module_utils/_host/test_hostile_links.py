@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import time
@@ -19,12 +18,12 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
 from ansible_collections.dgxspark.vllm.plugins.modules import bundle, model_folder, model_snapshot
 
-ROOT = Path(__file__).resolve().parents[5]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "hub/models--Org--Model"
 SECRET = b"root:$6$secret:19000:0:99999:7:::\n"
@@ -358,11 +357,7 @@ def test_a_folder_of_ones_own_is_nobody_elses(host: Host) -> None:
 
 
 def test_the_collectors_page_is_written_through_no_link(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = importlib.util.spec_from_file_location("spark_collector", ROOT / "roles/exporters/files/spark_collector.py")
-    assert spec and spec.loader
-    collector = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(collector)
     host.link("dgxspark.prom", "shadow")
     host.link(f".dgxspark.prom.{os.getpid()}", "shadow")
-    collector.write(host.home, "page\n")
+    figures.write(host.home, "page\n")
     assert not (host.home / "dgxspark.prom").is_symlink() and (host.home / "dgxspark.prom").read_text() == "page\n"

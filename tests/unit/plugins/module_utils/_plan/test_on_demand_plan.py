@@ -306,7 +306,7 @@ def test_speech_servers_may_be_a_set_of_their_own() -> None:
     assert host["settings"]["reserve_gib"] == pytest.approx(5.2 + on_demand.PROXY_GIB)
     assert [each["gib"] for each in host["memory_map"] if each["service"] in ("ears", "mouth")] == [30.0]
     assert made["guard"]["files"] and '"ears": {' in next(
-        file["content"] for file in made["guard"]["files"] if file["path"] == "/etc/dgxspark/guard/settings.json"
+        file["content"] for file in made["guard"]["files"] if file["path"] == "/etc/dgxspark/agent/guard.json"
     )
 
 

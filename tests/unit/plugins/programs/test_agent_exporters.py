@@ -1,13 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page of the collector: run as the unit runs it, on the tree of a Spark, with programs that answer as GB10's do."""
+"""The page of metrics that the agent makes: run on the tree of a Spark, with programs that answer as GB10's do."""
 
 from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -16,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare
 
 REPO = Path(__file__).resolve().parents[4]
-SCRIPT = REPO / "roles/exporters/files/spark_collector.py"
+SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 HEAVY, OTHER = "a" * 64, "b" * 64
 
 PROGRAM = """#!{python} -SE
@@ -70,7 +70,7 @@ class Host:
         self.etc, self.state, self.run_dir, self.bin = (tmp / name for name in ("etc", "state", "run", "bin"))
         for folder in (
             "etc/services",
-            "etc/exporters",
+            "etc/agent",
             "state/receipts",
             "state/watchdog",
             "state/guard",
@@ -95,7 +95,7 @@ class Host:
         tree.write("proc/202/cgroup", f"0::/system.slice/docker-{OTHER}.scope\n")
 
     def settings(self, **more: Any) -> None:
-        self.write("etc/exporters/collector.json", {"sysroot": str(self.tree.root), "gpu": False, **more})
+        self.write("etc/agent/exporters.json", {"sysroot": str(self.tree.root), "gpu": False, **more})
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         (self.tmp / name).write_text(json.dumps(content))
@@ -112,6 +112,7 @@ class Host:
             [
                 sys.executable,
                 str(script),
+                "--once=exporters",
                 f"--etc={self.etc}",
                 f"--state={self.state}",
                 f"--run={self.run_dir}",
@@ -327,14 +328,14 @@ def test_the_section_that_bench_writes_is_the_one_that_is_read() -> None:
     row = {"prompt_tokens": 512, "decode_tokens_per_second": {"median": 41.0, "low": 40.5, "high": 41.5}}
     new = {"at": "2026-11-09T10:00:00+00:00", "conditions": {}, "workload": {}, "single": [row], "concurrency": []}
     section, _found = bench_compare.compare(None, new, "heavy", {"regression_percent": 10, "rebaseline": False})
-    told = runpy.run_path(str(SCRIPT))["BENCHMARK"]
+    told = figures.BENCHMARK
     assert {section[figure] for figure in told.values()} == {41.0, 1.0}
 
 
 def test_a_bare_host_still_gets_a_page(host: Host, tmp_path: Path, tree: Any) -> None:
     for name in ("nvidia-smi", "docker", "systemctl"):
         (host.bin / name).unlink()
-    (host.etc / "exporters/collector.json").unlink()
+    (host.etc / "agent/exporters.json").unlink()
     text, said = host()
     page = samples(text)
     assert (
@@ -342,12 +343,12 @@ def test_a_bare_host_still_gets_a_page(host: Host, tmp_path: Path, tree: Any) ->
         and page['dgxspark_collector_source_up{source="gpu"}'] == 0
     )
     assert page["dgxspark_collector_last_run_timestamp_seconds"] > 0
-    assert "collector.json" in said
+    assert "exporters.json" in said
 
 
 def test_the_copies_on_a_host_are_enough(host: Host, installed: Any, tmp_path: Path) -> None:
     """There is no collection there: the program lies beside the package that it imports."""
-    copied, said = host(script=installed("exporters", SCRIPT) / SCRIPT.name, library=tmp_path / "nowhere")
+    copied, said = host(script=installed("agent", SCRIPT) / SCRIPT.name, library=tmp_path / "nowhere")
     assert said == ""
 
     def timeless(text: str) -> list[str]:

@@ -1,13 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The guard's process, with memory as a file has it, real processes, and programs that note what they are asked."""
+"""The agent as a memory guard, with memory as a file has it, real processes, and programs that note what they are asked."""
 
 from __future__ import annotations
 
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -21,12 +20,13 @@ from typing import Any
 import pytest
 from ollama_fixture import Server
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import accounts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins
 
 pytestmark = pytest.mark.slow
 
 REPO = Path(__file__).resolve().parents[4]
-SCRIPT = REPO / "roles/guard/files/spark_guard.py"
+SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 
 # What each program was asked is noted, with the time; what it answers is in a file.
 PROGRAM = """#!{python} -SE
@@ -54,7 +54,7 @@ class Host:
             tmp / name for name in ("home", "etc", "run", "state", "bin", "root")
         )
         for path in (
-            *(self.etc / "services", self.etc / "guard", self.run_dir / "starts", self.state, self.bin),
+            *(self.etc / "services", self.etc / "agent", self.run_dir / "starts", self.state, self.bin),
             *(self.root / "proc/sys/vm", self.root / "proc/pressure", self.home / "units", self.home / "answers"),
         ):
             path.mkdir(parents=True)
@@ -85,7 +85,7 @@ class Host:
             "reserve_gib": 5.0,
             "sysroot": str(self.root),
         }
-        (self.etc / "guard/settings.json").write_text(json.dumps({**given, **changes}))
+        (self.etc / "agent/guard.json").write_text(json.dumps({**given, **changes}))
 
     def memory(self, available: float, total: float = 119.0, cache: float = 0.0) -> None:
         lines = {"MemTotal": total, "MemFree": available - cache, "MemAvailable": available, "Cached": cache}
@@ -118,7 +118,7 @@ class Host:
         return process
 
     def stop(self) -> str:
-        """End the guard; returns all that it said."""
+        """End the agent; returns all that it said."""
         said = ""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
@@ -129,7 +129,7 @@ class Host:
     @property
     def told(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.state / "state.json").read_text())
+            found: dict[str, Any] = json.loads((self.state / "guard/state.json").read_text())
         except (OSError, ValueError):
             return {}
         return found
@@ -220,17 +220,16 @@ def test_what_someone_else_took_costs_no_engine(host: Host) -> None:
 
 def test_who_holds_memory_has_a_name() -> None:
     """A process that holds some, found among all of this machine, with its account."""
-    program = runpy.run_path(str(SCRIPT))
     code = "import time; held = b'x' * (300 << 20); print('up', flush=True); time.sleep(300)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as hog:
         try:
             assert hog.stdout is not None and hog.stdout.readline() == b"up\n"
-            found = program["processes"]()[hog.pid]
+            found = accounts.list_processes()[hog.pid]
         finally:
             hog.kill()
     assert 300 << 20 <= found.resident < 400 << 20
     found.gpu = 2 << 30
-    text = program["named"]([found, program["Process"](1, "small", "", 1 << 20)])
+    text = accounts.describe_largest([found, accounts.Process(1, "small", "", 1 << 20)])
     assert text.startswith("python") and f"(pid {hog.pid}" in text and text.endswith("2.3 GiB") and "small" not in text
 
 
@@ -247,7 +246,10 @@ def test_an_account_that_is_not_complete_costs_no_engine(host: Host, silent: str
 def test_what_was_stopped_and_runs_again_is_forgotten(host: Host) -> None:
     """Also when that was before a boot, whose clock was ahead."""
     note = {"at": 1.0, "why": "short", "clock": 1e12}
-    (host.state / "state.json").write_text(json.dumps({"stopped": {"fast": note, "heavy": note}, "steps": {"stop": 2}}))
+    (host.state / "guard").mkdir()
+    (host.state / "guard/state.json").write_text(
+        json.dumps({"stopped": {"fast": note, "heavy": note}, "steps": {"stop": 2}})
+    )
     (host.home / "units/spark-heavy.service").write_text("inactive")
     host.start()
     wait_for(lambda: set(host.told.get("stopped", {})) == {"heavy"})
@@ -299,13 +301,13 @@ def test_docker_need_not_answer_a_host_without_memory(host: Host, down: bool) ->
 def test_one_look_for_people(host: Host) -> None:
     host.settings(services={"heavy": {"planned_gib": 97.0}, "fast": {"planned_gib": 5.0}})
     host.started("fast", 0.0)
-    told = json.loads(host.start("--once").communicate(timeout=60)[0])
+    told = json.loads(host.start("--once=guard").communicate(timeout=60)[0])
     host.processes = []
     assert told["level"] == "calm" and told["next"] == []
     engines = {each["name"]: each for each in told["account"]["engines"]}
     assert engines["fast"]["limit"] == round((5.0 * 1.05 + 1) * 2**30) and engines["fast"]["rank"] == 1
     assert engines["heavy"]["used"] == 95 * 2**30 and engines["heavy"]["serving"]
-    assert not (host.state / "state.json").exists()
+    assert not (host.state / "guard").exists()
 
 
 def test_ollama_gives_its_memory_before_any_engine(host: Host) -> None:
@@ -433,8 +435,8 @@ def test_nobody_is_asked_anything_while_there_is_memory(host: Host) -> None:
 
 
 def test_without_settings_it_says_what_to_do(host: Host) -> None:
-    (host.etc / "guard/settings.json").unlink()
+    (host.etc / "agent/guard.json").write_text("{")
     process = host.start()
     said = process.communicate(timeout=60)[0]
     host.processes = []
-    assert process.returncode == 1 and "settings.json cannot be read; run site.yml again" in said
+    assert process.returncode == 1 and "guard.json cannot be read; run site.yml again" in said

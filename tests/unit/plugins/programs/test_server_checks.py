@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The helper of the units of speech and Ollama, against the stand-ins of the simulated Spark, as programs of their own."""
+"""The checks of speech servers and Ollama (server_checks), run by the unit helper, against the stand-ins of the simulated Spark, as programs of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from ports import free_port
 
 ROOT = Path(__file__).resolve().parents[4]
-HELPER = ROOT / "roles/speech/files/spark_health.py"
+HELPER = ROOT / "roles/host/files/spark_unit.py"
 Start = Callable[..., dict[str, Any]]
 
 
@@ -71,7 +71,7 @@ def ask(
     file = tmp_path / "settings.json"
     file.write_text(json.dumps(settings))
     return subprocess.run(
-        [sys.executable, str(HELPER), step, str(file), *more, "--poll", "0.05"],
+        [sys.executable, str(HELPER), "server", step, str(file), *more, "--poll", "0.05"],
         capture_output=True,
         text=True,
         check=False,
@@ -244,6 +244,9 @@ def test_a_pull_that_fails_says_why(tmp_path: Path, start: Start, fault: str, mo
 def test_settings_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
     assert "lacks its url or unit" in ask(tmp_path, "ready", {"kind": "asr"}).stderr
     done = subprocess.run(
-        [sys.executable, str(HELPER), "prove", str(tmp_path / "none.json")], capture_output=True, text=True, check=False
+        [sys.executable, str(HELPER), "server", "prove", str(tmp_path / "none.json")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1 and "cannot be read" in done.stderr

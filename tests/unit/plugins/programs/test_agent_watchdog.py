@@ -1,13 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The watchdog's process beside real HTTP servers whose counters stand still, and beside the stand-in engine."""
+"""The agent as a watchdog, beside real HTTP servers whose counters stand still, and beside the stand-in engine."""
 
 from __future__ import annotations
 
 import json
 import os
-import runpy
 import shutil
 import signal
 import socket
@@ -24,10 +23,12 @@ from typing import Any
 import pytest
 from ports import free_port
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import evidence
+
 pytestmark = pytest.mark.slow
 
 REPO = Path(__file__).resolve().parents[4]
-SCRIPT = REPO / "roles/watchdog/files/spark_watchdog.py"
+SCRIPT = REPO / "roles/guard/files/spark_agent.py"
 KEY = "sk-not-to-be-seen-456"
 
 # Every program that the watchdog runs: what it was asked is noted, what it answers is in a file.
@@ -111,9 +112,9 @@ class Host:
 
     def __init__(self, tmp: Path) -> None:
         self.home, self.etc, self.run_dir, self.state, self.bin = (
-            tmp / name for name in ("home", "etc", "run", "state", "bin")
+            tmp / name for name in ("home", "etc", "run", "watchdog", "bin")
         )
-        for path in (self.etc / "services", self.etc / "watchdog", self.run_dir / "starts", self.state, self.bin):
+        for path in (self.etc / "services", self.etc / "agent", self.run_dir / "starts", self.state, self.bin):
             path.mkdir(parents=True)
         for name in ("units", "answers"):
             (self.home / name).mkdir(parents=True)
@@ -133,7 +134,7 @@ class Host:
 
     def settings(self, **changes: Any) -> None:
         quick = {"interval_seconds": 0.1, "window_seconds": 0.4, "probe_seconds": 0.5, "grace_seconds": 1, "keep": 2}
-        (self.etc / "watchdog/settings.json").write_text(json.dumps({**quick, **changes}))
+        (self.etc / "agent/watchdog.json").write_text(json.dumps({**quick, **changes}))
 
     def service(self, name: str, url: str, **more: Any) -> None:
         unit = f"spark-{name}.service"
@@ -165,7 +166,7 @@ class Host:
                 str(SCRIPT),
                 f"--etc={self.etc}",
                 f"--run={self.run_dir}",
-                f"--state={self.state}",
+                f"--state={self.state.parent}",
                 *words,
             ],
             env={
@@ -181,7 +182,7 @@ class Host:
         return process
 
     def stop(self) -> str:
-        """End the watchdog; returns all that it said."""
+        """End the agent; returns all that it said."""
         said = ""
         for process in self.processes:
             process.send_signal(signal.SIGTERM)
@@ -466,10 +467,10 @@ calls = pathlib.Path({str(host.home)!r}) / "calls"
 with calls.open("a") as stream:
     stream.write(json.dumps(["docker", *sys.argv[1:]]) + "\\n")
 told = "try-restart" in calls.read_text()
+if sys.argv[1] == "ps":
+    print({number!r}, "spark-heavy")
 if sys.argv[2] == "inspect":
-    if "Running" not in sys.argv[4]:
-        print({number!r})
-    elif told:
+    if told:
         {state}
     else:
         print("true")
@@ -485,7 +486,7 @@ if sys.argv[2] == "inspect":
 def test_one_look_for_people_changes_nothing(host: Host, engine: Engine) -> None:
     engine.mode = "hangs"
     host.service("heavy", engine.url)
-    out = host.start("--once").communicate(timeout=120)[0]
+    out = host.start("--once=watchdog").communicate(timeout=120)[0]
     assert json.loads(out)["heavy"]["state"] == "working"
     assert not (host.state / "state.json").exists()
     host.processes = []
@@ -503,7 +504,7 @@ def test_collecting_by_hand(host: Host, engine: Engine) -> None:
 def test_python_stacks_need_py_spy(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the host if it has py-spy, else of the image; without both the evidence says so."""
     monkeypatch.setenv("PATH", str(host.bin))
-    stack_of = runpy.run_path(str(SCRIPT))["stack_of"]
+    stack_of = evidence.stack_of
     pid = str(os.getpid())
     host.answer("docker", "Thread 0x1 (idle): in the image\n")
     assert stack_of(os.getpid(), "spark-heavy") == "Thread 0x1 (idle): in the image\n"
@@ -534,7 +535,7 @@ def test_systemd_hears_that_it_is_ready_and_alive(host: Host, engine: Engine) ->
         host.service("heavy", engine.url)
         host.start()
         give_up = time.monotonic() + 120
-        while not ({"READY=1", "WATCHDOG=1"} <= set(heard) and any("heavy working" in text for text in heard)):
+        while not any({"READY=1", "WATCHDOG=1", "STATUS=heavy working"} <= set(text.splitlines()) for text in heard):
             assert time.monotonic() < give_up, heard
             heard.append(stream.recv(4096).decode())
 

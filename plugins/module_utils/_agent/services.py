@@ -1,0 +1,179 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What memory guard and watchdog both read: the model servers of the host, their units, and the processes of their containers."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._common.foreign_text import decode_text
+from .._runtime import command, engine_client, state_file
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+GUARD, WATCHDOG, EXPORTERS = "guard", "watchdog", "exporters"
+LOOPS = (GUARD, WATCHDOG, EXPORTERS)
+"""Loops of the agent, each named after the role that deploys its settings file."""
+CONTAINER_LIST = ["docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"]
+UNIT_PROPERTIES = "Id,ActiveState,InvocationID,ActiveEnterTimestampMonotonic"
+JOIN_SECONDS = 5.0
+PROC = Path("/proc")
+
+
+def settings_path(etc: Path, loop: str) -> Path:
+    """Return the settings file of a loop; the loop runs if the file exists."""
+    return etc / "agent" / f"{loop}.json"
+
+
+class SettingsError(Exception):
+    """The settings of a loop cannot be read; the text says what to do."""
+
+
+def load_settings(etc: Path, loop: str) -> dict[str, Any]:
+    """Return the settings of a loop. Raises SettingsError."""
+    path = settings_path(etc, loop)
+    settings = state_file.read(path)
+    if settings is None:
+        raise SettingsError(f"{path} cannot be read; run site.yml again")
+    return settings
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model server of this host, from its settings file. rank: of a model over several hosts, else 0."""
+
+    name: str
+    unit: str
+    containers: tuple[str, ...]
+    url: str = ""
+    model: str = ""
+    api_key_file: str | None = None
+    rank: int = 0
+    on_demand: bool = False
+    speech: bool = False
+
+    def client(self) -> engine_client.Client:
+        """Return a client of its API."""
+        return engine_client.Client(self.url, engine_client.read_api_key(self.api_key_file), self.api_key_file or "")
+
+
+def read_services(folder: Path, speech: bool = False) -> dict[str, Service]:
+    """Return the servers with a settings file in a folder, by name. speech: whether they are speech servers."""
+    services = {}
+    for path in sorted(folder.glob("*.json")):
+        settings = state_file.read(path)
+        if settings and NAME.match(path.stem) and settings.get("unit"):
+            services[path.stem] = _service(path.stem, settings, speech)
+    return services
+
+
+def _service(name: str, settings: Mapping[str, Any], speech: bool) -> Service:
+    rank = settings.get("rank") or {}
+    # With Ray, the workers of the engine run in the container of Ray, beside the engine's own.
+    containers = tuple(str(part["container"]) for part in rank.get("parts") or [])
+    return Service(
+        name,
+        str(settings["unit"]),
+        containers or (str(settings.get("container") or f"spark-{name}"),),
+        str(settings.get("url") or ""),
+        str(settings.get("model") or ""),
+        settings.get("api_key_file"),
+        int(rank.get("rank") or 0),
+        bool(settings.get("on_demand")),
+        speech,
+    )
+
+
+def unit_states(units: Collection[str], seconds: float) -> dict[str, dict[str, str]] | None:
+    """Return properties of units by name; None if systemd does not answer. seconds: that it may take."""
+    if not units:
+        return {}
+    answer = command.run(["systemctl", "show", f"--property={UNIT_PROPERTIES}", "--", *units], seconds)
+    if answer.state != command.FINISHED or answer.rc != 0:
+        return None
+    states = {}
+    for block in answer.out.strip().split("\n\n"):
+        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        states[properties.get("Id", "")] = properties
+    return states
+
+
+def container_ids(names: Collection[str], seconds: float) -> dict[str, str] | None:
+    """Return the names of running containers by id; None if Docker does not answer.
+
+    :param names: of the containers; others are left out
+    :param seconds: that Docker may take
+    """
+    if not names:
+        return {}
+    answer = command.run(CONTAINER_LIST, seconds)
+    if answer.state == command.MISSING:
+        return {}
+    if answer.state != command.FINISHED or answer.rc != 0:
+        return None
+    pairs = [line.split() for line in answer.out.splitlines()]
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[1] in names}
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a small file; empty if it cannot be read."""
+    try:
+        return decode_text(path.read_bytes())
+    except OSError:
+        return ""
+
+
+def process_ids() -> Iterator[int]:
+    """Yield the process ids of the host."""
+    for path in PROC.iterdir():
+        if path.name.isdigit():
+            yield int(path.name)
+
+
+def run_jobs(
+    jobs: Mapping[str, Callable[[], Any]],
+    seconds: float,
+    failure: Callable[[str], Any],
+    beat: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Run functions at the same time, each in a thread.
+
+    :param jobs: functions by name
+    :param seconds: that all of them may take together
+    :param failure: returns the result of a function that raised an exception, from its text
+    :param beat: called now and then while they run
+    :returns: results by name; a function that has not returned in time is missing
+    """
+    results: dict[str, Any] = {}
+
+    def run(name: str, job: Callable[[], Any]) -> None:
+        try:
+            results[name] = job()
+        except Exception as error:  # a server may answer anything; the others are asked nevertheless
+            results[name] = failure(repr(error))
+
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in jobs.items()]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        while thread.is_alive() and time.monotonic() < deadline:
+            thread.join(min(JOIN_SECONDS, max(deadline - time.monotonic(), 0.01)))
+            beat()
+    return dict(results)  # a copy: a function that returns later adds to the other one
+
+
+@contextlib.contextmanager
+def logged(say: Callable[[str, int], None], text: str) -> Iterator[None]:
+    """Log an exception as a warning, and go on. text: what could not be done."""
+    try:
+        yield
+    except Exception as error:
+        say(f"warning: {text}: {error!r}", 3)

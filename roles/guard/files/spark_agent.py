@@ -1,0 +1,196 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The agent of a host, the main process of spark-agent.service: memory guard, watchdog of the model servers, metrics collector.
+
+spark-agent                     run the loops that have a settings file, /etc/dgxspark/agent/LOOP.json: guard, watchdog, exporters
+spark-agent --once LOOP         one look: guard and watchdog as JSON, exporters as the page of metrics; nothing is changed or written
+spark-agent --collect NAME      save the evidence about a model server, and leave it alone
+
+The code is in the package dgxspark_vllm._agent beside it. Python's standard library is all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from pathlib import Path
+
+sys.dont_write_bytecode = True  # root runs it from /usr/local/lib, which holds installed files only
+
+from dgxspark_vllm._agent import loops, services
+from dgxspark_vllm._runtime import state_file
+from dgxspark_vllm._runtime.systemd import journal
+
+INTERVAL_SECONDS = 30.0
+FINISH_SECONDS = 5.0
+KEEP = 5
+
+say = journal("agent")
+
+
+def look_once(args: argparse.Namespace) -> int:
+    """Print one look of a loop; returns the exit code."""
+    try:
+        sys.stdout.write(describe_look(args.once, args))
+    except services.SettingsError as error:
+        say(str(error), 3)
+        return 1
+    return 0
+
+
+def describe_look(name: str, args: argparse.Namespace) -> str:
+    """Return one look of a loop as text. name: of the loop. Raises SettingsError."""
+    if name == services.EXPORTERS:
+        from dgxspark_vllm._agent import figures
+
+        return figures.Collector(args.etc, args.state, args.run, args.units).collect(0.0)
+    if name == services.GUARD:
+        from dgxspark_vllm._agent import memory
+
+        look = memory.MemoryGuard(args.etc, args.run, args.state / name, args.gateway).look_once()
+    else:
+        from dgxspark_vllm._agent import watch
+
+        watchdog = watch.Watchdog(args.etc, args.run, args.state / name, is_dry=True)
+        watchdog.round()
+        look = {service: tracker.facts() for service, tracker in sorted(watchdog.trackers.items())}
+    return json.dumps(look, indent=1) + "\n"
+
+
+def collect(args: argparse.Namespace) -> int:
+    """Save the evidence about a model server; returns the exit code."""
+    from dgxspark_vllm._agent import evidence, watch
+
+    watched = watch.watched_services(args.etc)
+    if args.collect not in watched:
+        names = ", ".join(watched) or "none"
+        say(f"{args.collect!r} is no service that this host answers for; there are: {names}", 3)
+        return 1
+    settings = state_file.read(services.settings_path(args.etc, services.WATCHDOG)) or {}
+    why = {"service": args.collect, "reason": "asked for by hand"}
+    folder = args.state / "watchdog"
+    print(evidence.collect(watched[args.collect], args.etc, folder, why, int(settings.get("keep") or KEEP)))
+    return 0
+
+
+def make_loop(name: str, args: argparse.Namespace) -> loops.Loop:
+    """Return a slow loop. name: of the loop."""
+    if name == services.WATCHDOG:
+        from dgxspark_vllm._agent import watch
+
+        watchdog = watch.Watchdog(args.etc, args.run, args.state / "watchdog")
+        loop = loops.Loop(name, watchdog.interval, watchdog.round, watchdog.status)
+        watchdog.beat = loop.beat
+        watch.say(f"watches the services of {args.etc}/services every {watchdog.interval:g} s")
+        return loop
+    from dgxspark_vllm._agent import figures
+
+    settings = services.load_settings(args.etc, name)
+    collector = figures.Collector(args.etc, args.state, args.run, args.units)
+    interval, folder = float(settings.get("interval") or INTERVAL_SECONDS), Path(str(settings["textfile_dir"]))
+    return loops.Loop(
+        name, interval, lambda: figures.write(folder, collector.collect(interval)), nice=loops.COLLECTOR_NICE
+    )
+
+
+def run_slow(names: list[str], args: argparse.Namespace) -> int:
+    """Run slow loops in this process: as the child of the memory guard, or as the main process without one.
+
+    :param names: of all loops
+    :param args: of the command line
+    :returns: the exit code if no loop has settings
+    """
+    slow = []
+    for name in names:
+        if name == services.GUARD:
+            continue
+        try:
+            slow.append(make_loop(name, args))
+        except services.SettingsError as error:
+            say(f"{name} does not run: {error}", 3)
+    if not slow:
+        return 1
+    loops.lower_priority([loop.name for loop in slow])
+    if args.beats is not None:
+        loops.run_slow(slow, loops.pipe_sender(args.beats))
+
+    def send(text: str) -> None:
+        loops.send_to_systemd(text)
+        loops.end_if_changed(args.etc, names)
+
+    loops.run_slow(slow, send)
+    return 0
+
+
+def run_guard(names: list[str], args: argparse.Namespace) -> None:
+    """Run the memory guard in this process, and the other loops in a child.
+
+    :param names: of all loops
+    :param args: of the command line
+    :raises SettingsError: if the guard has no settings
+    """
+    from dgxspark_vllm._agent import memory
+
+    threading.stack_size(memory.STACK_BYTES)
+    loops.end_on_sigterm()
+    argv = [sys.executable, *sys.argv, "--beats"] if len(names) > 1 else []
+    slow = loops.SlowProcess(argv, lambda: loops.end_if_changed(args.etc, names))
+    guard = memory.MemoryGuard(args.etc, args.run, args.state / "guard", args.gateway, lambda: slow.status)
+    error = memory.stay_in_memory()
+    if error:
+        say(f"warning: this process cannot be kept out of the swap: {error}", 4)
+    slow.start()
+    try:
+        guard.run()
+    finally:
+        slow.stop()
+        guard.finish(FINISH_SECONDS)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="spark-agent", description="Guards the memory, watches model servers, makes metrics."
+    )
+    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
+    parser.add_argument(
+        "--run", type=Path, default=Path("/run/dgxspark"), help="records of starts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--state", type=Path, default=Path("/var/lib/dgxspark"), help="state, evidence, receipts (default: %(default)s)"
+    )
+    parser.add_argument("--units", default="/etc/systemd/system", help="unit files (default: %(default)s)")
+    parser.add_argument(
+        "--gateway",
+        type=Path,
+        default=Path("/usr/local/libexec/dgxspark/spark_gateway.py"),
+        help="the gateway's helper",
+    )
+    parser.add_argument(
+        "--once", choices=services.LOOPS, help="one look of a loop, printed; nothing is changed or written"
+    )
+    parser.add_argument("--collect", metavar="NAME", help="save the evidence about a model server, and end")
+    parser.add_argument(
+        "--beats", type=int, help=argparse.SUPPRESS
+    )  # the pipe to the memory guard, whose child this is
+    args = parser.parse_args()
+    if args.collect:
+        return collect(args)
+    if args.once:
+        return look_once(args)
+    names = loops.enabled_loops(args.etc)
+    if not names:
+        say(f"{args.etc}/agent has no settings of a loop; run site.yml again", 3)
+        return 1
+    if services.GUARD in names and args.beats is None:
+        try:
+            run_guard(names, args)
+        except services.SettingsError as error:
+            say(f"the memory is not guarded: {error}", 3)
+    return run_slow(names, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
