@@ -232,11 +232,10 @@ _PROBLEM: Mapping[str, untrusted.Parser] = {"problem": words, "fix": words, "kin
 _SPREAD = maybe(record({"median": number, "low": number, "high": number}))
 _LATE = maybe(record({"median": number, "p95": number}))
 _ROW = {
-    **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked", "reasoning_tokens"), FIGURE),
+    **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked"), FIGURE),
     **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second"), _SPREAD),
     **dict.fromkeys(("tokens_per_arrival", "cached_share", "draft_acceptance", "tokens_per_step"), FIGURE),
     **dict.fromkeys(("repeats", "short", "disturbed"), size),
-    "counted_by": maybe(text),
     "inter_token_ms": _LATE,
 }
 SINGLE = record({"prompt_tokens": size}, _ROW)
@@ -273,22 +272,6 @@ def load_row(value: Any, where: str) -> dict[str, Any]:
     return found
 
 
-FIGURES = record(
-    {
-        **dict.fromkeys(("asked_tokens", "arrivals", "characters"), size),
-        **dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens"), maybe(size)),
-        **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "seconds"), FIGURE),
-        "counted_by": one_of("events", "usage", "pieces"),
-        "gaps_ms": listing(number, 1_000_000),
-        "seen": record(
-            {"disturbed": flag},
-            dict.fromkeys(
-                ("foreign_tokens", "cached_share", "draft_acceptance", "tokens_per_step", "preemptions"), FIGURE
-            ),
-        ),
-    }
-)
-"""Of one answer."""
 SAMPLE = record(
     dict.fromkeys(("sm_clock_mhz", "power_watts", "temperature_c"), FIGURE),
     {"driver": maybe(text), "power_limit_watts": FIGURE},
@@ -339,15 +322,16 @@ SERVICE_BENCH: Mapping[str, untrusted.Parser] = {
             "receipt": maybe(RECEIPT),
         }
     ),
-    "stream": _measurement(
-        {
-            "figures": FIGURES,
-            "gpu": listing(SAMPLE, 100_000),
-            "api": one_of("chat", "completions"),
-            "extras": one_of(*range(len(benchmark.EXTRAS))),
-        }
-    ),
-    "load": _measurement({"row": load_row, "reason": words}),
+    **{
+        part: _measurement({"row": row, "gpu": listing(SAMPLE, 100_000)})
+        for part, row in (
+            ("single", SINGLE),
+            ("contents", CONTENT),
+            ("prefix_cache", PREFIX),
+            ("concurrency", load_row),
+            ("request_rates", load_row),
+        )
+    },
     "offline": _measurement(
         {
             "row": record(

@@ -41,6 +41,17 @@ def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
         api.SECONDS_PER_TOKEN = before
 
 
+def stand_in_vllm(folder: Path) -> None:
+    """Write a program vllm whose C(bench serve) is that of the stand-in engine."""
+    program = folder / "vllm"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(SIM / 'engine')!r})\nimport vllm_sim\n"
+        f"vllm_sim.__path__.append({str(SIM / 'common')!r})\nfrom vllm_sim import bench\n"
+        "assert sys.argv[1:3] == ['bench', 'serve']\nsys.exit(bench.serve(sys.argv[3:]))\n"
+    )
+    program.chmod(0o755)
+
+
 def around(median: float) -> dict[str, float]:
     """A figure that was measured several times and hardly scattered."""
     return {"median": median, "low": median * 0.99, "high": median * 1.01}
@@ -53,9 +64,7 @@ def row(prompt: int, decode: float, prefill: float = 6000.0, **more: Any) -> dic
         "prompt_tokens_measured": prompt + 3,
         "output_tokens": 256,
         "output_tokens_asked": 256,
-        "reasoning_tokens": None,
         "repeats": 3,
-        "counted_by": "events",
         "ttft_seconds": around(prompt / prefill),
         "prefill_tokens_per_second": around(prefill),
         "decode_tokens_per_second": around(decode),
@@ -96,9 +105,7 @@ NEW = {
         "output_tokens": 256,
         "api": "chat",
         "thinking": None,
-        "forced": True,
-        "counted_by": "events",
-        "prompts": 1,
+        "prompts": 2,
     },
     "single": [row(512, 43.0), row(4096, 41.0)],
     "concurrency": [load(4, 120.0), load(16, 300.0)],

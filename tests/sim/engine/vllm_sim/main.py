@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from . import bench
 from .api import Server, State
 from .arguments import Parser, version_tuple
 from .model import ModelError, load
@@ -240,6 +241,8 @@ def main(argv: list[str]) -> int:
         return 0
     if argv[:1] == ["serve"]:
         return serve(argv[1:], image)
+    if argv[:2] == ["bench", "serve"]:
+        return bench.serve(argv[2:])
     names = "chat, complete, serve, bench, collect-env, run-batch"
     given = repr(argv[0]) if argv else "''"
     sys.stderr.write(

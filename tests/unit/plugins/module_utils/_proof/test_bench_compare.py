@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from bench_fixture import load, measured, row
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, benchmark, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
+    bench_compare,
+    bench_report,
+    benchmark,
+    receipts,
+)
 
 SETTINGS, _MESSAGES = benchmark.read("h", {})
 
@@ -107,13 +112,13 @@ def test_a_part_that_was_not_measured_before_begins_its_own_baseline() -> None:
 def test_the_tables_of_contents_prefixes_and_rates() -> None:
     prefix = {"prompt_tokens": 8200, "repeats": 3, "hit_rate": 0.974, "first_ttft_seconds": 1.4, "ttft_seconds": None}
     new = measured(contents=[content("code", 60.0)], prefix_cache=prefix, request_rates=[at_rate(4, 100.0)])
-    text = bench_compare.report(
+    text = bench_report.report(
         [{"where": "spark-1/heavy", **compare(None, new)[0], "findings": [], "published": []}], []
     )
     lines = [" ".join(line.replace("|", " ").split()) for line in text.splitlines()]
     assert any(line.startswith("spark-1/heavy code 256") and "60.0" in line and "80% 2.60" in line for line in lines)
     assert any(line.startswith("spark-1/heavy 8200 97% 1.40") for line in lines)
-    assert any(line.startswith("spark-1/heavy 4 a second vllm") for line in lines)
+    assert any(line.startswith("spark-1/heavy 4 a second 8") for line in lines)
 
 
 def test_another_client_is_another_figure() -> None:
@@ -130,7 +135,7 @@ def test_another_client_is_another_figure() -> None:
         ({"workload": {"prompt_tokens": 1024}}, "prompt length 512 then, 1024 now"),
         ({"workload": {"output_tokens": 64}}, "answer length 256 then, 64 now"),
         ({"workload": {"thinking": False}}, "thinking unknown then, no now"),
-        ({"workload": {"forced": False}}, "forced length yes then, no now"),
+        ({"workload": {"prompts": 3}}, "client and text of the prompts 2 then, 3 now"),
     ],
 )
 def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str, Any], said: str) -> None:
@@ -253,34 +258,34 @@ def test_figures_of_pairs_and_of_several_streams() -> None:
 
 
 def test_bars_are_as_long_as_their_figures() -> None:
-    lines = bench_compare.bars("title", [("a", 50.0), ("bb", 100.0), ("c", None), ("d", 0.1)]).splitlines()
+    lines = bench_report.bars("title", [("a", 50.0), ("bb", 100.0), ("c", None), ("d", 0.1)]).splitlines()
     assert lines[0] == "title"
-    assert [line.count(bench_compare.BAR) for line in lines[1:]] == [20, 40, 0, 1]
+    assert [line.count(bench_report.BAR) for line in lines[1:]] == [20, 40, 0, 1]
     assert lines[1].endswith(" 50.0") and lines[3].endswith(" -")
-    assert bench_compare.bars("title", [("a", None)]) == ""
+    assert bench_report.bars("title", [("a", None)]) == ""
 
 
 def test_the_report() -> None:
     section, findings = bench_compare.compare(first(), slower(0.85), "heavy", SETTINGS)
     rows, _more = bench_compare.published([EXPECT], section, SERVICE, RECIPE, 1)
     result = {"where": "spark-1/heavy", **section, "findings": findings, "published": rows}
-    text = bench_compare.report([result], [{"where": "spark-2/fast", "reason": "others are being served"}])
+    text = bench_report.report([result], [{"where": "spark-2/fast", "reason": "others are being served"}])
     assert "43 (-15.0 %)" in text
     assert "WARNING spark-1/heavy: decode at 512 tokens of heavy is 36.55 tokens/s" in text
     assert "published 43 tokens/s" in text and "not called comparable:" in text
     assert "ERROR   spark-2/fast was not measured: others are being served" in text
-    assert "16 at once" in text and bench_compare.BAR in text
-    assert bench_compare.report([], []) == "no service to measure"
+    assert "16 at once" in text and bench_report.BAR in text
+    assert bench_report.report([], []) == "no service to measure"
 
 
 def test_the_table_calls_only_that_a_comparison_which_is_one() -> None:
     other = {"where": "a/b", **compare(first(), slower(0.5, conditions={"driver": "590"}))[0]}
-    assert "43 (not comparable)" in bench_compare.single_table([other])
-    assert "this one" in bench_compare.single_table([{"where": "a/b", **first()}])
+    assert "43 (not comparable)" in bench_report.report([other], [])
+    assert "this one" in bench_report.report([{"where": "a/b", **first()}], [])
 
 
 def test_tokens_a_step_are_shown_with_a_drafter() -> None:
     plain, drafted = [{"where": "a/b", **compare(None, measured(single=[row(512, 43.0, tokens_per_step=step)]))[0]}
                       for step in (None, 2.6)]  # fmt: skip
-    assert "tokens/step" not in bench_compare.single_table([plain])
-    assert "2.60" in bench_compare.single_table([drafted])
+    assert "tokens/step" not in bench_report.report([plain], [])
+    assert "2.60" in bench_report.report([drafted], [])

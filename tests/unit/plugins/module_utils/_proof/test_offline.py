@@ -76,41 +76,28 @@ def test_the_script_returns_the_result_and_not_the_log(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
     done = subprocess.run(
-        ["/bin/sh", "-c", offline.SCRIPT, "bench", "60", "--model", "m"],
+        ["/bin/sh", "-c", benchmark.THROUGHPUT_SCRIPT, "bench", "60", "--model", "m"],
         capture_output=True, text=True, check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     )  # fmt: skip
-    row, reason = offline.parse(done.returncode, done.stdout, done.stderr, SETTINGS)
-    assert reason == "" and row is not None and "noise" not in done.stdout
-    assert row == {
+    assert "noise" not in done.stdout
+    result = benchmark.parse_output(done.returncode, done.stdout, done.stderr, "vllm bench throughput")
+    assert offline.row(result, SETTINGS) == {
         "requests": 64, "prompt_tokens": 1024, "output_tokens": 256, "seconds": 10.0, "requests_per_second": 6.4,
         "tokens_per_second": 8192.0, "output_tokens_per_second": 1638.0,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rc", "out", "err", "said"),
+    ("changes", "reason"),
     [
-        (124, "", "", "did not end in time"),
-        (1, "", "x\nValueError: no kernel\nbye\n", "ValueError: no kernel"),
-        (0, "no mark", "", "exit code 0"),
-        (0, f"{offline.MARK}\n{{", "", "no result that can be read"),
-        (
-            0,
-            f"{offline.MARK}\n" + json.dumps({"elapsed_time": 0, "num_requests": 1, "tokens_per_second": 1}),
-            "",
-            "figures that are none",
-        ),
-        (
-            0,
-            f"{offline.MARK}\n" + json.dumps({"elapsed_time": 1, "num_requests": "many", "tokens_per_second": 1}),
-            "",
-            "be read",
-        ),
+        ({"elapsed_time": 0}, "invalid figures"),
+        ({"num_requests": "many"}, "be read"),
+        ({"tokens_per_second": None}, "be read"),
     ],
 )
-def test_without_a_result_the_reason_is_told(rc: int, out: str, err: str, said: str) -> None:
-    row, reason = offline.parse(rc, out, err, SETTINGS)
-    assert row is None and said in reason
+def test_figures_that_make_no_sense(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        offline.row({"elapsed_time": 1, "num_requests": 1, "tokens_per_second": 1, **changes}, SETTINGS)
 
 
 def test_no_option_of_the_engine_is_taken_for_the_servers() -> None:
