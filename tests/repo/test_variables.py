@@ -51,7 +51,8 @@ def test_a_changed_file_is_named(tmp_path: Path, name: str, old: str, new: str) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tree.read(f"roles/gateway/{part}"), encoding="utf-8")
     (tmp_path / "scripts").mkdir()
-    (tmp_path / GENERATOR).write_text(tree.read(GENERATOR), encoding="utf-8")
+    for script in (GENERATOR, "scripts/common.py"):
+        (tmp_path / script).write_text(tree.read(script), encoding="utf-8")
     assert generator("--check", root=tmp_path).returncode == 0
     text = (tmp_path / name).read_text(encoding="utf-8")
     assert old in text
