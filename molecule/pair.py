@@ -121,13 +121,13 @@ def answers():
     return "scripted test model" in (message["content"] or message["reasoning"])
 
 
-def wait(condition, seconds, what):
+def wait(condition, seconds, description):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return
         time.sleep(0.5)
-    pytest.fail(f"not within {seconds} s: {what}\n{report()}")
+    pytest.fail(f"not within {seconds} s: {description}\n{report()}")
 
 
 def report():
@@ -152,8 +152,10 @@ def serves(before=None, parts=None):
     """
     wait(lambda: all(state(host) == "active" for host in NODES), ACTIVE_SECONDS, "all units are active")
     assert answers(), report()
-    for host, own in (before or {}).items():
-        assert not set(own.values()) & set(containers(host).values()), f"{host} still has a rank of before\n{report()}"
+    for host, engine in (before or {}).items():
+        assert not set(engine.values()) & set(containers(host).values()), (
+            f"{host} still has a rank of before\n{report()}"
+        )
     for host, names in (parts or {}).items():
         assert set(containers(host)) == set(names), report()
 
@@ -195,10 +197,10 @@ def inventory(scenario):
 
 def cluster(scenario, **service):
     """Return the cluster of a scenario with keys of its service changed."""
-    given = yaml.safe_load(inventory(scenario).read_text(encoding="utf-8"))
-    found = given["sparks"]["children"]["pair"]["vars"]["spark_cluster"]
-    found["services"][0].update(service)
-    return found
+    document = yaml.safe_load(inventory(scenario).read_text(encoding="utf-8"))
+    settings = document["sparks"]["children"]["pair"]["vars"]["spark_cluster"]
+    settings["services"][0].update(service)
+    return settings
 
 
 def play(scenario, *options, hosts=None, **variables):
@@ -267,17 +269,17 @@ with ThreadPoolExecutor(32) as pool:
 
 def listening(host):
     """TCP ports of a node that something listens on, with the addresses."""
-    found = {}
+    addresses = {}
     for line in node(host, "ss", "--tcp", "--listening", "--numeric", "--no-header").splitlines():
         address, _colon, port = line.split()[3].rpartition(":")
-        found.setdefault(int(port), set()).add(address.partition("%")[0])
-    return found
+        addresses.setdefault(int(port), set()).add(address.partition("%")[0])
+    return addresses
 
 
 def reached(host, targets):
     """Return those of (address, port) that a node reaches."""
-    given = json.dumps({"targets": targets, "routes": {}, "datagrams": []})
-    return {tuple(target) for target in json.loads(node(host, "python3", "-c", REACH, given))}
+    request = json.dumps({"targets": targets, "routes": {}, "datagrams": []})
+    return {tuple(target) for target in json.loads(node(host, "python3", "-c", REACH, request))}
 
 
 def reached_by_stranger(targets, routes, datagrams=()):
@@ -287,8 +289,8 @@ def reached_by_stranger(targets, routes, datagrams=()):
     """
     image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
     options = ["--rm", "--network", MANAGEMENT_NETWORK, "--cap-add", "NET_ADMIN", "--entrypoint", "python3"]
-    given = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
-    return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, given))}
+    request = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
+    return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, request))}
 
 
 def only_ssh_answers_a_peer(host):

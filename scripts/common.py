@@ -127,7 +127,7 @@ def write_generated(texts: Mapping[Path, str]) -> int:
     for path in stale:
         if check:
             print(
-                f"{path.relative_to(ROOT)} is not what scripts/{Path(sys.argv[0]).name} writes; run it and commit the result."
+                f"{path.relative_to(ROOT)}: not what scripts/{Path(sys.argv[0]).name} writes; run it and commit the result."
             )
         else:
             path.write_text(texts[path], encoding="utf-8")

@@ -77,15 +77,15 @@ class Failed(Exception):
     """Something that was to be there is not."""
 
 
-def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+def wait(condition: Callable[[], Any], seconds: float, reason: str) -> Any:
     """Return what a condition returns once it holds. Raises Failed after so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.5)
-    raise Failed(f"not within {seconds:.0f} s: {what}")
+    raise Failed(f"not within {seconds:.0f} s: {reason}")
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------------
@@ -158,7 +158,9 @@ class Machine:
         """Start it anew, and wait until it lets people in."""
         self.end()
         ports = {SSH_PORT: 22, **{OUTSIDE + port: port for port, _gib in ENGINES.values()}}
-        forwards = "".join(f",hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ports.items())
+        forwards = "".join(
+            f",hostfwd=tcp:127.0.0.1:{host_port}-:{guest_port}" for host_port, guest_port in ports.items()
+        )
         # Its processors come first: how long it waits for those of a busy machine is nothing that it answers for.
         argv = [
             *(
@@ -204,15 +206,15 @@ class Machine:
             str(self.work / "key"),
             "-p",
             str(SSH_PORT),
-            *(f"-o{each}" for each in options),
+            *(f"-o{option}" for option in options),
             "root@127.0.0.1",
             command,
         ]
 
-    def run(self, command: str, seconds: float = 60.0, given: bytes = b"", check: bool = True) -> str | None:
+    def run(self, command: str, seconds: float = 60.0, data: bytes = b"", check: bool = True) -> str | None:
         """Return what a command in the machine printed; None where it failed and check is false. Raises Failed."""
         try:
-            done = subprocess.run(self.ssh(command), input=given, capture_output=True, timeout=seconds, check=False)
+            done = subprocess.run(self.ssh(command), input=data, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             if check:
                 raise Failed(f"{command}: no answer within {seconds:.0f} s") from None
@@ -229,7 +231,7 @@ class Machine:
                 entry = tarfile.TarInfo(name.lstrip("/"))
                 entry.size, entry.mode = len(text.encode()), 0o644
                 archive.addfile(entry, io.BytesIO(text.encode()))
-        self.run("tar -C / -xf -", given=packed.getvalue())
+        self.run("tar -C / -xf -", data=packed.getvalue())
 
     def log_in(self) -> float | None:
         """Seconds from the start of a client to the end of its first command; None where that failed."""
@@ -276,10 +278,12 @@ IMAGE = (
 
 def installed(parts: dict[str, Any]) -> dict[str, str]:
     """The files of a component, as the role copies them."""
-    found = {}
+    versions = {}
     for file in located(parts)["files"]:
-        found[file["path"]] = file["content"] if "content" in file else Path(file["source"]).read_text(encoding="utf-8")
-    return found
+        versions[file["path"]] = (
+            file["content"] if "content" in file else Path(file["source"]).read_text(encoding="utf-8")
+        )
+    return versions
 
 
 @dataclass(frozen=True)
@@ -299,27 +303,31 @@ class Result:
     title: str
     lowest: float = 0.0
     logins: list[float | None] = field(default_factory=list)
-    asked: dict[str, int] = field(default_factory=dict)
+    requests_made: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     killed: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     active: dict[str, str] = field(default_factory=dict)
     stalled: float = 0.0
-    rest: float = 0.0
+    idle_login: float = 0.0
 
     @property
     def slowest(self) -> float | None:
         """The slowest login; None where one failed."""
-        return None if None in self.logins else max((each for each in self.logins if each is not None), default=None)
+        return (
+            None
+            if None in self.logins
+            else max((seconds for seconds in self.logins if seconds is not None), default=None)
+        )
 
 
 def in_steps(available: float) -> list[tuple[float, float]]:
     """More than there is, bite by bite."""
     bites: list[tuple[float, float]] = []
-    left = available + MORE_GIB
-    while left > 0:
-        bites.append((min(BITE_GIB, left), len(bites) * BITE_SECONDS))
-        left -= BITE_GIB
+    remaining = available + MORE_GIB
+    while remaining > 0:
+        bites.append((min(BITE_GIB, remaining), len(bites) * BITE_SECONDS))
+        remaining -= BITE_GIB
     return bites
 
 
@@ -356,7 +364,7 @@ class Bench:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.rest: list[float] = []
+        self.idle_login: list[float] = []
 
     def console(self, start: int = 0) -> str:
         return self.machine.console.read_bytes()[start:].decode(errors="replace")
@@ -382,7 +390,7 @@ class Bench:
             }
             for name, (port, _gib) in ENGINES.items()
         }
-        files = {f"/etc/dgxspark/services/{name}.json": json.dumps(each) for name, each in services.items()}
+        files = {f"/etc/dgxspark/services/{name}.json": json.dumps(service) for name, service in services.items()}
         files |= {
             f"/etc/systemd/system/spark-{name}.service": engine_unit(name, case.idle and name == "fast")
             for name in ENGINES
@@ -416,19 +424,19 @@ class Bench:
         machine.run("cat /var/weights > /dev/null", seconds=60)
         if case.guard is not None:
             machine.run("systemctl start spark-guard", seconds=90)
-        self.rest = [took for took in (machine.log_in() for _each in range(5)) if took is not None]
+        self.idle_login = [took for took in (machine.log_in() for _attempt in range(5)) if took is not None]
         return float(self.memory(0)[-1][0])
 
     def memory(self, start: int) -> list[tuple[float, float]]:
         """What was available, GiB, and the pressure, percent, at each look since a place in the console's text."""
-        found = re.findall(r"^MEMORY ([0-9.]+) ([0-9.]+) ", self.console(start), re.MULTILINE)
-        return [(float(available), float(stalled)) for available, stalled in found]
+        figures = re.findall(r"^MEMORY ([0-9.]+) ([0-9.]+) ", self.console(start), re.MULTILINE)
+        return [(float(available), float(stalled)) for available, stalled in figures]
 
     def play(self, case: Case) -> Result:
         """One case from the first bite to the end."""
         machine, result = self.machine, Result(case.title)
         bites = case.bites(self.begin(case))
-        result.rest = max(self.rest, default=0.0)
+        result.idle_login = max(self.idle_login, default=0.0)
         place, moment = machine.console.stat().st_size, self.machine.run("date +%s")
         words = " ".join(f"{gib:.3f}@{at:g}" for gib, at in bites)
         with knocking(machine, result), asking(result):
@@ -474,11 +482,11 @@ def beside(*bodies: Callable[[], None]) -> Iterator[None]:
     """Do something once a second while the block runs."""
     over = threading.Event()
 
-    def again(body: Callable[[], None]) -> None:
+    def repeated(body: Callable[[], None]) -> None:
         while not over.wait(1.0):
             body()
 
-    threads = [threading.Thread(target=again, args=(body,)) for body in bodies]
+    threads = [threading.Thread(target=repeated, args=(body,)) for body in bodies]
     for thread in threads:
         thread.start()
     try:
@@ -497,12 +505,12 @@ def knocking(machine: Machine, result: Result) -> contextlib.AbstractContextMana
 def asking(result: Result) -> contextlib.AbstractContextManager[None]:
     """Ask both engines again and again."""
 
-    def one(name: str, port: int) -> None:
+    def ask_one(name: str, port: int) -> None:
         good = ask(port)
-        result.asked[name] = result.asked.get(name, 0) + 1
+        result.requests_made[name] = result.requests_made.get(name, 0) + 1
         result.failed[name] = result.failed.get(name, 0) + (not good)
 
-    return beside(*(functools.partial(one, name, port) for name, (port, _gib) in ENGINES.items()))
+    return beside(*(functools.partial(ask_one, name, port) for name, (port, _gib) in ENGINES.items()))
 
 
 # --- what is said -------------------------------------------------------------------------------------------------------------
@@ -510,30 +518,30 @@ def asking(result: Result) -> contextlib.AbstractContextManager[None]:
 
 def faults(key: str, result: Result) -> list[str]:
     """What a run shows that it is not to show."""
-    found = []
+    problems = []
     case = CASES[key]
     lost = [*result.killed, *(["requests of heavy"] if result.failed.get("heavy") else [])]
     if case.guard is None:
         return [] if lost else ["nothing was lost without the guard"]
-    if result.slowest is None or result.slowest > result.rest + REACH_SECONDS:
-        found.append(f"the slowest login took {result.slowest} s, at rest {result.rest} s")
+    if result.slowest is None or result.slowest > result.idle_login + REACH_SECONDS:
+        problems.append(f"the slowest login took {result.slowest} s, at rest {result.idle_login} s")
     if key not in ("named", "moment") and lost:  # these are for what the guard cannot, or may not, do anything about
-        found.append(f"lost: {', '.join(lost)}")
+        problems.append(f"lost: {', '.join(lost)}")
     stops = [line for line in result.steps if re.search(r": stops \w+", line)]
-    wanted = {"within": [], "named": [], "idle": ["fast"], "steps": ["fast"], "once": ["fast"]}.get(key)
-    if wanted is not None and [re.search(r": stops (\w+)", line)[1] for line in stops] != wanted:  # type: ignore[index]
-        found.append(f"stopped: {stops}, not {wanted}")
+    expected = {"within": [], "named": [], "idle": ["fast"], "steps": ["fast"], "once": ["fast"]}.get(key)
+    if expected is not None and [re.search(r": stops (\w+)", line)[1] for line in stops] != expected:  # type: ignore[index]
+        problems.append(f"stopped: {stops}, not {expected}")
     if key in ("within", "named") and not any("no service of this host: notebook" in line for line in result.steps):
-        found.append("it was not said who took the memory")
-    return found
+        problems.append("it was not said who took the memory")
+    return problems
 
 
 def row(result: Result) -> str:
     """A line of the table."""
-    times = [each for each in result.logins if each is not None]
+    times = [seconds for seconds in result.logins if seconds is not None]
     missed = result.logins.count(None)
-    reach = f"{result.rest:.1f} / {statistics.median(times):.1f} / {max(times):.1f} s" if times else "none"
-    requests = ", ".join(f"{name} {result.failed.get(name, 0)}/{result.asked.get(name, 0)}" for name in ENGINES)
+    reach = f"{result.idle_login:.1f} / {statistics.median(times):.1f} / {max(times):.1f} s" if times else "none"
+    requests = ", ".join(f"{name} {result.failed.get(name, 0)}/{result.requests_made.get(name, 0)}" for name in ENGINES)
     return (
         f"| {result.title} | {result.lowest:.2f} GiB | {', '.join(result.killed) or 'none'} | {requests} | "
         f"{reach}{f', {missed} failed' if missed else ''} | {result.stalled:.0f} % |"
@@ -572,13 +580,13 @@ def main() -> int:
                 bench.prepare()
                 result = bench.play(CASES[key])
             rows.append(row(result))
-            found = faults(key, result)
-            wrong += [f"{key}: {each}" for each in found]
+            problems = faults(key, result)
+            wrong += [f"{key}: {problem}" for problem in problems]
             print(
                 rows[-1],
                 *(f"    {line}" for line in result.steps),
                 f"    now {result.active}",
-                *(f"    WRONG: {each}" for each in found),
+                *(f"    WRONG: {problem}" for problem in problems),
                 sep="\n",
                 flush=True,
             )

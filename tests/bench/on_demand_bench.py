@@ -43,8 +43,8 @@ async def stream(port: int, tokens: int, pace: float) -> tuple[float, float, int
 async def together(port: int, streams: int, tokens: int, pace: float) -> float:
     """Events a second of so many streams at a time."""
     began = time.perf_counter()
-    found = await asyncio.gather(*(stream(port, tokens, pace) for _each in range(streams)))
-    return sum(events for _first, _all, events in found) / (time.perf_counter() - began)
+    results = await asyncio.gather(*(stream(port, tokens, pace) for _stream in range(streams)))
+    return sum(events for _first, _all, events in results) / (time.perf_counter() - began)
 
 
 def processor(pid: int) -> float:

@@ -84,9 +84,9 @@ def alert(name: str, host: str = "spark-1", **labels: str) -> dict[str, Any]:
 
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def running(tmp_path: Path) -> Iterator[Running]:
     try:
         end = time.monotonic() + START
         while True:
-            with socket.socket() as asked:
-                if asked.connect_ex(("127.0.0.1", port)) == 0:
+            with socket.socket() as connection:
+                if connection.connect_ex(("127.0.0.1", port)) == 0:
                     break
             assert process.poll() is None and time.monotonic() < end, it.text()[-4000:]
             time.sleep(0.3)
@@ -148,7 +148,7 @@ def test_alerts_become_runs_within_bounds(running: Running) -> None:
     # The host does not answer, and both say so rather than fail without a word.
     assert "spark-2" in index.read_text(encoding="utf-8")
     assert any(
-        found["rule"].startswith("doctor") for found in json.loads(doctor.read_text(encoding="utf-8"))["findings"]
+        finding["rule"].startswith("doctor") for finding in json.loads(doctor.read_text(encoding="utf-8"))["findings"]
     )
     # One restart, with one bundle before it; a bundle and a look for the other host; one look for two more alerts of the first.
     assert len(re.findall(r"PLAY \[Stop services\]", text)) == 1

@@ -25,8 +25,8 @@ from vllm_planner import Planner
 
 def truth(planner: Planner, case: dict[str, Any]) -> list[Any] | str:
     """Let vLLM answer, in the form of the fixture."""
-    found = planner.answer(case)
-    return found["error"] if "error" in found else [found[column] for column in COLUMNS]
+    result = planner.answer(case)
+    return result["error"] if "error" in result else [result[column] for column in COLUMNS]
 
 
 def _attention(rng: random.Random, kind: str, window: int = 0) -> dict[str, Any]:
@@ -143,9 +143,9 @@ def make_case(rng: random.Random) -> dict[str, Any]:
     return case
 
 
-def same(found: list[Any] | str | None, right: list[Any] | str) -> bool:
+def same(computed: list[Any] | str | None, right: list[Any] | str) -> bool:
     """Tell whether two answers agree, or this collection refuses to give one."""
-    return found is None or found == right
+    return computed is None or computed == right
 
 
 def main(arguments: list[str]) -> int:
@@ -166,8 +166,8 @@ def main(arguments: list[str]) -> int:
         data["answers"][version] = [None if mine is None else right for mine, right in zip(ours, answers)]
         text = ",\n".join(json.dumps(case, separators=(",", ":")) for case in data["cases"])
         versions = ",\n".join(
-            f'"{each}":[\n' + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]"
-            for each, rows in sorted(data["answers"].items())
+            f'"{name}":[\n' + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]"
+            for name, rows in sorted(data["answers"].items())
         )
         ROWS.write_text(f'{{"cases":[\n{text}\n],\n"answers":{{\n{versions}\n}}}}\n', encoding="utf-8")
     differing = [(case, mine, right) for case, mine, right in zip(cases, ours, answers) if not same(mine, right)]

@@ -159,14 +159,14 @@ class Package:
     def _find(self, file: str, name: str) -> Any:
         if file not in self._trees:
             self._trees[file] = ast.parse((self.source / "vllm" / file).read_text(encoding="utf-8"))
-        found: Any = self._trees[file]
+        definition: Any = self._trees[file]
         for part in name.split("."):
             kinds = (ast.FunctionDef, ast.ClassDef)
-            inner = [node for node in ast.walk(found) if isinstance(node, kinds) and node.name == part]
+            inner = [node for node in ast.walk(definition) if isinstance(node, kinds) and node.name == part]
             if not inner:
                 return None
-            found = inner[0]
-        return found
+            definition = inner[0]
+        return definition
 
     def lift(self, file: str, name: str, **names: Any) -> Any:
         """Return a function or a class of vLLM without loading its file; names are the globals that it uses."""
@@ -410,7 +410,7 @@ class Planner:
             f"v1/attention/backends/{file}",
             name,
             replace=dataclasses.replace,
-            get_dtype_size=lambda each: each.itemsize,
+            get_dtype_size=lambda element_type: element_type.itemsize,
             nvfp4_kv_cache_full_dim=lambda size: size // 2 + size // 16,
             torch=self.names["torch"],
         )
@@ -433,9 +433,9 @@ class Planner:
                 drafts,
             )
             build = self.state_dtypes.gated_delta_net_state_dtype
-            asked = (config.model_config.dtype, cache.mamba_cache_dtype, ssm)
+            state_dtypes = (config.model_config.dtype, cache.mamba_cache_dtype, ssm)
             dtypes = build(
-                *asked[: build.__code__.co_argcount - 1]
+                *state_dtypes[: build.__code__.co_argcount - 1]
             )  # up to 0.16 without a dtype of its own for the state
         else:
             if ssm == "auto":  # NemotronHForCausalLMConfig

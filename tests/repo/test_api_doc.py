@@ -26,7 +26,7 @@ def shown(parameter: inspect.Parameter) -> tuple[str, str, str]:
 def test_a_function_takes_what_the_page_says(name: str) -> None:
     module, _dot, function = name.rpartition(".")
     signature = inspect.signature(getattr(importlib.import_module(f"{ENGINE}.{module}"), function))
-    assert ROW.findall(FUNCTIONS[name]) == [shown(each) for each in signature.parameters.values()]
+    assert ROW.findall(FUNCTIONS[name]) == [shown(parameter) for parameter in signature.parameters.values()]
     assert signature.return_annotation != inspect.Signature.empty
     assert "Returns " in FUNCTIONS[name]
 

@@ -17,7 +17,7 @@ import pytest
 FEW = {"name": "seed", "kind": "int", "default": 0, "aliases": [], "negatives": [], "choices": [], "suggested": []}
 
 
-def found(**more: Any) -> dict[str, Any]:
+def snapshot(**more: Any) -> dict[str, Any]:
     """What the probe says of a version that knows very little."""
     option = {**FEW, "deprecated": False, **more}
     return {"options": [option], "tables": {"environment": []}, "traits": [], "requires": [], "python": ">=3.9"}
@@ -38,7 +38,7 @@ def test_every_version_has_what_a_version_has() -> None:
 
 def test_a_version_that_knows_too_little_is_refused() -> None:
     with pytest.raises(generator.Failed, match=r"1 options of vllm serve, expected at least 165"):
-        generator.check("0.99.0", found(), generator.snapshot(found()), None)
+        generator.check("0.99.0", snapshot(), generator.snapshot(snapshot()), None)
 
 
 def test_a_version_that_lost_much_is_refused() -> None:
@@ -49,7 +49,7 @@ def test_a_version_that_lost_much_is_refused() -> None:
 
 
 def test_a_new_way_to_negate_is_refused() -> None:
-    odd = found(kind="switch", negatives=["--without-seed"])
+    odd = snapshot(kind="switch", negatives=["--without-seed"])
     with pytest.raises(generator.Failed, match=r"--seed is negated by \['--without-seed'\]"):
         generator.check("0.99.0", odd, generator.snapshot(odd), None)
 

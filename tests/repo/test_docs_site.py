@@ -18,7 +18,7 @@ def test_every_page_is_in_the_menu_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "broken"),
     [
         # Code is no part of the site: its name stays. A page, an anchor and another site are left as they are.
         ("[a](../LICENSE) b", "a b"),
@@ -29,9 +29,9 @@ def test_every_page_is_in_the_menu_once() -> None:
         ("[a](nowhere.md)", "[a](nowhere.md)"),
     ],
 )
-def test_links(text: str, found: str) -> None:
-    there = set(docs_site.pages())
-    assert docs_site.without_code_links(text, "docs/status.md", there) == found
+def test_links(text: str, broken: str) -> None:
+    pages = set(docs_site.pages())
+    assert docs_site.without_code_links(text, "docs/status.md", pages) == broken
 
 
 def test_labels_of_ansible_have_a_place(tmp_path: Path) -> None:

@@ -69,14 +69,14 @@ def test_a_role_takes_what_the_inventory_has(role: str) -> None:
     points = yaml.safe_load(tree.read(f"roles/{role}/meta/variables.yml"))
     specs = tree.load(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]
     assert list(points) == list(specs)
-    for name, own in points["main"].get("options", {}).items():
-        if "as" in own:
-            assert "default" not in own, f"{name} repeats what {own['as']} says"
+    for name, option in points["main"].get("options", {}).items():
+        if "as" in option:
+            assert "default" not in option, f"{name} repeats what {option['as']} says"
 
 
 def test_each_table_has_a_page() -> None:
     pages = "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
     names = re.findall(r'^    "(spark_[\w.]+)": ', tree.read(GENERATOR), re.MULTILINE)
     assert len(names) > 12
-    for what in ("variables", *(f"keys of {name}" for name in names)):
-        assert pages.count(f"<!-- {what}: {GENERATOR} -->") == 1, what
+    for table in ("variables", *(f"keys of {name}" for name in names)):
+        assert pages.count(f"<!-- {table}: {GENERATOR} -->") == 1, table

@@ -46,17 +46,17 @@ def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[],
 
     :param names: what the check is called with, one after the other
     """
-    wanted = tuple(names)
+    checked_names = tuple(names)
 
     def one_test(check: Callable[[str], None]) -> Callable[[], None]:
         def test() -> None:
             wrong = {}
-            for name in wanted:
+            for name in checked_names:
                 try:
                     check(name)
                 except AssertionError as error:
                     wrong[name] = str(error)
-            assert wanted and not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
+            assert checked_names and not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         return test

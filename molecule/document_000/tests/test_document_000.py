@@ -141,7 +141,7 @@ ATTEMPTS = {
     "attempt",
     [
         first := "0.85 beside a 4B that is resident",
-        *(pytest.param(each, marks=pytest.mark.nightly) for each in ATTEMPTS if each != first),
+        *(pytest.param(further, marks=pytest.mark.nightly) for further in ATTEMPTS if further != first),
     ],
 )
 def test_a_failed_attempt_of_the_report_is_refused_in_vllms_own_words(attempt, tmp_path):
@@ -150,18 +150,18 @@ def test_a_failed_attempt_of_the_report_is_refused_in_vllms_own_words(attempt, t
     inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_services": services}}}}))
     before = units()
     ran = site(inventory, "--limit", "spark-1")
-    said = " ".join((ran.stdout + ran.stderr).split())
-    assert ran.returncode != 0 and words in said and "no host was changed" in said, said[-3000:]
+    output = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode != 0 and words in output and "no host was changed" in output, output[-3000:]
     assert units() == before
 
 
 def test_a_further_alias_is_taken_over_without_a_restart(tmp_path):
-    given = yaml.safe_load((ROOT / "molecule/document_000/inventory.yml").read_text(encoding="utf-8"))
-    wanted = given["sparks"]["hosts"]["spark-1"]["spark_gateway"]
-    wanted["aliases"]["editor"] = {"backends": ["spark-1/fast"]}
-    wanted["clients"][0]["aliases"].append("editor")
+    document = yaml.safe_load((ROOT / "molecule/document_000/inventory.yml").read_text(encoding="utf-8"))
+    gateway = document["sparks"]["hosts"]["spark-1"]["spark_gateway"]
+    gateway["aliases"]["editor"] = {"backends": ["spark-1/fast"]}
+    gateway["clients"][0]["aliases"].append("editor")
     inventory = tmp_path / "zz.yml"
-    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_gateway": wanted}}}}))
+    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_gateway": gateway}}}}))
     with pytest.raises(urllib.error.HTTPError):
         chat("editor")
     before = units()
@@ -184,8 +184,8 @@ def test_the_tag_prove_alone_asks_every_service_and_applies_nothing(tmp_path):
     subprocess.run([*systemctl, "stop", "spark-fast.service"], check=True)
     try:
         ran = site(inventory, "--tags", "prove")
-        said = " ".join((ran.stdout + ran.stderr).split())
-        assert ran.returncode != 0 and "spark-fast" in said, said[-3000:]
+        output = " ".join((ran.stdout + ran.stderr).split())
+        assert ran.returncode != 0 and "spark-fast" in output, output[-3000:]
     finally:
         subprocess.run([*systemctl, "start", "spark-fast.service"], check=True)
     assert len([line for line in units().splitlines() if line == "ActiveState=active"]) >= 2

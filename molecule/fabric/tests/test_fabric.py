@@ -90,8 +90,8 @@ def right(name):
     return [([f"192.168.{100 + index}.{NUMBER[name]}/24"], 9000) for index in range(2)]
 
 
-def found(name, kept="fabric"):
-    return json.loads(node(name, "cat", f"/run/{kept}.json"))
+def saved_facts(name, file_name="fabric"):
+    return json.loads(node(name, "cat", f"/run/{file_name}.json"))
 
 
 # --- what converge left
@@ -114,12 +114,12 @@ def test_large_packets_pass_on_each_rail(name, other):
     for subnet in (100, 101):
         assert passes(name, 8972, f"192.168.{subnet}.{NUMBER[other]}")
         assert not passes(name, 8973, f"192.168.{subnet}.{NUMBER[other]}")
-    assert [ping["large"]["received"] for ping in found(name)["pings"]["pings"]] == [3, 3]
+    assert [ping["large"]["received"] for ping in saved_facts(name)["pings"]["pings"]] == [3, 3]
 
 
 @pytest.mark.parametrize("name", NODES)
 def test_what_engines_need_to_know(name):
-    plan = found(name)["plan"]
+    plan = saved_facts(name)["plan"]
     assert (plan["topology"], plan["ready"], plan["findings"]) == ("direct", True, [])
     env = plan["hosts"][name]["environment"]
     assert env["mp"]["VLLM_HOST_IP"] == f"192.168.100.{NUMBER[name]}"
@@ -130,14 +130,14 @@ def test_what_engines_need_to_know(name):
 
 @pytest.mark.parametrize("name", NODES)
 def test_check_mode_on_the_bare_pair_said_the_same(name):
-    before, after = (found(name, kept)["plan"]["hosts"][name] for kept in ("fabric-check", "fabric"))
-    told = ("address", "netdev", "environment", "firewall")
-    assert before["apply"] and [before[key] for key in told] == [after[key] for key in told]
+    before, after = (saved_facts(name, file_name)["plan"]["hosts"][name] for file_name in ("fabric-check", "fabric"))
+    keys = ("address", "netdev", "environment", "firewall")
+    assert before["apply"] and [before[key] for key in keys] == [after[key] for key in keys]
     assert after["firewall"] == {"fabric": sorted(INTERFACES), "peers": ["192.168.100.0/24", "192.168.101.0/24"]}
 
 
 def test_the_bandwidth_of_both_rails_was_measured():
-    measured = [test for result in found("spark-1")["measured"] for test in result["bandwidth"]]
+    measured = [test for result in saved_facts("spark-1")["measured"] for test in result["bandwidth"]]
     assert [(test["rail"], test["tool"]) for test in measured] == [("rail0", "iperf3"), ("rail1", "iperf3")]
     assert all(test["gbps"] > 0 for test in measured)
 
@@ -272,7 +272,7 @@ def test_the_network_outlives_a_reboot_and_nothing_is_changed_twice(play, firewa
     def back():
         # The engine of the machine gives a container that boots its own addresses, besides.
         pairs = zip(network("spark-2"), right("spark-2"))
-        return all(set(wanted[0]) <= set(has[0]) and has[1] == wanted[1] for has, wanted in pairs)
+        return all(set(expected[0]) <= set(has[0]) and has[1] == expected[1] for has, expected in pairs)
 
     for _ in range(100):
         if node("spark-2", "systemctl", "is-system-running", check=False).strip() == "running" and back():

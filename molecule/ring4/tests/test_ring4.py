@@ -115,11 +115,11 @@ def relayed(host):
 
 
 def test_each_cable_has_two_subnets_and_full_frames():
-    found = {host: addresses(host) for host in HOSTS}
+    addresses_of = {host: addresses(host) for host in HOSTS}
     assert all(
-        set(rails) == set(RAILS) and {mtu for _ip, mtu in rails.values()} == {9000} for rails in found.values()
-    ), found
-    everything = [address for rails in found.values() for address, _mtu in rails.values()]
+        set(rails) == set(RAILS) and {mtu for _ip, mtu in rails.values()} == {9000} for rails in addresses_of.values()
+    ), addresses_of
+    everything = [address for rails in addresses_of.values() for address, _mtu in rails.values()]
     assert len(set(everything)) == 16
     for host in HOSTS:
         routes = [
@@ -129,11 +129,11 @@ def test_each_cable_has_two_subnets_and_full_frames():
 
 
 def test_all_hosts_reach_each_other_with_frames_that_fill_the_mtu():
-    found = {host: addresses(host) for host in HOSTS}
+    addresses_of = {host: addresses(host) for host in HOSTS}
     lost = [
         (host, target)
         for host, other in itertools.permutations(HOSTS, 2)
-        for target, _mtu in found[other].values()
+        for target, _mtu in addresses_of[other].values()
         if " 1 received" not in node(host, "ping", "-c1", "-W2", "-M", "do", "-s", "8972", target, check=False)
     ]
     assert lost == []
@@ -183,7 +183,7 @@ def test_a_model_of_one_host_goes_from_neighbour_to_neighbour_by_both_rails_of_e
         before = {(host, name): pair.counters(host, name) for host in HOSTS for name in interfaces}
         code, text = run(str(ROOT / "molecule" / SCENARIO / "handed_on.yml"))
         assert code == 0, text
-        sent = {place: pair.counters(*place)[1] - there[1] for place, there in before.items()}
+        sent = {place: pair.counters(*place)[1] - counters[1] for place, counters in before.items()}
         print({place: f"{count / 1e6:.1f} MB" for place, count in sent.items()})
         assert digests("spark-1") and all(digests(host) == digests("spark-1") for host in HOSTS[1:])
         # Two neighbours, a cable each, half of it on each rail.
@@ -412,17 +412,17 @@ def test_three_in_a_triangle_are_spanned_by_ray(tmp_path):
         [sys.executable, str(ROOT / "tests" / "sim" / "realengine" / "mkscripted.py"), str(model), "3"], check=True
     )
     cabled("1.0-2.1", "2.0-3.1", "3.0-1.1")
-    given = yaml.safe_load(pair.inventory(SCENARIO).read_text(encoding="utf-8"))
-    trio = given["sparks"]["children"].pop("quad")
-    del given["sparks"]["hosts"]["spark-4"], trio["hosts"]["spark-4"]
+    document = yaml.safe_load(pair.inventory(SCENARIO).read_text(encoding="utf-8"))
+    trio = document["sparks"]["children"].pop("quad")
+    del document["sparks"]["hosts"]["spark-4"], trio["hosts"]["spark-4"]
     cluster = trio["vars"]["spark_cluster"]
     cluster.update(name="trio", executor="ray")
     cluster["fabric"].pop("relay")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     cluster["services"] = [{**cluster["services"][0], "model": {"path": "scripted3"}, "config": config, "env": {}}]
-    given["sparks"]["children"]["trio"] = trio
+    document["sparks"]["children"]["trio"] = trio
     inventory = tmp_path / "trio.yml"
-    inventory.write_text(yaml.safe_dump(given), encoding="utf-8")
+    inventory.write_text(yaml.safe_dump(document), encoding="utf-8")
     ran = subprocess.run(
         ["ansible-playbook", "-i", str(BASE), "-i", str(inventory), "dgxspark.vllm.site", "--skip-tags", "lock"],
         cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,

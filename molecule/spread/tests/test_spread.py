@@ -63,14 +63,14 @@ def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(body), encoding="utf-8")
     inventories = [word for name in ("inventory.yml", "spread/inventory.yml") for word in ("-i", f"molecule/{name}")]
-    given = {"spread_kinds": list(kinds), **variables}
+    extra_vars = {"spread_kinds": list(kinds), **variables}
     limit = ["--limit", ",".join(hosts)] if hosts else []
-    return ["ansible-playbook", *inventories, *limit, *options, "-e", json.dumps(given), str(place)]
+    return ["ansible-playbook", *inventories, *limit, *options, "-e", json.dumps(extra_vars), str(place)]
 
 
-def play(*options, **given):
+def play(*options, **options_of_play):
     """Spread, as a person would; returns the exit code and what was printed, as one line."""
-    return started(playbook(*options, **given))
+    return started(playbook(*options, **options_of_play))
 
 
 def started(argv):
@@ -109,7 +109,7 @@ def since(before):
 def converged():
     """What crossed each cable from the end of prepare on."""
     before = {
-        (name, kind, direction): sum(bytes_of(name, one, direction, "/run/spread-{}") for one in interfaces)
+        (name, kind, direction): sum(bytes_of(name, interface, direction, "/run/spread-{}") for interface in interfaces)
         for name in FLEET
         for kind, interfaces in (("lan", (LAN,)), ("rails", RAILS))
         for direction in ("tx", "rx")
@@ -126,8 +126,8 @@ def digests(name):
 
 def shards(name):
     """The blobs of the shards, by name."""
-    found = node(name, "find", f"{FOLDER}/blobs", "-type", "f", "-size", "+1M").splitlines()
-    return sorted(found)
+    paths = node(name, "find", f"{FOLDER}/blobs", "-type", "f", "-size", "+1M").splitlines()
+    return sorted(paths)
 
 
 # --- what converge did
@@ -141,10 +141,10 @@ def sent():
 
 @pytest.mark.parametrize("name", FLEET)
 def test_every_byte_is_there_in_the_layout_of_the_hub(name, sent):
-    found = digests(name)
-    assert found == sent and len(found) == 11
+    sums = digests(name)
+    assert sums == sent and len(sums) == 11
     # A blob has its digest as its name: links of the snapshot lead to it.
-    assert {Path(blob).name for blob in shards(name)} <= set(found.values()) and shards(name)
+    assert {Path(blob).name for blob in shards(name)} <= set(sums.values()) and shards(name)
     assert node(name, "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1") == node(
         "spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1"
     )
@@ -177,8 +177,10 @@ def test_both_rails_carried_a_share():
 
 def test_two_rounds_were_enough():
     state = json.loads(node("spark-1", "cat", "/run/spread-state.json"))
-    told = [(send["round"], send["source"], send["host"], send["link"], send["encrypted"]) for send in state["sent"]]
-    assert sorted(told) == [
+    transfers = [
+        (send["round"], send["source"], send["host"], send["link"], send["encrypted"]) for send in state["sent"]
+    ]
+    assert sorted(transfers) == [
         (1, "spark-1", "spark-3", "lan", True),
         (2, "spark-1", "spark-2", "fabric", False),
         (2, "spark-3", "spark-4", "fabric", False),
@@ -204,7 +206,7 @@ CUT = "import os, sys; os.truncate(sys.argv[1], 20000000)"
 
 @pytest.mark.nightly
 def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again():
-    wanted = digests("spark-1")
+    expected = digests("spark-1")
     flipped, both = shards("spark-2")[0], shards("spark-4")[1]
     truncated = shards("spark-2")[3]
     damage("spark-2", flipped, FLIP)
@@ -215,7 +217,7 @@ def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again(
     code, text = play()
     grown = since(before)
     assert code == 0, text
-    assert digests("spark-2") == wanted and digests("spark-4") == wanted
+    assert digests("spark-2") == expected and digests("spark-4") == expected
     # The truncated file goes on where it was cut; the one that is wrong before that place comes whole after it.
     came = {name: grown[name, "rails", "rx"] for name in ("spark-2", "spark-4")}
     assert SHARD * 2 - 20_000_000 < came["spark-2"] < SHARD * 2, came
@@ -262,8 +264,8 @@ def test_without_room_nothing_moves_and_the_figures_say_why():
 
 
 def staged_on(name):
-    told = node(name, "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
-    return int(told[0]) if told else 0
+    fields = node(name, "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
+    return int(fields[0]) if fields else 0
 
 
 @contextmanager
@@ -302,8 +304,8 @@ def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
     assert code == 0, text
     assert re.search(r"not: spark-3 to spark-4: the job ended before its time", text), text
     moved = [event for event in map(json.loads, Path(f"{log}.jsonl").read_text().splitlines()) if event.get("done")]
-    told = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
-    assert told and told == sorted(told), moved
+    progress = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
+    assert progress and progress == sorted(progress), moved
     assert all(
         event["done"] <= event["total"] < MODEL * 1.01 and event["what"].startswith("Org/Payload@main from spark-")
         for event in moved
@@ -354,7 +356,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
     for name in ("spark-1", "spark-4"):
         node(name, "sh", "-c", TOUCHED)
         assert "PRIVATE KEY" not in node(name, "journalctl", "--no-pager", f"--since={stamp}")
-        left = node(
+        leftovers = node(
             name,
             "grep",
             "-rlF",
@@ -366,7 +368,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
             "/home",
             check=False,
         )
-        assert left == ""
+        assert leftovers == ""
     assert play(kinds=["models"], hosts=["spark-3", "spark-4"])[0] == 0
 
 
@@ -431,7 +433,7 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
         "image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
         "link": "",
     }
-    given = {
+    variables = {
         "kinds": ["models"],
         "spread_models": [model],
         "spread_endpoint": f"http://{SUBNET}.0.1:18089",
@@ -442,14 +444,14 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
     weights = hashlib.sha256((home / "model.safetensors").read_bytes()).hexdigest()
 
     def everywhere():
-        found = [
+        files = [
             node(name, "sh", "-c", f"sha256sum {folder}/snapshots/*/model.safetensors").split()[0] for name in FLEET
         ]
-        return found == [weights] * len(FLEET)
+        return files == [weights] * len(FLEET)
 
     first, second = tmp_path / "first", tmp_path / "second"
     with hub(home, first):
-        code, text = play(**given)
+        code, text = play(**variables)
     assert code == 0 and everywhere(), text
     assert len(set(fetched(first))) == len(fetched(first)) and "model.safetensors" in fetched(first), first.read_text()
     # The only copy is damaged: neither its size nor its date says so.
@@ -462,12 +464,12 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
     for name in ("spark-2", "spark-3", "spark-4"):
         node(name, "rm", "-rf", folder)
     with hub(home, second):
-        code, text = play(**given)
+        code, text = play(**variables)
     assert code == 0 and everywhere(), text
     assert fetched(second) == ["model.safetensors"], second.read_text()
     for name in FLEET:
         node(name, "sh", "-c", TOUCHED)
-        kept = node(
+        remaining = node(
             name,
             "grep",
             "-rlF",
@@ -478,7 +480,7 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
             "/var/lib/docker/containers",
             check=False,
         )
-        assert kept == "" and "hf_spread_token" not in text
+        assert remaining == "" and "hf_spread_token" not in text
 
 
 ASK = """
@@ -535,7 +537,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
         ids = {node(name, "docker", "image", "inspect", "--format", "{{.Id}}", tag) for name in list(FLEET)[1:]}
         assert ids == {node("spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", ref)}
         # The role images finds it by that tag, and pulls nothing.
-        asked = [
+        requests = [
             "-i",
             "molecule/inventory.yml",
             "-i",
@@ -544,7 +546,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
             "dgxspark.vllm.spark_info",
         ]
         code, text = started(
-            ["ansible", "spark-4", "--become", *asked, "-a", json.dumps({"gather": ["images"], "images": [ref]})]
+            ["ansible", "spark-4", "--become", *requests, "-a", json.dumps({"gather": ["images"], "images": [ref]})]
         )
         assert code == 0 and "present: true" in text, text
         assert play(kinds=["images"], spread_images=[ref])[1].count("changed=0") == 4

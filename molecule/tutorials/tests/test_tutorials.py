@@ -74,28 +74,28 @@ def tutorials():
     return re.findall(r"^## (.*)$", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def follow(terminal, each):
+def follow(terminal, command):
     """Type a command of the page, and see that it ends, prints and answers as the page says."""
-    contacts = newcomer.CONTACTS_HOSTS.search(each.text)
+    contacts = newcomer.CONTACTS_HOSTS.search(command.text)
     deadline = time.monotonic() + SCRAPED_SECONDS
     while True:
-        code, said = terminal.type(f"{each.plain} -e @simulated.yml" if contacts else each.text)
-        problem = each.problem(code, said, str(FOLDER / "home")) or unanswered(each, said)
+        code, output = terminal.type(f"{command.plain} -e @simulated.yml" if contacts else command.text)
+        problem = command.problem(code, output, str(FOLDER / "home")) or unanswered(command, output)
         # The page says of this one alone that it takes a while.
-        if not problem or "query=up" not in each.text or time.monotonic() > deadline:
+        if not problem or "query=up" not in command.text or time.monotonic() > deadline:
             break
         time.sleep(5)
     assert not problem, problem
 
 
-def unanswered(each, said):
+def unanswered(command, output):
     """Return what is wrong with the answer of a server that a command of the page has asked; empty when nothing is."""
-    if "/v1/chat/completions" in each.text:
-        message = json.loads(said)["choices"][0]["message"]
-        return "" if (message["content"] or message["reasoning"]).strip() else said
-    if "query=up" in each.text:
-        targets = {each["metric"]["job"]: each["value"][1] for each in json.loads(said)["data"]["result"]}
-        return "" if {"node", "vllm"} <= set(targets) and set(targets.values()) == {"1"} else said
+    if "/v1/chat/completions" in command.text:
+        message = json.loads(output)["choices"][0]["message"]
+        return "" if (message["content"] or message["reasoning"]).strip() else output
+    if "query=up" in command.text:
+        targets = {command["metric"]["job"]: command["value"][1] for command in json.loads(output)["data"]["result"]}
+        return "" if {"node", "vllm"} <= set(targets) and set(targets.values()) == {"1"} else output
     return ""
 
 
@@ -103,5 +103,5 @@ def unanswered(each, said):
 def test_the_tutorial(terminal, heading):
     typed = tutorial.commands(PAGE, heading)
     assert typed
-    for each in typed:
-        follow(terminal, each)
+    for command in typed:
+        follow(terminal, command)

@@ -251,15 +251,15 @@ def leftovers(first):
 def test_what_nothing_uses_is_listed_and_removed_on_request(leftovers):
     first, images, folder = leftovers
     # Images of other scenarios lie here, too.
-    kept = json.dumps({"spark_clean_keep": images})
-    text = run("clean", "--limit", "spark-1", "-e", kept)
+    extra_vars = json.dumps({"spark_clean_keep": images})
+    text = run("clean", "--limit", "spark-1", "-e", extra_vars)
     for named in ("/var/cache/dgxspark/gone", "Org/Forgotten", "vllm/vllm-openai:v0.0.1", f"2507@{OLD[:12]}"):
         assert named in text
     assert text.count("Qwen3-4B-Instruct-2507") == 1  # the old revision alone
     kinds = ("-e", "spark_clean_remove=caches,downloads,images,revisions")
-    assert "spark_clean_weights=true" in run("clean", "--limit", "spark-1", "-e", kept, *kinds, code=2)
+    assert "spark_clean_weights=true" in run("clean", "--limit", "spark-1", "-e", extra_vars, *kinds, code=2)
     assert first.file(f"{WEIGHTS}/snapshots/{OLD}").exists
-    run("clean", "--limit", "spark-1", "-e", kept, *kinds, "-e", "spark_clean_weights=true")
+    run("clean", "--limit", "spark-1", "-e", extra_vars, *kinds, "-e", "spark_clean_weights=true")
     for gone in ("/var/cache/dgxspark/gone", f"{WEIGHTS}/snapshots/{OLD}", f"{WEIGHTS}/blobs/old"):
         assert not first.file(gone).exists
     assert first.run("docker image inspect vllm/vllm-openai:v0.0.1").rc != 0

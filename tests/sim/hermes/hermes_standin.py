@@ -110,15 +110,15 @@ class Provider:
         used: list[str] = []
         for turn in range(ROUNDS + 1):
             tools = {"tools": [TOOL], "tool_choice": "auto"} if turn < ROUNDS else {}
-            said = self.ask({"messages": messages, "max_tokens": 256, **tools})["choices"][0]["message"]
-            calls = said.get("tool_calls") or []
+            message = self.ask({"messages": messages, "max_tokens": 256, **tools})["choices"][0]["message"]
+            calls = message.get("tool_calls") or []
             if not calls:
                 break
-            messages = [*messages, {"role": "assistant", "content": said.get("content") or "", "tool_calls": calls}]
+            messages = [*messages, {"role": "assistant", "content": message.get("content") or "", "tool_calls": calls}]
             for call in calls:
                 used.append(call["function"]["name"])
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": time.strftime("%H:%M")})
-        return said.get("content") or said.get("reasoning_content") or "", used
+        return message.get("content") or message.get("reasoning_content") or "", used
 
 
 class Api(BaseHTTPRequestHandler):

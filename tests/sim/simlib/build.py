@@ -229,10 +229,10 @@ def build(
     timer = Timer()
     plan = Plan.make()
     realengine.write_scripted_model()
-    found = next(
+    store_tag = next(
         (name for name in wanted_stores(plan, real_wanted, gateway_wanted) if docker.exists("volume", name)), None
     )
-    real_needed = found is None and real_wanted and real_store(docker, plan) is None
+    real_needed = store_tag is None and real_wanted and real_store(docker, plan) is None
     with ThreadPoolExecutor(max_workers=2) as pool:
         tree = pool.submit(realengine.fetch, plan.suite, plan.real_hash, timer.step) if real_needed else None
         if not docker.exists("image", plan.base):
@@ -247,22 +247,22 @@ def build(
                 tree.result()
             except realengine.NotAvailable as error:
                 reason = str(error)
-    if found is None and real_wanted and reason is None:
-        found = plan.store(True, gateway_wanted)
+    if store_tag is None and real_wanted and reason is None:
+        store_tag = plan.store(True, gateway_wanted)
         try:
-            build_store(docker, plan, found, True, gateway_wanted, timer)
+            build_store(docker, plan, store_tag, True, gateway_wanted, timer)
         except realengine.NotAvailable as error:
-            found, reason = None, str(error)
+            store_tag, reason = None, str(error)
     if reason is not None and real_required:
         raise SimError(f"the real vLLM (CPU) cannot be had here: {reason}")
     if reason is not None:
         warn(f"the real vLLM (CPU) cannot be had here, a stand-in takes its name {REAL_IMAGE}: {reason}")
-    if found is None:
-        found = plan.store(False, gateway_wanted)
-        if not docker.exists("volume", found):
-            build_store(docker, plan, found, False, gateway_wanted, timer)
-    prune(docker, plan, found)
-    return plan, found
+    if store_tag is None:
+        store_tag = plan.store(False, gateway_wanted)
+        if not docker.exists("volume", store_tag):
+            build_store(docker, plan, store_tag, False, gateway_wanted, timer)
+    prune(docker, plan, store_tag)
+    return plan, store_tag
 
 
 def wanted_stores(plan: Plan, real: bool, gateway: bool) -> list[str]:
@@ -426,8 +426,8 @@ def wait_inner_engine(docker: Docker, container: str, seconds: float = 60) -> No
 def real_store(docker: Docker, plan: Plan) -> str | None:
     """A store, of whatever stand-ins, that has the real engine as it is wanted now."""
     labels = ["--filter", f"label={LABEL}=store", "--filter", f"label={LABEL}.real={plan.real_hash}"]
-    found = docker.lines("volume", "ls", "--quiet", *labels)
-    return found[-1] if found else None
+    volumes = docker.lines("volume", "ls", "--quiet", *labels)
+    return volumes[-1] if volumes else None
 
 
 def build_store(docker: Docker, plan: Plan, store: str, real: bool, with_gateway: bool, timer: Timer) -> None:

@@ -43,10 +43,10 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def require_engine() -> Docker:
-    found = Docker.find()
-    if found is None:
+    docker = Docker.find()
+    if docker is None:
         raise SimError("no Docker engine answers: nothing runs (sparksim engine-ensure starts one)")
-    return found
+    return docker
 
 
 def command_build(args: argparse.Namespace) -> None:

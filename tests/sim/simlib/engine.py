@@ -140,8 +140,8 @@ def ensure_commands(*commands: str) -> None:
 
 def ensure_engine() -> Docker:
     """A Docker engine that answers: the one that is there, or one installed and started here."""
-    found = Docker.find()
-    if found is None:
+    docker = Docker.find()
+    if docker is None:
         if "DOCKER_HOST" in os.environ:
             raise SimError(
                 f"no Docker engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}; unset it or start that engine"
@@ -154,14 +154,14 @@ def ensure_engine() -> Docker:
         if packages:
             ensure_commands(*packages)
         start_engine()
-        found = Docker.find()
-        if found is None:
+        docker = Docker.find()
+        if docker is None:
             raise SimError("dockerd runs but does not answer this user: add yourself to group docker or use sudo")
-    if "rootless" in found.out("info", "--format", "{{.SecurityOptions}}"):
+    if "rootless" in docker.out("info", "--format", "{{.SecurityOptions}}"):
         raise SimError(
             "this Docker engine is rootless; a simulated Spark needs an ordinary one (systemd and an engine run inside)"
         )
-    return found
+    return docker
 
 
 def start_engine() -> None:

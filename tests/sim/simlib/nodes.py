@@ -171,14 +171,14 @@ def up(docker: Docker, plan: Plan, store: str, set_name: str, count: int) -> lis
     return nodes
 
 
-def lay(docker: Docker, set_name: str, wanted: list[cables.Cable]) -> None:
+def lay(docker: Docker, set_name: str, cable_list: list[cables.Cable]) -> None:
     """Have a set cabled like this and in no other way."""
     if not SETS[set_name].cabled:
         raise SimError(f"nodes of set {set_name} are on networks; those with cables are: --set ring")
     running = docker.lines("ps", "--format", "{{.Names}}", "--filter", f"label={LABEL}={set_name}")
     indices = sorted(int(name.removeprefix(SETS[set_name].container_prefix)) for name in running)
-    cables.lay(docker, [Node(set_name, index) for index in indices], wanted)
-    say(f"set {set_name}: cables {' '.join(str(cable) for cable in wanted) or 'none'}")
+    cables.lay(docker, [Node(set_name, index) for index in indices], cable_list)
+    say(f"set {set_name}: cables {' '.join(str(cable) for cable in cable_list) or 'none'}")
 
 
 def remove(docker: Docker, node: Node) -> None:
@@ -206,12 +206,12 @@ def down(docker: Docker, set_names: list[str]) -> None:
 
 def inner_containers(docker: Docker, containers: list[str]) -> list[str]:
     """Ids of the containers inside the nodes, whose control groups lie beside those of the nodes on cgroup v1."""
-    found = list(containers)
+    ids = list(containers)
     for container in containers:
         done = docker.run("exec", container, "docker", "ps", "--all", "--quiet", "--no-trunc", check=False)
         if done.returncode == 0:
-            found += done.stdout.split()
-    return found
+            ids += done.stdout.split()
+    return ids
 
 
 def remove_left_cgroups(containers: list[str]) -> None:

@@ -202,8 +202,8 @@ class Engine:
         settings, values = self.settings, self.settings.values
         spec = speculative(values)
         drafts = int(spec.get("num_speculative_tokens") or 0)
-        own = 1 if "mtp" in str(spec.get("method") or "") and not spec.get("model") else 0
-        cache = kv.plan(model.text, values, drafts, own, settings.version)
+        draft_layers = 1 if "mtp" in str(spec.get("method") or "") and not spec.get("model") else 0
+        cache = kv.plan(model.text, values, drafts, draft_layers, settings.version)
         if cache.state_groups:
             log(
                 f"Setting attention block size to {cache.block} tokens to ensure that attention page size is >= mamba page size.",

@@ -244,8 +244,8 @@ def main(argv: list[str]) -> int:
     if argv[:2] == ["bench", "serve"]:
         return bench.serve(argv[2:])
     names = "chat, complete, serve, bench, collect-env, run-batch"
-    given = repr(argv[0]) if argv else "''"
+    command = repr(argv[0]) if argv else "''"
     sys.stderr.write(
-        f"usage: vllm [-h] [-v] {{{names}}} ...\nvllm: error: argument subparser: invalid choice: {given} (choose from {names})\n"
+        f"usage: vllm [-h] [-v] {{{names}}} ...\nvllm: error: argument subparser: invalid choice: {command} (choose from {names})\n"
     )
     return 2

@@ -22,17 +22,17 @@ def compile_source(path, source):
     import _imp
     from pathlib import Path
 
-    kept = Path(FOLDER, _imp.source_hash(len(source), path.rpartition(".zip")[2].encode() + source).hex())
+    cached = Path(FOLDER, _imp.source_hash(len(source), path.rpartition(".zip")[2].encode() + source).hex())
     try:
-        return marshal.loads(kept.read_bytes())
+        return marshal.loads(cached.read_bytes())
     except (OSError, EOFError, ValueError, TypeError):
         code = compile_anew(path, source)
     if os.geteuid() == 0:  # who is not root could leave something for root to run
         try:
-            kept.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            fresh = kept.with_suffix(f".{os.urandom(8).hex()}")  # nodes share the folder
+            cached.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            fresh = cached.with_suffix(f".{os.urandom(8).hex()}")  # nodes share the folder
             fresh.write_bytes(marshal.dumps(code))
-            fresh.replace(kept)
+            fresh.replace(cached)
         except OSError:  # a disk that a test has filled
             pass
     return code

@@ -55,9 +55,9 @@ DMI = {
 }
 
 
-def fingerprint(settings: dict[str, Any], what: str, digits: int) -> str:
+def fingerprint(settings: dict[str, Any], label: str, digits: int) -> str:
     """Stable made-up hexadecimal digits of this node."""
-    return hashlib.sha256(f"{settings['hostname']} {what}".encode()).hexdigest()[:digits]
+    return hashlib.sha256(f"{settings['hostname']} {label}".encode()).hexdigest()[:digits]
 
 
 def gpu_uuid(settings: dict[str, Any]) -> str:
