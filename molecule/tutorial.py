@@ -1,4 +1,4 @@
-"""Commands of pages, typed as a reader types them: with nothing but what the pages say, on simulated Sparks in place of real ones."""
+"""Commands of pages, typed as a reader types them: with only the pages' words, on simulated Sparks in place of real ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Typed:
         ]
 
     def problem(self, code: int, printed: str, home: str = "~") -> str:
-        """Return what is other than the page has it, in words; empty when all is as it says.
+        """Return the differences from the page, in words; empty without any.
 
         :param code: the exit code of the command
         :param printed: what it printed
@@ -111,7 +111,7 @@ def read(block: str) -> list[Typed]:
 
 @dataclass
 class Terminal:
-    """A terminal: each command has the folder and the variables that the one before it left. What is typed and printed is kept in a log."""
+    """A terminal: each command has the folder and the variables that the one before it left. Commands and output are kept in a log."""
 
     folder: Path
     variables: dict[str, str]
@@ -159,7 +159,7 @@ class Terminal:
 
 
 def simulated(subnet: str, hosts: Mapping[str, str], **more: Any) -> str:
-    """Return what differs for simulated Sparks, as a file for C(-e @FILE): where they are, and what they have in place of a GPU.
+    """Return the variables of simulated Sparks, as a file for C(-e @FILE): their addresses, and their substitutes for a GPU.
 
     :param subnet: the first two numbers of their addresses
     :param hosts: last number of the address of each

@@ -26,7 +26,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call_yourself(name: str) -> None:
-    """Have the kernel name this process so, in what it says of whom it kills."""
+    """Set the name of this process in the kernel's messages about killed processes."""
     libc.prctl(SET_NAME, name.encode(), 0, 0, 0)
 
 

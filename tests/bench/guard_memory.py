@@ -1,11 +1,11 @@
-"""Show what the guard is for with a real kernel that runs out of memory: in a virtual machine, with the guard and without it.
+"""Show the effect of the guard with a real kernel that runs out of memory: in a virtual machine, with the guard and without it.
 
 Real: the kernel and its out-of-memory killer, systemd, sshd, Docker, the memory, the program of the guard with its unit and the protection of the
-host as the role installs them. Played: the machine (QEMU, whose processor is emulated where there is no KVM; no GB10), its size (floors and engines are
+host as the role installs them. Played: the machine (QEMU, with an emulated processor on machines without KVM; no GB10), its size (floors and engines are
 scaled down with it), the engines (a program that holds memory and answers; there is no GPU, so nvidia-smi is missing and all memory is what
-processes hold), their gate, and what eats memory beside them.
+processes hold), their gate, and the program that eats memory.
 
-Logins are timed from outside, and compared with those of the same machine at rest: an emulated processor takes over a second for the keys alone.
+Logins are timed from outside, and compared with logins to the same machine at rest: an emulated processor takes over a second for the keys alone.
 
 Needs root, x86-64, Debian or Ubuntu with debootstrap, e2fsprogs, qemu-system-x86 and 8 GiB of free memory. Run as `make guard-memory`.
 """
@@ -53,7 +53,7 @@ TOOLS = ("debootstrap", "mkfs.ext4", "qemu-system-x86_64", "ssh", "ssh-keygen")
 MEMORY_MIB = 6144
 SSH_PORT = 2401
 ENGINES = {"heavy": (8001, 2.5), "fast": (8002, 1.0)}  # port, GiB; the most important one first
-OUTSIDE = 10000  # what is added to a port of the machine
+OUTSIDE = 10000  # added to a port of the machine
 GUEST = "/usr/local/lib/guard_guest.py"
 FLOORS = {
     "floor_gib": 0.75,
@@ -63,7 +63,7 @@ FLOORS = {
     "last_gib": 0.35,
 }
 RESERVE_GIB = 0.5
-MORE_GIB = 0.3  # what eats takes so much more than there is
+MORE_GIB = 0.3  # taken beyond the available memory
 # An emulated processor takes ten times as long for all that the guard asks and does; what eats goes at its pace.
 BITE_GIB, BITE_SECONDS, AT_ONCE_SECONDS = 0.2, 8.0, 60.0
 HOLD_SECONDS = 30.0  # for what comes after the last bite
@@ -161,7 +161,7 @@ class Machine:
         forwards = "".join(
             f",hostfwd=tcp:127.0.0.1:{host_port}-:{guest_port}" for host_port, guest_port in ports.items()
         )
-        # Its processors come first: how long it waits for those of a busy machine is nothing that it answers for.
+        # Its processors come first: waiting for cores of a busy machine is no fault of the guard.
         argv = [
             *(
                 "nice",
@@ -212,7 +212,7 @@ class Machine:
         ]
 
     def run(self, command: str, seconds: float = 60.0, data: bytes = b"", check: bool = True) -> str | None:
-        """Return what a command in the machine printed; None where it failed and check is false. Raises Failed."""
+        """Return the output of a command in the machine; None if it failed and check is false. Raises Failed."""
         try:
             done = subprocess.run(self.ssh(command), input=data, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
@@ -234,7 +234,7 @@ class Machine:
         self.run("tar -C / -xf -", data=packed.getvalue())
 
     def log_in(self) -> float | None:
-        """Seconds from the start of a client to the end of its first command; None where that failed."""
+        """Seconds from the start of a client to the end of its first command; None after a failure."""
         began = time.monotonic()
         return round(time.monotonic() - began, 2) if self.run("true", LOGIN_SECONDS, check=False) is not None else None
 
@@ -269,7 +269,7 @@ OOMScoreAdjust=-1000
 MemoryMin=32M
 Nice=-5
 """
-# An image of nothing but names: programs are those of the machine.
+# An image of nothing but names: its programs come from the machine.
 IMAGE = (
     "mkdir -p /tmp/i/usr /tmp/i/etc /tmp/i/proc /tmp/i/sys /tmp/i/dev /tmp/i/tmp && cd /tmp/i && "
     "ln -sfn usr/bin bin && ln -sfn usr/lib lib && ln -sfn usr/lib64 lib64 && tar -c . | docker import - engine"
@@ -288,7 +288,7 @@ def installed(parts: dict[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Case:
-    """One run. guard: settings beside the floors, None without the guard and the protection. bites: GiB at a second, by what is available."""
+    """One run. guard: settings besides the floors, None without the guard and the protection. bites: GiB at a second, from the available GiB."""
 
     title: str
     bites: Callable[[float], list[tuple[float, float]]]
@@ -298,7 +298,7 @@ class Case:
 
 @dataclass
 class Result:
-    """What became of a run. logins: seconds, None for one that failed; failed: requests of each engine that failed, of asked ones."""
+    """The result of a run. logins: seconds, None for a failed login; failed: failed requests of each engine, of all its requests."""
 
     title: str
     lowest: float = 0.0
@@ -313,7 +313,7 @@ class Result:
 
     @property
     def slowest(self) -> float | None:
-        """The slowest login; None where one failed."""
+        """The slowest login; None if any login failed."""
         return (
             None
             if None in self.logins
@@ -332,12 +332,12 @@ def in_steps(available: float) -> list[tuple[float, float]]:
 
 
 def within(available: float) -> list[tuple[float, float]]:
-    """Nearly all that there is, bite by bite."""
+    """Nearly all available memory, bite by bite."""
     return in_steps(available - MORE_GIB - FLOORS["last_gib"] + 0.1)
 
 
 def at_once(available: float) -> list[tuple[float, float]]:
-    """Nearly all that there is at once; a minute later more than there was."""
+    """Nearly all available memory at once; a minute later more than was available."""
     return [(available - FLOORS["last_gib"], 0.0), (FLOORS["last_gib"] + MORE_GIB, AT_ONCE_SECONDS)]
 
 
@@ -410,7 +410,7 @@ class Bench:
         return files | installed(unit_files.protection({"ssh_mib": 512, "sessions_mib": 512, "journal_mib": 128}))
 
     def begin(self, case: Case) -> float:
-        """Bring engines and guard as a case has them; returns what is available, GiB."""
+        """Start the engines and the guard of a case; returns the available memory, GiB."""
         machine = self.machine
         protected = " ".join(installed(unit_files.protection({"ssh_mib": 1, "sessions_mib": 1, "journal_mib": 1})))
         machine.run("systemctl stop eater spark-guard spark-heavy spark-fast; true", seconds=90)
@@ -428,7 +428,7 @@ class Bench:
         return float(self.memory(0)[-1][0])
 
     def memory(self, start: int) -> list[tuple[float, float]]:
-        """What was available, GiB, and the pressure, percent, at each look since a place in the console's text."""
+        """The available memory, GiB, and the pressure, percent, at each look since a place in the console's text."""
         figures = re.findall(r"^MEMORY ([0-9.]+) ([0-9.]+) ", self.console(start), re.MULTILINE)
         return [(float(available), float(stalled)) for available, stalled in figures]
 
@@ -513,11 +513,11 @@ def asking(result: Result) -> contextlib.AbstractContextManager[None]:
     return beside(*(functools.partial(ask_one, name, port) for name, (port, _gib) in ENGINES.items()))
 
 
-# --- what is said -------------------------------------------------------------------------------------------------------------
+# --- report -------------------------------------------------------------------------------------------------------------------
 
 
 def faults(key: str, result: Result) -> list[str]:
-    """What a run shows that it is not to show."""
+    """Return the faults that a run shows."""
     problems = []
     case = CASES[key]
     lost = [*result.killed, *(["requests of heavy"] if result.failed.get("heavy") else [])]

@@ -5,8 +5,8 @@
 
     python tests/bench/mutation.py --count 100 --seed 1 [--part plan ...]
 
-Each mutation is made in a scratch copy of the tracked files, with the unit tests that import the file or name it. It is caught where one
-of them fails or does not end in time; before that the tests have to pass on the file as it is. The same seed makes the same mutations.
+Each mutation is made in a scratch copy of the tracked files, with the unit tests that import the file or name it. It is caught if a
+test fails or does not end in time; before that the tests have to pass on the unchanged file. The same seed makes the same mutations.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Mutation:
 
 
 def changed(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Say what an expression can be made into, with what kind of change that is."""
+    """Yield the possible mutations of an expression, each with its kind of change."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARED:
         yield "comparison", ast.Compare(node.left, [COMPARED[type(node.ops[0])]()], node.comparators)
     elif isinstance(node, ast.BoolOp):
@@ -144,7 +144,7 @@ def files_of(part: str) -> list[str]:
 def tests_of(file: str, most: int = 3) -> list[str]:
     """Return the unit tests that import a file, or name it as a program: at most so many, those named after it first.
 
-    A rule is registered by the rulebook and named by no test; what tests rules is test_compat.py.
+    A rule is registered by the rulebook and named by no test; test_compat.py tests the rules.
     """
     name = Path(file).stem
     if name.startswith("rules_"):
@@ -176,7 +176,7 @@ def choose(parts: list[str], count: int, seed: int) -> list[tuple[str, Mutation]
 
 
 def copy(folder: Path) -> Path:
-    """Copy the tracked files, so that the working tree stays as it is."""
+    """Copy the tracked files; the working tree stays unchanged."""
     target = folder / "copy"
     for name in tracked_files():
         source, place = ROOT / name, target / name
@@ -187,7 +187,7 @@ def copy(folder: Path) -> Path:
 
 
 def run(copied: Path, tests: list[str], seconds: float) -> str:
-    """Run tests in the copy: C(passed), C(failed), or C(took too long) where they do not end in time."""
+    """Run tests in the copy: C(passed), C(failed), or C(took too long) after the deadline."""
     argv = [
         sys.executable,
         "-m",

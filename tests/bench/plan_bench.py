@@ -1,6 +1,6 @@
 """Time plan.yml on made-up fleets of 1, 10, 100 and 1000 hosts with four services each. No host and no Docker is needed.
 
-Beside each stands the same inventory with one task that does nothing, once for all: what Ansible itself takes.
+Each row also has the same inventory with one task that does nothing, once for all: the cost of Ansible itself.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 
     python tests/bench/rollout_bench.py --hosts 100 --cuts 50 --seed 1
 
-Plans, order, decisions and records are the real ones; what reaches a host is played (tests/unit/plugins/rollout_fixture.py), so the
-figures are what the controller takes, and nothing of images, weights or engines is in them. A tenth of the hosts are in pairs. A cut run is killed with
-all that it started after a random share of the time that a whole one takes; the next run has to bring every host to what is wanted.
+Plans, order, decisions and records are the real ones; hosts are played (tests/unit/plugins/rollout_fixture.py), so the
+figures are the controller's time, without images, weights or engines. A tenth of the hosts are in pairs. A cut run is killed with
+all its children after a random share of the time of a whole run; the next run has to bring every host to the desired state.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def cuts(folder: Path, collections: Path, number: int, seed: int) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the requested measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=100)
     parser.add_argument("--cuts", type=int, default=50)

@@ -1,15 +1,15 @@
 """Time the playbooks on the running demo, at growing numbers of hosts, each run against as many bare pings.
 
 The demo has two simulated Sparks; C(tests/sim/sparksim up --nodes 10) gives it more, and the odd and even ones serve alike. Beyond as many hosts as
-there are, several inventory names lead to each of them, with a connection of their own: what a controller does for a hundred hosts is real
-then, what the hosts do at the same time is not. First runs are measured where each name has a Spark of its own; of the others each name finds
+there are, several inventory names lead to each of them, with separate connections: the controller's work for a hundred hosts is real
+then, the simultaneous work of the hosts is not. First runs are measured up to one name per Spark; later names find
 everything in place. Images and models are held by a lock file.
 
 The lower bound of a run is the same number of `ansible.builtin.ping` tasks on the same hosts over the same
-connections with the same forks: what is above it is the plan, and work on the hosts, not Ansible's own cost.
+connections with the same forks: the difference is the plan, and work on the hosts, not Ansible's own cost.
 
 Controller and hosts share the cores of this machine. The processor time of the run's own processes is the controller's;
-what else the machine was busy with meanwhile is the hosts'.
+the remaining busy time of the machine is the hosts'.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def sparks() -> list[str]:
 
 
 def fleet(folder: Path, size: int, addresses: list[str]) -> Path:
-    """Write an inventory of so many names beside the demo's variables, and return its folder. addresses: of the Sparks that they lead to."""
+    """Write an inventory of so many names with the demo's variables, and return its folder. addresses: of the Sparks that they lead to."""
     nodes = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["sparks"]["hosts"]
     node_addresses = list(nodes.values())
     hosts = {}
@@ -105,7 +105,7 @@ def measure(inventory: Path, *arguments: str) -> Measured:
         env = {
             **os.environ,
             "LC_ALL": "C.UTF-8",
-            # As for a user: Ansible is not compiled anew at every start, whatever the environment of this program says.
+            # As for a user: Ansible keeps its compiled code, despite the environment of this program.
             "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),
             "PYTHONDONTWRITEBYTECODE": "",
             "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests" / "bench" / "callback_plugins"),
@@ -185,7 +185,7 @@ def main() -> None:
         inventories = {size: fleet(folder, size, addresses) for size in {*options.hosts, 2, len(addresses)}}
         every = inventories[len(addresses)]
         measure(inventories[2], "site.yml")
-        # As a fleet has it: what moves is refused on more than two Sparks. What is locked is deployed by its digest from then on.
+        # As in a fleet: moving tags are refused on more than two Sparks. Locked images are deployed by their digests from then on.
         measure(inventories[2], "playbooks/lock.yml")
         measure(every, "site.yml")
         for size in options.hosts:

@@ -63,7 +63,7 @@ def raw(paths: list[str]) -> float:
 
 
 def spread(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
-    """Run the role for one thing; returns what it says of the transfer."""
+    """Run the role for one thing; returns its report about the transfer."""
     state = folder / "state.json"
     tasks = [
         {"name": "Distribute", "ansible.builtin.import_role": {"name": "dgxspark.vllm.spread"}},
@@ -109,7 +109,7 @@ def payload(folder: Path, mib: int, image_mib: int) -> None:
 
 
 def forget() -> None:
-    """Leave both nodes as they were."""
+    """Remove the test's files and images from both nodes."""
     for container in (FROM, TO):
         node(container, "docker", "image", "rm", "--force", NEXT, IMAGE, check=False)
         node(

@@ -44,7 +44,7 @@ pair_a:
 
 
 class Running:
-    """A rulebook that runs: where it listens, what it printed, and what playbooks wrote."""
+    """A running rulebook: its port, its output, and the files of its playbooks."""
 
     def __init__(self, place: Path, port: int, log: Path) -> None:
         self.place, self.port, self.log = place, port, log
@@ -91,7 +91,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    """The rulebook with the variables that are shipped, but for where it listens and writes, and with restarts."""
+    """The rulebook with the shipped variables, but another port, another folder and restarts."""
     port, closed, other = free_port(), free_port(), free_port()
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet/hosts.yml").write_text(INVENTORY % (closed, other), encoding="utf-8")
@@ -126,7 +126,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 def test_alerts_become_runs_within_bounds(running: Running) -> None:
     assert running.post(alert("SparkTargetDown"), token="another") == 401
-    # What is no name of a host is let go, what is over too, and what is but a warning.
+    # Ignored: a word that is no host name, a resolved alert, and a mere warning.
     assert running.post(alert("SparkTargetDown", "x;y"), alert("SparkTargetDown", "{{ 1 }}")) == 200
     assert running.post({**alert("SparkTargetDown"), "status": "resolved"}) == 200
     # Neither a host nor a cluster may be a group of the whole inventory: it would widen the limit.

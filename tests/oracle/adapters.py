@@ -5,7 +5,7 @@
 
 python tests/oracle/adapters.py --configs FOLDER --python P --source S   the vLLM of an unpacked package S
 python tests/oracle/adapters.py --configs FOLDER --python P --version V  the same with a published version, which pip fetches
-python tests/oracle/adapters.py --configs FOLDER --image NAME            that of an image, by Docker on this machine
+python tests/oracle/adapters.py --configs FOLDER --image NAME            the vLLM of an image, by Docker on this machine
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 
 
 def counted(config: dict[str, Any], quant: dict[str, Any] | None, args: dict[str, Any], version: str) -> adapters.Room:
-    """Return what the arithmetic says of a launch."""
+    """Return the result of the arithmetic for a launch."""
     split = Split(
         args.get("tensor-parallel-size", 1),
         args.get("pipeline-parallel-size", 1),

@@ -4,10 +4,10 @@
 """Compare this collection's arithmetic with what a real vLLM plans: seeded launches of models, each asked of both.
 
 python tests/oracle/compare.py --configs FOLDER --image NAME            the vLLM of an image, by Docker on this machine
-python tests/oracle/compare.py --configs FOLDER --python P --source S   that of an unpacked package S, by an interpreter with torch
+python tests/oracle/compare.py --configs FOLDER --python P --source S   an unpacked package S, by an interpreter with torch
 python tests/oracle/compare.py --configs FOLDER --python P --version V  the same with a published version, which pip fetches
 
-FOLDER has a config.json per model, named MODEL.json, with MODEL.hf_quant_config.json where there is one. See docs/image_plan.md.
+FOLDER has a config.json per model, named MODEL.json, and MODEL.hf_quant_config.json of some. See docs/image_plan.md.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def make_args(rng: random.Random, drafts: bool) -> dict[str, Any]:
 
 
 def read_files(folder: Path, name: str) -> dict[str, str]:
-    """Return the files of a model that say what it is, by the names that vLLM looks for: MODEL.NAME.py is NAME.py there."""
+    """Return the files that define a model, under the names that vLLM looks for: MODEL.NAME.py becomes NAME.py."""
     files = {"config.json": (folder / f"{name}.json").read_text(encoding="utf-8")}
     files.update(
         {path.name.removeprefix(f"{name}."): path.read_text(encoding="utf-8") for path in folder.glob(f"{name}.*.py")}
@@ -90,7 +90,7 @@ def cases(folder: Path, count: int, seed: int, models: str) -> Iterator[Case]:
     """Make up launches; every model comes up before one does again."""
     rng = random.Random(seed)
     names = [path.stem for path in sorted(folder.glob("*.json")) if re.search(models, path.stem)]
-    # Of the other files in such a folder none says what kind of model it is.
+    # Other files in such a folder do not define the kind of the model.
     names = [name for name in names if '"model_type"' in (folder / f"{name}.json").read_text(encoding="utf-8")]
     if not names:
         raise SystemExit(f"{folder} has no MODEL.json")
@@ -223,7 +223,7 @@ def fetched(version: str) -> str:
 
 
 def command(options: argparse.Namespace, scratch: Path) -> tuple[list[str], dict[str, str]]:
-    """Return what is run, and its environment."""
+    """Return the command and its environment."""
     if options.image:
         return plan_probe.command(options.image, f"compare-{os.getpid()}", 24 * 3600, 8), dict(os.environ)
     source = Path(options.source).resolve()

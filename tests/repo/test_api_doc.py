@@ -1,4 +1,4 @@
-"""The page of the API names what there is, and what it says of arguments, exceptions and findings is so."""
+"""The page of the API names existing functions, and describes their arguments, exceptions and findings correctly."""
 
 from __future__ import annotations
 

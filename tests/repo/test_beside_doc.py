@@ -1,4 +1,4 @@
-"""What the comparison with other collections says of this one is so."""
+"""The comparison with other collections describes this one correctly."""
 
 from __future__ import annotations
 

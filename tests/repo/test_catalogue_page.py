@@ -1,4 +1,4 @@
-"""The catalogue's data and page are what their generator writes, and the generator fails where it does not understand."""
+"""The catalogue's data and page are the output of their generator, and the generator fails on unknown input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW = {"name": "seed", "kind": "int", "default": 0, "aliases": [], "negatives": 
 
 
 def snapshot(**more: Any) -> dict[str, Any]:
-    """What the probe says of a version that knows very little."""
+    """Return the probe's answer for a version that knows very little."""
     option = {**FEW, "deprecated": False, **more}
     return {"options": [option], "tables": {"environment": []}, "traits": [], "requires": [], "python": ">=3.9"}
 

@@ -1,4 +1,4 @@
-"""Execution environment, job templates and rulebook: true of the playbooks and variables that there are."""
+"""Execution environment, job templates and rulebook name existing playbooks and variables."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_rule_is_bounded_and_runs_what_there_is(rule: dict[str, Any]) -> None:
         name = run["name"].removeprefix("dgxspark.vllm.")
         assert f"playbooks/{name}.yml" in tree.PLAYBOOKS
         assert set(run["extra_vars"]) <= set(VARIABLES) | set(PLAYBOOKS.get(name, {}))
-    # ansible-rulebook copies a playbook of a collection alone: what lies beside it is not there.
+    # ansible-rulebook copies a playbook of a collection alone, without its neighbours.
     for run in runs(rule):
         text = tree.read(f"playbooks/{run['name'].rpartition('.')[2]}.yml")
         assert not re.search(r"_tasks: (tasks/|\.)", text), run["name"]

@@ -20,7 +20,7 @@ def test_every_page_is_in_the_menu_once() -> None:
 @pytest.mark.parametrize(
     ("text", "broken"),
     [
-        # Code is no part of the site: its name stays. A page, an anchor and another site are left as they are.
+        # Code is no part of the site, so its name stays. Links to pages, anchors and other sites stay, too.
         ("[a](../LICENSE) b", "a b"),
         ("[a](status.md#as-a-page)", "[a](status.md#as-a-page)"),
         ("[a](#here) [b](https://example.org/x)", "[a](#here) [b](https://example.org/x)"),

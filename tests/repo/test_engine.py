@@ -1,4 +1,4 @@
-"""The engine is pure: what it says follows from its input alone, on any machine, at any time."""
+"""The engine is pure: its output follows from its input alone, on any machine, at any time."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def measure(folder: Path, *words: str, log: str = HEALTHY) -> subprocess.Complet
 def test_it_measures_each_launch_and_its_file_is_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "Qwen3-4B-Instruct-2507" / "config.json"
     config.parent.mkdir()
-    # A config.json as it was published has more than the plan reads; what it does not is left out.
+    # A published config.json has more than the plan reads; the other fields are left out.
     published = {"rms_norm_eps": 1e-06, "attention_dropout": 0.0, "transformers_version": "4.51.0"}
     config.write_text(json.dumps({**ROWS["models"]["Qwen3-4B-Instruct-2507"], **published}))
     words = ("--config", str(config), "--sequences", "256", "--utilization", "0.5", "--logs", "logs")

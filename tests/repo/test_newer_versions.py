@@ -1,4 +1,4 @@
-"""What says which versions are not the newest: it asks what it can, and does not take silence for an answer."""
+"""The program that lists outdated versions asks every possible source and does not take silence for an answer."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_silence_is_not_the_newest() -> None:
 
 
 def test_versions_stand_in_one_place() -> None:
-    """No other file of the product names the version of a component beside what is generated, and what tests stand in for."""
+    """Apart from generated files and stand-ins, no other file of the product names the version of a component."""
     file = "plugins/module_utils/_common/component_versions.py"
     code = [name for name in tree.below("plugins/", "scripts/", suffix=".py") if name != file]
     refs = [component.ref for component in COMPONENTS if component.image] + [

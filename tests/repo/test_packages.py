@@ -1,4 +1,4 @@
-"""The packages of the engine import one another in one direction, and what runs on hosts needs nothing else."""
+"""The packages of the engine import one another in one direction, and code on hosts needs nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def packages(name: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def upward(name: str, text: str) -> list[str]:
-    """What a file imports that does not stand below it."""
+    """Yield the imports of a file from packages above it."""
     package = PurePosixPath(name).parts[2]
     return [f"{name}:{line} imports {other}" for line, other in packages(name, text) if other not in BELOW[package]]
 

@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_ve
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A tree with nothing but what a release is made of."""
+    """A tree with only the files of a release."""
     for name in [
         *tree.below("changelogs/", "meta/", "plugins/"),
         "galaxy.yml",
@@ -74,7 +74,7 @@ def test_the_files_of_a_release(tmp_path: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", sums.name], cwd=tmp_path, check=True, capture_output=True)
     assert [line.split()[1] for line in sums.read_text(encoding="utf-8").splitlines()] == [bill.name, tarball.name]
     text = bill.read_text(encoding="utf-8")
-    # They build grammars as they are imported, which takes seconds.
+    # Their import builds grammars, which takes seconds.
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 

@@ -56,7 +56,7 @@ def test_readme_lists_every_option(role: str) -> None:
 
 
 def test_has_a_molecule_scenario(role: str) -> None:
-    """One of its own, the one of all roles, or one that runs site.yml with an inventory that asks for it."""
+    """A separate scenario, the scenario of all roles, or a scenario that runs site.yml with the role in its inventory."""
     files = [*tree.below(f"molecule/{role}/", suffix=".yml"), "molecule/roles/converge.yml"]
     text = "".join(map(tree.read, files))
     site = [
@@ -76,7 +76,7 @@ def tags_of(task: dict[str, Any]) -> set[str]:
 def tasks_of_site(
     name: str = "site.yml", reached: set[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], set[str] | None]]:
-    """The tasks of site.yml with those of the files that it has in common with others, and by which tags these are reached."""
+    """Yield the tasks of site.yml and of the shared files that it includes, with the tags that reach them."""
     for task in tree.tasks(f"playbooks/{name}"):
         yield task, reached
         if "ansible.builtin.import_tasks" in task:

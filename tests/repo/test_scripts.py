@@ -253,12 +253,12 @@ def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
         "--sudo",
         "tests/test_spread.py",
     ]
-    # One that has no settings of its own, and what only some have.
+    # A scenario without separate settings, and the optional parts of scenarios.
     sequence = scenarios.config("roles")["scenario"]["test_sequence"]
     assert sequence == ["prepare", "check", "converge", "idempotence", "verify", "cleanup"]
     roles = scenarios.steps("roles")
     assert [step.name for step in roles] == ["prepare", "converge", "verify", "cleanup"]
-    # What of its preparation is for the night, and an inventory that is.
+    # The nightly part of its preparation, and a nightly inventory.
     assert (
         roles[0].argv[-3:] == ["--skip-tags", "nightly", "prepare.yml"] and "--skip-tags" not in steps["prepare"].argv
     )

@@ -1,4 +1,4 @@
-"""Cables between simulated Sparks: which devices are made, kept and removed for what is to be cabled."""
+"""Cables between simulated Sparks: which devices are made, kept and removed for requested cables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNS = {1: 101, 2: 102, 3: 103, 4: 104}
 
 
 def interfaces(cables_laid: list[cables.Cable]) -> dict[str, str]:
-    """What is there once these cables are."""
+    """Return the interfaces that exist once these cables are laid."""
     return {
         f"{node}/{device}": cables.alias(cable)
         for cable in cables_laid

@@ -1,4 +1,4 @@
-"""What follows from the schema is as its generator writes it, and says so."""
+"""The files generated from the schema are the output of their generator, and name it."""
 
 from __future__ import annotations
 

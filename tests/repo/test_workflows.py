@@ -1,4 +1,4 @@
-"""Workflows, forms and settings of GitHub: by GitHub's own schemas, and true of what the repository has."""
+"""Workflows, forms and settings of GitHub fit GitHub's schemas and name existing files."""
 
 from __future__ import annotations
 

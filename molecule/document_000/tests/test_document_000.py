@@ -1,4 +1,4 @@
-"""Two models on one Spark behind one URL; what took the author days to find out is refused before anything is touched.
+"""Two models on one Spark behind one URL; the mistakes that took the author days are refused before any change.
 
 The tests run in order on the shared nodes.
 """
@@ -51,7 +51,7 @@ def units():
 
 
 def site(inventory, *options):
-    """Run site.yml with another inventory beside those of the scenario."""
+    """Run site.yml with another inventory on top of the scenario's."""
     argv = ["ansible-playbook"]
     for path in (ROOT / "molecule/inventory.yml", ROOT / "molecule/document_000/inventory.yml", inventory):
         argv += ["-i", str(path)]
@@ -84,13 +84,13 @@ def test_both_are_resident_and_none_has_restarted():
 
 
 def sorted_blocks(shown):
-    """Properties of each unit in one order, whatever systemd's is."""
+    """Properties of each unit in a fixed order, independent of systemd's."""
     for block in shown.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines())
         yield f"Id={values['Id']}\nActiveState={values['ActiveState']}"
 
 
-# Attempts of the report, the words in which each failed there, and what is said here instead.
+# Attempts of the report, the words in which each failed there, and the message of the plan.
 ATTEMPTS = {
     # The report has 0.75 for it, which cannot be: docs/memory.md says why.
     "a share that leaves no blocks": (

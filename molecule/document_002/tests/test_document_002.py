@@ -102,17 +102,17 @@ def test_speech_and_fallback_are_there():
     assert [model["name"] for model in tags["models"]] == ["qwen3:8b"]
 
 
-# --- what listens, and who is answered
+# --- listening sockets, and clients that get answers
 
 
 def planned_sockets(name):
-    """What the plan says that a node listens on: {(address, port): socket}."""
+    """The planned listening sockets of a node: {(address, port): socket}."""
     plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
     return {(socket["address"], socket["port"]): socket for socket in plan["addons"][name]["sockets"]}
 
 
 def real_sockets(name):
-    """What it does listen on, {(address, port): program}, without sshd and Docker's own resolver."""
+    """The real ones, {(address, port): program}, without sshd and Docker's own resolver."""
     sockets = {}
     for line in node(name, "ss", "--tcp", "--listening", "--numeric", "--processes", "--no-header").splitlines():
         address, _colon, port = line.split()[3].rpartition(":")
@@ -159,7 +159,7 @@ def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_f
             if address.startswith("127."):
                 continue
             assert port in ports and reached(address, port) == "no answer", (name, server)
-            # Published by Docker or not: forge is named, by what it has to reach.
+            # Published by Docker or not: the refusal names forge and the address that it has to reach.
             assert server["callers"] == ["forge"]
             node("forge", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}")
             closed += 1
@@ -175,7 +175,7 @@ def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_f
 
 
 def on_forge(url, body=None, key=None, status=None):
-    """Ask a client where it runs: the agent answers on loopback alone."""
+    """Ask a client on its own host: the agent answers on loopback alone."""
     argv = ["curl", "--silent", "--show-error", "--max-time", "60", "--header", "Content-Type: application/json"]
     argv += ["--write-out", "\\n%{http_code}", *(["--header", f"Authorization: Bearer {key}"] if key else [])]
     argv += ["--data", json.dumps(body)] if body is not None else []
@@ -210,7 +210,7 @@ def test_the_clients_run_below_their_units():
 def test_the_agent_thinks_through_the_gateway_with_a_key_of_its_own():
     key = (KEYS / "hermes-api").read_text().strip()
     on_forge(f"{AGENT}/v1/chat/completions", {"messages": HELLO}, "wrong", status=401)
-    # What it holds is the key that the gateway knows it by, under the name that its settings say; and nothing of others.
+    # It holds its own key for the gateway, under the name of its settings, and no other keys.
     pid = node("forge", "systemctl", "show", "--value", "--property=MainPID", "spark-hermes").strip()
     held = dict(line.split("=", 1) for line in node("forge", "cat", f"/proc/{pid}/environ").split("\0") if "=" in line)
     assert held["DGXSPARK_GATEWAY_KEY"] == (KEYS / "hermes").read_text().strip()
@@ -408,5 +408,5 @@ def test_the_watchdog_looks_at_every_engine():
     second = {"gemma4", "tiny"} if AT_NIGHT else {"gemma4"}
     for name, services in {"spark-1": {"qwen36"}, "spark-2": second}.items():
         assert set(states(name)) == services
-        # One that was restarted is left alone for a while.
+        # A restarted engine is left alone for a while.
         wait_for(lambda name=name: set(states(name).values()) <= {"idle", "working"}, f"{name}: {states(name)}")

@@ -1,4 +1,4 @@
-"""reset.yml leaves the network and what it replaced, until it is told to put that back: then all is as before the first change.
+"""reset.yml leaves the network and the replaced files, until it is told to restore these: then everything equals the state before the first change.
 
 Runs after test_fabric.py on the same nodes.
 """
@@ -63,7 +63,9 @@ def test_all_changes_are_put_back_when_asked(play):
 
     code, text = play(fabric_migrate=True)
     assert code == 0, text
-    code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"])  # a second change, of what is ours by then
+    code, text = play(
+        fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"]
+    )  # a second change, of a network that is ours by then
     assert code == 0, text
     changed = {name: fabric.network(name) for name in NODES}
     assert [addresses for addresses, _mtu in changed["spark-1"]] == [["192.168.55.10/24"], ["192.168.56.10/24"]]

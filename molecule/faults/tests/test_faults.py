@@ -53,7 +53,7 @@ def wait(condition, seconds, description):
         time.sleep(0.1)
 
 
-# --- what a host is
+# --- the state of a host
 
 
 @lru_cache
@@ -64,7 +64,7 @@ def names_of_image(host, state):
 
 
 def facets_of_launch(host, words):
-    """Which state image and argument of a launch are of; one that is of neither says so."""
+    """Return the state that image and argument of a launch belong to, or that they belong to neither."""
     images = [state for state in IMAGES if any(name in words for name in names_of_image(host, state))]
     number = re.search(r"--max-num-seqs[=\s\\\"]+(\d+)", words)
     return {
@@ -117,7 +117,7 @@ def status_with(host, key):
 
 
 def container(host):
-    """What Docker says of the container that runs, none otherwise."""
+    """Docker's answer about the running container, None without one."""
     shown = json.loads(node(host, "docker", "container", "inspect", "spark-chat", check=False) or "[]")
     return shown[0] if shown and shown[0]["State"]["Running"] else None
 
@@ -131,7 +131,7 @@ def serving(host):
             return {}
         keys = [state for state in IMAGES if status_with(host, state) == "200"]
         second = container(host)
-        # Another one has taken its place meanwhile: what was asked may have been that one.
+        # Another container has taken its place meanwhile: it may have answered.
         if second is not None and second["Id"] == shown["Id"]:
             break
         assert time.monotonic() < deadline, f"{host}: containers come and go"
@@ -142,7 +142,7 @@ def serving(host):
 
 
 def generation(host):
-    """The current generation, as it is kept."""
+    """The current generation in its file."""
     current = json.loads(node(host, "cat", f"{GENERATIONS}/current.json"))
     return {
         **json.loads(node(host, "cat", f"{GENERATIONS}/{current['number']}.json")),
@@ -172,13 +172,13 @@ def active_state(host):
 
 
 def one_key(host, facets):
-    """Take the key out of what was found: it is no part of a generation, so what goes back to one keeps the key of now."""
+    """Remove the key from the facets: it is no part of a generation, so a rollback keeps the present key."""
     assert facets.get("key", "new") in IMAGES, (host, facets)
     return {facet: value for facet, value in facets.items() if facet != "key"}
 
 
 def assert_no_mixture(hosts=HOSTS, went_back=False):
-    """Whatever serves, and whatever would after a crash or a boot, is wholly one of the two."""
+    """The running service, and the one after a crash or a boot, belong wholly to one of the two states."""
     for host in hosts:
         # Modules of a run that was killed go on to their end: nobody takes them by the hand, and nobody should.
         wait(
@@ -196,12 +196,12 @@ def assert_no_mixture(hosts=HOSTS, went_back=False):
 
 
 def assert_is(state, hosts=HOSTS, went_back=False):
-    """The host is what was wanted: it serves that, is about to serve that, and has recorded so as proved."""
+    """The host has the expected state: it serves it, will serve it after a boot, and has recorded it as proved."""
     expected = dict.fromkeys(("image", "argument", "environment", *([] if went_back else ["key"])), state)
     for host in hosts:
         facets_by_place = {"serving": serving(host), "loaded": loaded(host), "disk": on_disk(host)}
         if went_back:
-            # Whatever key it is, the engine answers to the one that lies there.
+            # The engine answers to the key in the present file.
             assert facets_by_place["serving"]["key"] == facets_by_place["disk"]["key"], (host, facets_by_place)
             facets_by_place = {place: one_key(host, facets) for place, facets in facets_by_place.items()}
         assert facets_by_place == {
@@ -221,7 +221,7 @@ def assert_is(state, hosts=HOSTS, went_back=False):
         assert leftovers(host) == [], host
 
 
-# --- runs, and where they are hurt
+# --- runs, and the points of their faults
 
 
 class Run:
@@ -268,7 +268,7 @@ class Run:
         return self.process.wait(timeout=300), self.text()
 
     def relatives(self):
-        """Processes of the run: workers and ssh are in sessions of their own, so they are told by their environment."""
+        """Processes of the run: workers and ssh are in separate sessions, so their environment tells them apart."""
         processes = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
@@ -306,7 +306,7 @@ def state_now():
 
 
 def mended(folder):
-    """The state that both hosts are in; what an earlier test has left broken is mended first."""
+    """The state of both hosts; remains of an earlier failed test are mended first."""
     state = state_now()
     if state is None:
         code, text = Run("site", folder, faults="old").end()
@@ -322,7 +322,7 @@ def before(folder):
 @pytest.fixture(scope="session")
 def tasks(folder):
     """The tasks of a run of site.yml that changes everything, in order, with the hosts that each of them reached."""
-    # There and back: what is asked once of an image is no task of later runs.
+    # There and back: questions that an image is asked once are no tasks of later runs.
     for traced in ({}, {"trace": folder / "trace"}):
         target = OTHER[mended(folder)]
         code, text = Run("site", folder, faults=target, **traced).end()
@@ -347,7 +347,7 @@ def position(tasks, needle):
 
 
 def write_entry(entry, **more):
-    """Show what was chosen, for the report of a test that fails; returns the point."""
+    """Print the chosen point for the report of a failed test; returns it."""
     print(f"FAULTS_SEED={os.environ['FAULTS_SEED']}: {entry['task']!r}, occurrence {entry['occurrence']}", more or "")
     return {"task": entry["task"], "occurrence": entry["occurrence"]}
 
@@ -384,14 +384,14 @@ def test_a_run_of_site_that_is_killed_while_engines_start(folder, tasks, before)
     slow = {"faults_start_seconds": "30", "prove_timeout": 10}
     run = Run("site", folder, at=write_entry(entry), faults=OTHER[before], **slow)
     run.kill()
-    # What ran before has gone by then.
+    # The earlier container has gone by then.
     wait(lambda: {active_state(host) for host in HOSTS} == {"activating"}, 20, "both engines are starting")
     assert_healed("site", folder, OTHER[before], **slow)
 
 
 @contextmanager
 def cut_off(host):
-    """A host that the controller does not reach: what is under way on it goes on."""
+    """A host that the controller does not reach; its running tasks go on."""
     rules = [[chain, way, LAN, "-j", "DROP"] for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o"))]
     for rule in rules:
         node(host, "iptables", "-I", *rule)
@@ -429,7 +429,7 @@ cp -a $aside/. $place/; rm -r $aside
 
 @contextmanager
 def small(host, place):
-    """A folder of a host as a file system of its own with little room, and what is in it kept."""
+    """A folder of a host as a separate file system with little room; its files are kept."""
     head = f"place={place}; aside=/run/faults{place}\n"
     node(host, "sh", "-ec", head + OWN_FILE_SYSTEM)
     try:
@@ -505,7 +505,7 @@ def test_tools_that_never_answer(folder, before):
         assert time.monotonic() - began < 50, text
         assert "systemctl did not answer in 10 s" in said_by and "docker did not answer in" in said_by, text
         assert "does not exist" not in said_by and "absent" not in said_by, text
-        # What hung is gone with the question.
+        # The hanging program ended with the question.
         assert node("spark-1", "pgrep", "-f", "^/bin/sh /usr/local/bin/systemctl", check=False).split()[1:] == []
     code, text = Run("status", folder, faults=before).end()
     assert code == 0 and "did not answer" not in text, text

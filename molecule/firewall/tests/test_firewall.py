@@ -1,4 +1,4 @@
-"""Ports of engines, Ray and torch answer on the fabric alone; what the host has besides stays as it is.
+"""Ports of engines, Ray and torch answer on the fabric alone; the host's other ports stay unchanged.
 
 The tests run in order on the shared nodes. Connections are real ones, from the other node.
 """
@@ -164,7 +164,7 @@ def test_those_who_are_named_come_to_their_ports_and_nobody_else(port):
 
 @pytest.mark.parametrize(("port", "destination"), [(7001, "dropped"), (7011, "open")])
 def test_a_port_is_closed_before_it_is_sent_on(port, destination):
-    """As Docker does it with ports that it publishes: what arrives for one port goes to another, which is open."""
+    """As for ports that Docker publishes: packets for one port go to another, which is open."""
     table = ["table", "ip", "sim-published"]
     node("spark-1", "nft", "add", *table)
     try:
@@ -178,7 +178,7 @@ def test_a_port_is_closed_before_it_is_sent_on(port, destination):
 
 
 def test_what_passes_through_to_another_host_is_left_alone():
-    """A Spark that routes, as it does for its own containers, closes its own ports and not those of others."""
+    """A Spark that routes, as for its own containers, closes its own ports and not the ports of others."""
     far = "10.98.0.2"
     node("spark-1", "ip", "netns", "add", "far")
     try:
@@ -319,7 +319,7 @@ def test_a_change_takes_effect_at_once(play):
         assert code == 0 and answers(port) == ("dropped", "open"), text
 
 
-# --- what is refused, and the end
+# --- refusals, and the end
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def available(host):
 
 
 def guard():
-    """What the guard has written last."""
+    """The last report of the guard."""
     return json.loads(node(GUARDED, "cat", STATE))
 
 
@@ -68,7 +68,7 @@ def wait(condition, seconds, description):
 
 
 def since(host, unit, moment):
-    """What a unit has said since a moment, a line each."""
+    """The log lines of a unit since a moment."""
     return node(host, "journalctl", "-u", unit, "--since", f"@{int(moment)}", "-o", "cat", "--no-pager").splitlines()
 
 
@@ -108,7 +108,7 @@ def eaters():
 
 @contextlib.contextmanager
 def clients(host, *names):
-    """Ask engines all the time; what became of it is in the mapping afterwards."""
+    """Ask engines all the time; the mapping has the answers afterwards."""
     end = f"/run/asker-{next(NUMBERS)}"
     argv = [
         "docker",
@@ -142,9 +142,9 @@ def relay(near, far):
 
 
 def log_in(host):
-    """The seconds from the connection to the end of a login's first command; None where it failed.
+    """The seconds from the connection to the end of a login's first command; None after a failure.
 
-    The connection goes through a relay of its own, whose clock starts when ssh connects: how long this machine takes to start a client
+    The connection goes through a separate relay, whose clock starts when ssh connects: how long this machine takes to start a client
     is nothing that the host answers for.
     """
     options = [
@@ -202,7 +202,7 @@ def knocking(capsys):
 
 @pytest.fixture(autouse=True, scope="module")
 def first_come_nodes():
-    """Give the nodes their turn on a machine that others use: how long a login waits for a core is not what is looked at."""
+    """Give the nodes their turn on a shared machine: the wait of a login for a core is not measured."""
     for name in NODES.values():
         subprocess.run(["docker", "update", "--cpu-shares=20480", name], check=True, capture_output=True)
     for host in NODES:
@@ -268,7 +268,7 @@ def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):
             eaters[GUARDED].eat(min(2.0, available(GUARDED) - 2.2))
             time.sleep(2)
         wait(lambda: MODEL not in node(GUARDED, "curl", "-sS", "http://127.0.0.1:11434/api/ps"), 60, "Ollama lets go")
-        # What Ollama gave back is eaten, too: now there is nothing milder left.
+        # The memory that Ollama gave back is eaten, too: now there is nothing milder left.
         eaters[GUARDED].eat_until(0.7)
         wait(lambda: guard()["steps"]["name"] > before["name"], 60, "it says who took the memory")
         time.sleep(10)

@@ -1,6 +1,6 @@
-"""drift.yml on nodes that are as they were deployed, and on ones that somebody laid hands on. Each test leaves them as it found them.
+"""drift.yml on unchanged nodes, and on nodes that somebody changed by hand. Each test restores the nodes.
 
-Of nodes that nobody touched there may be to say what the lock file does not have, or by a name that moved since: both are left out.
+Unchanged nodes may have findings about images that the lock file lacks or whose tag moved since: both are left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def looks():
 
 @pytest.fixture
 def drift(tmp_path):
-    """Look, see that looking changed nothing, and return what was found and printed."""
+    """Look, see that looking changed nothing, and return report and output."""
     report = tmp_path / "drift.json"
 
     def look(*options, code=0, ignore=(MOVED, UNLISTED)):
@@ -86,7 +86,7 @@ def serves(host):
 
 @contextmanager
 def restored(host, *paths):
-    """Put files back as they were, with their times."""
+    """Restore files afterwards, with their times."""
     node(host, "mkdir", "/run/kept")
     node(host, "cp", "--archive", "--parents", *paths, "/run/kept")
     try:

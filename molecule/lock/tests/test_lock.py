@@ -118,7 +118,7 @@ def test_one_of_them_has_no_way_out_and_never_had_the_tag():
     assert on("spark-2", "ip route show default") == ""
     assert on("spark-2", "docker image inspect --format '{{.Id}}' " + REF) == IMAGE["id"]
     assert set(on("spark-2", "docker image ls --all --quiet --no-trunc").split()) == {IMAGE["id"]}
-    # What it runs has no registry's digest there; the one that has a registry goes by the digest.
+    # Its local image has no registry's digest; the image with a registry goes by the digest.
     assert container("spark-2")["Config"]["Image"] == IMAGE["id"]
     assert container("spark-1")["Config"]["Image"] == f"{REF.rpartition(':')[0]}@{IMAGE['digest']}"
 

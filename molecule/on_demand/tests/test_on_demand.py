@@ -1,4 +1,4 @@
-"""Engines that requests start: what clients see, and what is on the nodes meanwhile. The tests run in order on the shared nodes."""
+"""Engines that requests start: answers to clients, and the state of the nodes meanwhile. The tests run in order on the shared nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BIG = ("one", "two", "three")
 PLACES = {name: ("11", 8001 + place) for place, name in enumerate(BIG)}
 if AT_NIGHT:
     PLACES["tiny"] = ("12", 8003)
-# A model over both nodes, which one of the tests deploys beside the others; and the gateway.
+# A model over both nodes, which one of the tests adds; and the gateway.
 FURTHER = {"both": ("11", 8005), "gateway": ("12", 4000)}
 SLOW = 120.0
 
@@ -159,7 +159,7 @@ def test_what_each_stage_of_a_start_took_is_kept_and_told():
         recorded = json.loads(node(host_of(name), "cat", f"/var/lib/dgxspark/starts/{name}.json"))["starts"]
         # The proof started it, and then a request did.
         assert len(recorded) >= 2 and list(recorded[-1]["stages"])[:2] == ["gate", "arguments"], recorded
-        # What it tells is written after what is kept.
+        # Its report is written after the records.
         until(
             lambda name=name, recorded=recorded: (
                 state(host_of(name))[name]["last_start"]["stages"] == recorded[-1]["stages"]

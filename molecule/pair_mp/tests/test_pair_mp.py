@@ -1,6 +1,6 @@
-"""A pair that vLLM spans by itself: what it serves and who reaches it; what it survives; what is refused before it starts.
+"""A pair that vLLM spans by itself: its answers and its clients; faults that it survives; refusals before its start.
 
-The tests run in order on one pair. Each leaves it serving, by what the hosts do on their own: a test puts back what it
+The tests run in order on one pair. Each leaves it serving, by the hosts' own means: a test puts back what it
 broke (a cable, power), and never what follows from it.
 """
 
@@ -207,7 +207,7 @@ def test_a_head_that_is_stopped_on_purpose_ends_with_the_worker_waiting_and_serv
 
 
 def watched():
-    """What the watchdog says of the model. It watches on the head, which answers for all ranks."""
+    """The watchdog's state of the model. It watches on the head, which answers for all ranks."""
     return json.loads(node(HEAD, "cat", "/var/lib/dgxspark/watchdog/state.json"))["services"]["tiny"]
 
 

@@ -1,7 +1,7 @@
 """The quick start, typed as docs/quickstart.md has it, from two addresses, a clone and an empty home to models that answer.
 
 The collection is the tarball that the first commands build and install. What differs from the page: addresses in place of names, how ssh
-finds the key, the simulation's variables, and no -K where sudo asks for nothing. Every command and what it printed is kept in
+finds the key, the simulation's variables, and no -K where sudo asks for nothing. Every command and its output are kept in
 `.cache/newcomer.log`. Tests run once, in this order.
 """
 

@@ -1,6 +1,6 @@
-"""Four hosts in a ring of cables: its network, what is named when plugs are elsewhere, one engine over all, and what that survives.
+"""Four hosts in a ring of cables: its network, findings about moved plugs, one engine over all, and the faults that it survives.
 
-The tests run in order on one ring. Each leaves it cabled and serving, by what the hosts do on their own: a test puts back what it broke (a cable,
+The tests run in order on one ring. Each leaves it cabled and serving, by the hosts' own means: a test puts back what it broke (a cable,
 power), and never what follows from it.
 """
 
@@ -86,7 +86,7 @@ def addresses(host):
 
 
 def ask(name):
-    """Ask a model of the scenario by its own head, and return what it says."""
+    """Ask a model of the scenario at its own head, and return its answer."""
     model, host, port = BIG_AND_SMALL[name]
     body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 16}
     done = pair.outside(
@@ -107,7 +107,7 @@ def states(service):
 
 
 def relayed(host):
-    """Rules by which Docker's firewall lets a host pass on what is for others."""
+    """Rules with which Docker's firewall lets a host forward packets of others."""
     return [line for line in node(host, "iptables", "-S", "DOCKER-USER").splitlines() if "-i en" in line]
 
 
@@ -162,7 +162,7 @@ def test_what_somebody_changed_of_the_relay_is_set_again_by_the_next_run():
     assert node("spark-3", "sysctl", "-n", "net.ipv4.ip_forward").strip() == "1"
 
 
-# --- what one host has, the others get over the cables
+# --- files of one host, which the others get over the cables
 
 
 def digests(host):
@@ -218,7 +218,7 @@ def test_a_request_crosses_the_cables_and_not_the_management_network(tokens=64):
     least = tokens * 2 * 2 * 512 * 2
     for host in HOSTS:
         assert min(sum(grown[host, name][way] for name in RAILS) for way in (0, 1)) >= least, grown
-        # The scheduler's messages go over the management network, by which the hosts of a ring meet.
+        # The scheduler's messages go over the management network, on which the hosts of a ring meet.
         assert sum(grown[host, pair.MANAGEMENT]) < sum(grown[host, name][way] for name in RAILS for way in (0, 1)), (
             grown
         )
@@ -247,7 +247,7 @@ def test_two_faults_at_once_end_with_four_new_ranks():
 
 
 def test_one_cable_out_stops_all_ranks_is_named_and_all_serve_once_it_is_back():
-    """NCCL's ring needs each cable, whatever a relay would carry round the other way: no rank starts while one is out."""
+    """NCCL's ring needs each cable, even if a relay could go round the other way: no rank starts while one is out."""
     before = pair.engines()
     cabled(*RING[:1], *RING[2:])
     out = "enp1s0f0np0 has no link to spark-3, enP2p1s0f0np0 has no link to spark-3: a cable of the ring is out"
@@ -259,7 +259,7 @@ def test_one_cable_out_stops_all_ranks_is_named_and_all_serve_once_it_is_back():
     assert "spark-2 port 0 belongs into spark-3 port 1" in text, text
     cabled(*RING)
     pair.serves(before, PARTS)
-    # What a card has that comes back is what the host has written down.
+    # A card that comes back gets the settings that the host has written down.
     test_each_cable_has_two_subnets_and_full_frames()
 
 
@@ -399,7 +399,7 @@ def test_a_deployment_tests_the_ring_with_the_engines_own_image_and_starts_it():
     pair.serves(parts=PARTS)
 
 
-# --- three of them, by Ray; and what is left of a relay
+# --- three of them, by Ray; and the remains of a relay
 
 
 def test_three_in_a_triangle_are_spanned_by_ray(tmp_path):

@@ -1,4 +1,4 @@
-"""bench.yml, run from here as a person does: figures go into the receipts beside what the proof wrote, and none is lost by a next one."""
+"""bench.yml, run from here as a person does: figures go into the receipts that the proof wrote, and a next proof keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real engine image is asked how it would plan: its answers are the recorded rows, and plan what the arithmetic does not know.
+"""The real engine image is asked for its plan: its answers are the recorded rows, and plan models that the arithmetic does not know.
 
 Compare, module and playbook of the controller run as a person would run them, with the Docker of a node in the place of this machine's.
 """
@@ -150,12 +150,12 @@ def test_a_family_that_is_hidden_from_the_arithmetic_is_planned_by_the_image_as_
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", SMALL)
 def test_a_new_family_that_is_hidden_is_planned_by_the_image_too(model, monkeypatch):
-    """Delta attention with latent attention; windows with heads of their own, whose configuration is code of the model's repository."""
+    """Delta attention with latent attention; windows with separate heads, whose configuration is code of the model's repository."""
     hidden_as_known(SMALL[model]["files"], monkeypatch)
 
 
 def hidden_as_known(files, monkeypatch):
-    """Compare what the image says of a model whose family is hidden from the arithmetic with the arithmetic."""
+    """Compare the image's answer for a model whose family is hidden from the arithmetic with the arithmetic."""
     size = 20 * GIB + 4321
     config = files["config.json"]
     args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, "gpu-memory-utilization": 0.9}

@@ -1,4 +1,4 @@
-"""Receipts say what was deployed and what was measured; an engine that takes other than planned is named with its override."""
+"""Receipts have the deployment and its measured figures; an engine that differs from its plan is named with its override."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_receipts(host):
         assert measured["residency_gib"] > measured["gpu_gib"] > measured["weights_gib"]
         assert measured["kv_cache_tokens"] > measured["max_concurrency"] > 1
         assert 0 < measured["load_seconds"] < measured["start_seconds"] < 300
-        # The first figures of a deployment are what later ones are compared with.
+        # Later figures are compared with the first ones of a deployment.
         assert {"start_seconds", "kv_cache_tokens", "residency_gib"} <= set(receipt["baseline"])
 
 

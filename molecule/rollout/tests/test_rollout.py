@@ -1,4 +1,4 @@
-"""A change that is good, one that is not, a controller that dies in between, and the way back; while clients go on asking.
+"""A good change, a bad one, a controller that dies in between, and the way back; while clients go on asking.
 
 The tests run in order on the shared nodes: spark-1 has the gateway. On each change there are two, at night four.
 """
@@ -181,7 +181,7 @@ def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
     untouched = [host for host in HOSTS if host != "spark-2"]
     assert {host: container(host) for host in untouched} == {host: before[host] for host in untouched}
     assert drained() == []
-    # What failed is kept under its number, so that one can see what it was.
+    # The failed generation is kept under its number, for a look at it.
     assert json.loads(node("spark-2", "cat", "/var/lib/dgxspark/generations/3.json"))["proven"] is False
 
 
@@ -226,7 +226,7 @@ def other():
 
 
 def report_of(number):
-    """How a generation is asked for. Without a number a host that a rollout has put back stays where it is."""
+    """Return the command that asks for a generation. Without a number a host that a rollout has put back stays unchanged."""
     return {} if number == 2 else {"generation": number}
 
 

@@ -1,4 +1,4 @@
-"""What a running site does when it is looked at, changed, hurt and rebooted. The tests run in order on the shared nodes."""
+"""A running site that is looked at, changed, hurt and rebooted. The tests run in order on the shared nodes."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_doctor_finds_what_is_broken_and_nothing_of_it_before(play, tmp_path):
         code, text = play("status", "-e", f"spark_status_file={dest}")
         assert code == 2 and "1 of 3 services are not ready: spark-1/fast" in text, text
         assert json.loads(dest.read_text(encoding="utf-8"))["services"][0]["state"] == "down"
-        # What is stopped on purpose stays stopped: nothing of the unit's starts it again.
+        # Services stopped on purpose stay stopped: nothing of the unit's starts them again.
         time.sleep(max(0.0, stopped + 12 - time.monotonic()))
         assert unit("fast", "ActiveState")["ActiveState"] == "inactive"
     finally:
@@ -522,7 +522,7 @@ OURS = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark", "/v
 
 
 def left_behind(host):
-    """What of ours is on a node: folders, units, containers, the account."""
+    """The collection's folders, units, containers and account on a node."""
     leftovers = node(host, "ls", "--directory", *OURS, check=False).split()
     leftovers += node(
         host, "find", "/etc/systemd/system", "-name", "spark-*.service", "-not", "-name", "spark-sim*"
@@ -535,11 +535,11 @@ def test_reset_leaves_the_weights_and_nothing_else(play):
     node("spark-1", "sh", "-c", "echo mine > /var/cache/dgxspark/theirs; echo mine > /srv/huggingface/theirs")
     code, text = play("reset", "-e", "spark_reset_confirm=true")
     assert code == 0, text
-    # What is not ours stays, and so do the weights with the notes by which they can be removed.
+    # Foreign files stay, and so do the weights with the notes that their removal needs.
     assert "/var/cache/dgxspark: not empty: theirs" in text
     assert node("spark-1", "cat", "/srv/huggingface/theirs", "/var/cache/dgxspark/theirs").split() == ["mine", "mine"]
     node("spark-1", "rm", "-r", "/srv/huggingface/theirs", "/var/cache/dgxspark")
-    # A model of the controller came to spark-2; those of spark-1 were there before, unless another scenario has brought some.
+    # A model of the controller came to spark-2; spark-1's were there before, unless another scenario has brought some.
     assert left_behind("spark-2") == ["/var/lib/dgxspark"]
     assert set(left_behind("spark-1")) <= {"/var/lib/dgxspark"}
     assert "models" in node("spark-2", "ls", "/var/lib/dgxspark").split()
@@ -564,6 +564,6 @@ def test_reset_removes_the_weights_when_it_is_told_to(play):
     code, text = play("reset", "-e", "spark_reset_confirm=true", "-e", "spark_reset_weights=true")
     assert code == 0, text
     assert left_behind("spark-1") == left_behind("spark-2") == []
-    # Those that were brought; what was there before is nobody's to remove.
+    # Only the brought ones; earlier files are nobody's to remove.
     assert "scripted" not in node("spark-2", "ls", "/srv/huggingface/local", check=False)
     assert "models--Qwen--Qwen3-4B-Instruct-2507" in node("spark-1", "ls", "/srv/huggingface/hub")

@@ -1,4 +1,4 @@
-"""Four nodes, one source: what crossed which cable, what is done about damage, and what is left behind.
+"""Four nodes, one source: the bytes on each cable, the repair of damage, and the remains.
 
 The tests run in order; converge has spread a model of 256 MiB and an image of 48 MiB from spark-1 to the other three.
 """
@@ -49,7 +49,7 @@ def node(name, *argv, check=True):
 
 
 def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
-    """Return the command that spreads, and where it runs."""
+    """Return the command that spreads, and its folder."""
     body = [
         {
             "name": "Spread",
@@ -69,7 +69,7 @@ def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
 
 
 def play(*options, **options_of_play):
-    """Spread, as a person would; returns the exit code and what was printed, as one line."""
+    """Spread, as a person would; returns exit code and output, as one line."""
     return started(playbook(*options, **options_of_play))
 
 
@@ -135,7 +135,7 @@ def shards(name):
 
 @pytest.fixture(scope="module")
 def sent():
-    """What the source has, before anything is damaged."""
+    """The files of the source, before anything is damaged."""
     return digests("spark-1")
 
 
@@ -156,7 +156,7 @@ def test_the_source_sent_each_thing_twice_once_over_each_network(converged):
     print({place: f"{count / 1e6:.1f} MB" for place, count in sorted(sent.items())})
     for place in (("spark-1", "lan"), ("spark-1", "rails"), ("spark-3", "rails")):
         assert payload < sent[place] < payload * 1.06, sent
-    # What acknowledges, and what Ansible is told.
+    # Acknowledgements, and the messages for Ansible.
     for place in (
         ("spark-3", "lan"),
         ("spark-2", "lan"),
@@ -218,7 +218,7 @@ def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again(
     grown = since(before)
     assert code == 0, text
     assert digests("spark-2") == expected and digests("spark-4") == expected
-    # The truncated file goes on where it was cut; the one that is wrong before that place comes whole after it.
+    # The truncated file goes on at its end; a file that is wrong before its end comes whole after it.
     came = {name: grown[name, "rails", "rx"] for name in ("spark-2", "spark-4")}
     assert SHARD * 2 - 20_000_000 < came["spark-2"] < SHARD * 2, came
     assert SHARD * 2 - 20_000_000 < came["spark-4"] < SHARD * 2, came
@@ -237,7 +237,7 @@ def test_what_somebody_flips_is_found_although_its_date_says_nothing():
     assert node("spark-2", "sha256sum", blob).split()[0] == Path(blob).name
 
 
-# --- what is not, or not wholly, there
+# --- missing and incomplete files
 
 
 def forget(name):
@@ -334,7 +334,7 @@ def test_a_run_that_is_cut_off_leaves_off_where_the_next_goes_on(tmp_path):
 
 @pytest.mark.nightly
 def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
-    """The source's port is shut while it is open by our own account; what is told is looked through at full length."""
+    """The source's port is shut while it is open by our own account; the message is read at full length."""
     forget("spark-4")
     shut = ["INPUT", "--protocol", "tcp", "--dport", "8722", "--jump", "REJECT", "--reject-with", "tcp-reset"]
     local = ["INPUT", "--in-interface", "lo", "--jump", "ACCEPT"]
@@ -373,7 +373,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
 
 
 def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
-    """What the unit is started with, tried with a short life: keys go with it."""
+    """The command of the unit, tried with a short life: keys go with it."""
     node("spark-2", "mkdir", "-p", RUN_DIR)
     argv = json.loads(
         subprocess.run(
@@ -397,7 +397,7 @@ def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
     pytest.fail("the keys outlived the server")
 
 
-# --- what nobody has
+# --- files and images that no node has
 
 
 @contextmanager
@@ -562,7 +562,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
 
 @pytest.fixture(scope="module")
 def nobody_asks():
-    """An address in the place of the hub; what knocks there is kept."""
+    """A server in place of the hub, which keeps its requests."""
     knocks = []
     with socket.create_server((f"{SUBNET}.0.1", 18090)) as server:
 

@@ -1,9 +1,9 @@
 """The tutorials, typed as docs/tutorials.md has them, on two simulated Sparks: each command of the page, in its order.
 
-What differs from the page: addresses, how ssh finds the key, the simulation's variables (what it has no GPU, RDMA and hub for), shorter
+Differences from the page: addresses, how ssh finds the key, the simulation's variables (it has no GPU, RDMA and hub), shorter
 benchmarks, and the model of the pair, which is the scripted one on real vLLM under the name of the page's recipe. Each command has to end with
-the exit code that the page has for it, 0 where it has none, and print the lines that the page shows, whatever their figures; models have to
-answer. Every command and what it printed is kept in `.cache/tutorials.log`. Tests run once, in this order.
+the page's exit code, by default 0, and print the lines of the page, with any figures; models have to
+answer. Commands and output are kept in `.cache/tutorials.log`. Tests run once, in this order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REAL_RECIPE, SCRIPTED = "qwen3-235b-a22b-gptq-int4", ROOT / "playbooks" / "recip
 def variables(recipes):
     """Return what differs for simulated Sparks, as a file of variables.
 
-    recipes: a folder to make, with what they have in place of a model that takes two GPUs: a recipe of the same name
+    recipes: a folder to make, with a substitute for a model that takes two GPUs: a recipe of the same name
     """
     recipes.mkdir()
     recipe = yaml.safe_load(SCRIPTED.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def follow(terminal, command):
 
 
 def unanswered(command, output):
-    """Return what is wrong with the answer of a server that a command of the page has asked; empty when nothing is."""
+    """Return the fault of a server's answer to a command of the page; empty for a right answer."""
     if "/v1/chat/completions" in command.text:
         message = json.loads(output)["choices"][0]["message"]
         return "" if (message["content"] or message["reasoning"]).strip() else output

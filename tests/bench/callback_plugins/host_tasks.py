@@ -72,7 +72,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self._count(result, "tasks")
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        """One item of a loop came back: a module run of its own."""
+        """One item of a loop came back: a separate run of the module."""
         self._count(result, "runs")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
