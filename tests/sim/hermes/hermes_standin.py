@@ -6,8 +6,8 @@
     hermes --version
     hermes gateway run
 
-It thinks of nothing by itself: a request goes on to the model of its settings, with a tool that tells the time, and what the model says
-comes back as the agent's. Settings of an administrator (HERMES_MANAGED_DIR) win over those of its home (HERMES_HOME), and what
+It thinks of nothing by itself: a request goes on to the model of its settings, with a tool that tells the time, and the model's answer
+comes back as the agent's. Settings of an administrator (HERMES_MANAGED_DIR) win over its home's (HERMES_HOME), and what
 the real one refuses to start with is refused here too: exit code 78.
 """
 
@@ -195,7 +195,7 @@ class Api(BaseHTTPRequestHandler):
 
 
 def gateway() -> None:
-    """Run what C(hermes gateway run) runs, as far as it is here: the API server."""
+    """Run the part of C(hermes gateway run) that is simulated: the API server."""
     config, env = settings()
     if env.get("API_SERVER_ENABLED") != "true":
         refuse("no platform is enabled: API_SERVER_ENABLED is not true.")

@@ -46,12 +46,12 @@ def ring(count: int) -> list[Cable]:
 
 
 def alias(cable: Cable) -> str:
-    """What the devices of a cable are labelled with, so that one that is there already is known."""
+    """The labels on the devices of a cable, by which an existing one is recognised."""
     return f"cable {cable}"
 
 
 def script(present: dict[str, str], processes: dict[int, int], cables: list[Cable]) -> list[str]:
-    """The commands that make the cables what is wanted.
+    """The commands that lay the requested cables.
 
     :param present: C(NODE/DEVICE) to alias of the devices that are there
     :param processes: node to a process in its network namespace
@@ -96,7 +96,7 @@ def look(docker: Docker, node: Node) -> dict[str, str]:
 
 
 def lay(docker: Docker, nodes: list[Node], cables: list[Cable]) -> None:
-    """Make the cables between nodes what is wanted; what is there already stays.
+    """Lay the requested cables between nodes; existing ones stay.
 
     :param docker: the engine that the nodes run in
     :param nodes: those that run

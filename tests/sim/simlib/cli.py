@@ -21,7 +21,7 @@ from .engine import Docker, SimError, ensure_engine, say, warn
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Builds and boots wait for each other, also those of other checkouts: they share the engine and the names in it.
+    """Builds and boots wait for each other, also in other checkouts: they share the engine and the names in it.
 
     The lock is an abstract socket: every user can take it, and it goes with the process.
     """

@@ -123,7 +123,7 @@ def apt_install(packages: Sequence[str]) -> None:
 
 
 def ensure_commands(*commands: str) -> None:
-    """Install the packages of missing commands (Debian and Ubuntu); elsewhere say what is missing."""
+    """Install the packages of missing commands (Debian and Ubuntu); elsewhere name them."""
     missing = [name for name in commands if not which(name)]
     if not missing:
         return
@@ -139,7 +139,7 @@ def ensure_commands(*commands: str) -> None:
 
 
 def ensure_engine() -> Docker:
-    """A Docker engine that answers: the one that is there, or one installed and started here."""
+    """A Docker engine that answers: the present one, or one installed and started here."""
     docker = Docker.find()
     if docker is None:
         if "DOCKER_HOST" in os.environ:
@@ -165,7 +165,7 @@ def ensure_engine() -> Docker:
 
 
 def start_engine() -> None:
-    """Start dockerd: with systemd where that is PID 1, else in the background with its log in the cache."""
+    """Start dockerd: with systemd if that is PID 1, else in the background with its log in the cache."""
     if Path("/run/systemd/system").is_dir():
         say("starting docker.service")
         done = subprocess.run([*as_root(), "systemctl", "start", "docker"], capture_output=True, text=True, check=False)

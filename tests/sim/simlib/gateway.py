@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 VERSION = "1.108.14"
 IMAGE = f"ghcr.io/berriai/litellm:v{VERSION}"
-# The first is to be raised when fetch() leaves out something else.
+# Raise the first when fetch() leaves out something else.
 INPUTS: tuple[str | Path, ...] = ("1", SIM_DIR / "gateway", IMAGE, platform.machine())
 WASTE = ("numpy/_core/tests", "numpy/tests", "bin")
 """Tests and programs of others."""
 
 
 def fetch(target: Path) -> None:
-    """Install LiteLLM and what it needs into a folder."""
+    """Install LiteLLM and its dependencies into a folder."""
     requirements = SIM_DIR / "gateway" / "requirements.txt"
     try:
         realengine.uv_install(target, CACHE_DIR / "gateway.log", "--require-hashes", "--requirement", str(requirements))
@@ -71,7 +71,7 @@ def fetch_sound(target: Path) -> None:
 
 
 def write_context(context: Path, base: str, tag: str) -> None:
-    """Put together what the image is built of."""
+    """Collect the files of the image."""
     fetch(context / "site")
     labels = {"dgxspark.sim": "image", "dgxspark.sim.hash": tag, "dgxspark.simulated": "false"}
     label = "LABEL " + " ".join(f"{key}={json.dumps(value)}" for key, value in labels.items())

@@ -35,7 +35,7 @@ def keygen(path: Path, comment: str) -> None:
 
 
 def prepare_keys(nodes: list[Node]) -> None:
-    """Keys of the run and of each node. They stay over down and up, so what is known of a host stays true."""
+    """Keys of the run and of each node. They stay over down and up, so known_hosts stays right."""
     ensure_commands("ssh-keygen")
     keygen(KEY, "spark-sim")
     for node in nodes:
@@ -85,13 +85,13 @@ def ensure_networks(docker: Docker, group: NodeSet) -> None:
 
 
 def node_spec(plan: Plan, store: str, node: Node) -> str:
-    """What a running node was made from; when it differs the node is made anew."""
+    """The inputs of a running node; when they differ the node is made anew."""
     parts = [plan.node, store, repr(NODE_FLAGS), repr(SETS[node.set_name].links), str(node.config_dir), node.address(0)]
     return content_hash(*parts, node.config_dir / "node.json", node.config_dir / "authorized_keys")
 
 
 def state(docker: Docker, node: Node) -> tuple[str, str]:
-    """(spec, status) of the node's container; both empty when there is none."""
+    """(spec, status) of the node's container; both empty without one."""
     done = docker.run(
         "inspect", "--type", "container", "--format", '{{index .Config.Labels "dgxspark.sim.spec"}} {{.State.Status}}',
         node.container, check=False,
@@ -205,7 +205,7 @@ def down(docker: Docker, set_names: list[str]) -> None:
 
 
 def inner_containers(docker: Docker, containers: list[str]) -> list[str]:
-    """Ids of the containers inside the nodes, whose control groups lie beside those of the nodes on cgroup v1."""
+    """Ids of the containers inside the nodes, whose control groups lie next to the nodes' own on cgroup v1."""
     ids = list(containers)
     for container in containers:
         done = docker.run("exec", container, "docker", "ps", "--all", "--quiet", "--no-trunc", check=False)
@@ -215,7 +215,7 @@ def inner_containers(docker: Docker, containers: list[str]) -> list[str]:
 
 
 def remove_left_cgroups(containers: list[str]) -> None:
-    """An engine that is killed with its node leaves empty groups behind on cgroup v1; remove those of ours."""
+    """An engine that is killed with its node leaves empty groups behind on cgroup v1; remove ours."""
     if os.geteuid() != 0:
         return
     for container in containers:

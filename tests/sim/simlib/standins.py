@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of what runs beside the engines: speech servers, Ollama and Open WebUI, by the names of the real ones, labelled simulated."""
+"""Images of add-on servers: speech servers, Ollama and Open WebUI, by the names of the real ones, labelled simulated."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Stands in for Open WebUI: its variables, its accounts, and the models of its connections. There is no page to look at.
 
-What is here: /health, signing in and up, /api/models as an account sees them, a chat that goes to the connection which lists its model.
+Simulated: /health, signing in and up, /api/models as seen by an account, a chat that goes to the connection which lists its model.
 Accounts are kept in DATA_DIR; the first one is the administrator's, made from WEBUI_ADMIN_* where these are set.
 """
 
@@ -33,7 +33,7 @@ def is_on(name: str, default: str = "true") -> bool:
 
 
 def accounts() -> dict[str, str]:
-    """Return the accounts that there are: email to a hash of the password."""
+    """Return the existing accounts: email to a hash of the password."""
     return dict(json.loads(ACCOUNTS.read_text())) if ACCOUNTS.exists() else {}
 
 
@@ -66,7 +66,7 @@ def request(url: str, key: str, body: dict[str, Any] | None = None, seconds: flo
 
 
 def models() -> dict[str, tuple[str, str]]:
-    """Return name to connection. One that cannot be asked is left out without a word, as the real one does."""
+    """Return name to connection. A silent connection is left out without a word, as the real program does."""
     by_name: dict[str, tuple[str, str]] = {}
     seconds = float(os.environ.get("AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST") or 10)
     for url, key in connections():

@@ -1,12 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stands in for servers beside the engines: Parakeet, Chatterbox and Ollama, with their options, ports, paths and refusals.
+"""Stands in for add-on servers: Parakeet, Chatterbox and Ollama, with their options, ports, paths and refusals.
 
 usage: standin.py parakeet|chatterbox|ollama [ARGUMENT ...]
 
 Nothing is recognised, spoken or thought: a transcription says how long the audio was, speech is a tone as long as the text.
-What each of them would hold is booked in the ledger of the simulated pool, where that is mounted. SPARK_SIM_FAULT makes it
+The memory of the real ones is booked in the ledger of the simulated pool, if that is mounted. SPARK_SIM_FAULT makes it
 misbehave: fail (exit 1 at the start), hang (never ready), offline (nothing can be pulled).
 """
 
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What the three have in common; ROUTES maps (method, path) to the name of a method."""
+    """The common part of the three; ROUTES maps (method, path) to the name of a method."""
 
     protocol_version = "HTTP/1.1"
     ROUTES: ClassVar[dict[tuple[str, str], str]] = {}
@@ -243,7 +243,7 @@ def number(name: str, default: int) -> int:
 
 
 def seconds_of(value: Any) -> float:
-    """A keep_alive: seconds, or a duration as Go writes it; infinity for what is negative."""
+    """A keep_alive: seconds, or a duration in Go's form; infinity for a negative one."""
     text = str(value)
     negative, text = text.startswith("-"), text.lstrip("-")
     if re.fullmatch(r"\d+(\.\d+)?", text):
@@ -290,7 +290,7 @@ class Store:
         path.write_text(json.dumps({"name": name, "size": size}))
 
     def load(self, name: str, keep_alive: Any) -> Runner:
-        """Have a model in memory, at the expense of others where there may not be so many; refuse as Ollama does."""
+        """Load a model into memory, at the expense of others beyond the limit; refuse as Ollama does."""
         name = full_name(name)
         with self.lock:
             size = self.stored_models().get(name)

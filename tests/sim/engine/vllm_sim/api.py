@@ -367,7 +367,7 @@ class Handler(BaseHTTPRequestHandler):
                 state.finished["abort"] += 1
         finally:
             with state.lock:
-                # The figures come from the engine: those of a wedged one do not change any more.
+                # The engine counts them: the figures of a wedged engine do not change any more.
                 state.running -= not state.wedged
 
     def wait_for_client(self) -> None:

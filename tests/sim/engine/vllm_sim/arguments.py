@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line of `vllm serve`: real flags, real spellings, refusals as of the real parser.
 
-The option list is that of vLLM 0.33.0 (args.json, written by its own parser). SINCE and UNTIL say what this image's
+The option list comes from vLLM 0.33.0 (args.json, written by its own parser). SINCE and UNTIL say what this image's
 version does not know yet, or knew once.
 """
 
@@ -105,7 +105,7 @@ class Parser:
 
     @staticmethod
     def take(option: dict[str, Any], inline: list[str] | None, words: list[str]) -> list[str]:
-        """The values of an option: what stands behind its C(=), else what follows, which is taken out of C(rest)."""
+        """The values of an option: the text behind its C(=), else the following words, which are removed from C(words)."""
         values = inline or []
         if inline is None:
             many = option["nargs"] in ("+", "*")

@@ -4,7 +4,7 @@
 """`vllm serve` of the stand-in: start an engine process, then answer like vLLM's OpenAI server.
 
 Misbehaviour on demand: SPARK_SIM_FAULT=fail|oom|hang|wedge|slow, SPARK_SIM_DELAY=seconds until ready,
-SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of what is asked for.
+SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of the requested memory.
 """
 
 from __future__ import annotations

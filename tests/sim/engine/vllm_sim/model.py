@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the stand-in knows of a model: its config.json, how big its weights are said to be, what a token of KV takes."""
+"""The stand-in's facts about a model: its config.json, the pretended size of its weights, the memory of a token of KV."""
 
 from __future__ import annotations
 
