@@ -26,9 +26,9 @@ from vllm_sim import api
 @contextmanager
 def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
     """Serve; gives (URL, what the server knows and counts). pace: seconds a token."""
-    said = {"names": ["heavy"], "root": "m", "version": "0.32.0", "keys": [], "max_model_len": 2048, "kv_tokens": 65536}
-    said.update({"tools": False, "reasoning": True, "wedged": False, "values": {}}, **more)
-    state = api.State(**said)
+    values = {"names": ["heavy"], "root": "m", "version": "0.32.0", "keys": [], "max_model_len": 2048, "kv_tokens": 65536}
+    values.update({"tools": False, "reasoning": True, "wedged": False, "values": {}}, **more)
+    state = api.State(**values)
     before, api.SECONDS_PER_TOKEN = api.SECONDS_PER_TOKEN, pace
     server = api.Server(("127.0.0.1", 0), state)
     server.RequestHandlerClass.log_message = lambda *_args: None  # type: ignore[method-assign]
@@ -42,7 +42,7 @@ def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
 
 
 def stand_in_vllm(folder: Path) -> None:
-    """Write a program vllm whose C(bench serve) is that of the stand-in engine."""
+    """Write a program vllm with the C(bench serve) of the stand-in engine."""
     program = folder / "vllm"
     program.write_text(
         f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(SIM / 'engine')!r})\nimport vllm_sim\n"

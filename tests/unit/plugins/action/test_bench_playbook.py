@@ -104,7 +104,7 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 def test_the_playbook(fleet: Fleet) -> None:
-    """As it is delivered: the default lengths, of which one fits."""
+    """As delivered: the default lengths, of which one fits."""
     with standin(0.0005, max_model_len=1024) as (url, state):
         fleet.host("spark-1", url)
         code, text = fleet.run("dgxspark.vllm.bench", "-e", '{"spark_bench": {"concurrency": [2, 4]}}')
@@ -131,12 +131,12 @@ def test_the_table_of_a_report_can_be_repeated(fleet: Fleet) -> None:
         fleet.host("spark-1", url)
         code, text = fleet.bench({**settings, "repeats": 1, "prefix_tokens": 1024})
     assert code == 0, text
-    kept = json.loads(fleet.receipt().read_text())["benchmark"]
-    assert [(row["content"], row["output_tokens"]) for row in kept["contents"]] == [
+    section = json.loads(fleet.receipt().read_text())["benchmark"]
+    assert [(row["content"], row["output_tokens"]) for row in section["contents"]] == [
         ("medium", 300), ("long", 600), ("code", 300), ("reasoning", 300)
     ]  # fmt: skip
-    assert kept["prefix_cache"]["hit_rate"] > 0.9 and kept["prefix_cache"]["repeats"] == 1
-    assert kept["request_rates"][0]["request_rate"] == 20 and kept["concurrency"][0]["concurrency"] == 3
+    assert section["prefix_cache"]["hit_rate"] > 0.9 and section["prefix_cache"]["repeats"] == 1
+    assert section["request_rates"][0]["request_rate"] == 20 and section["concurrency"][0]["concurrency"] == 3
     assert "content reasoning: " in text and "from the prefix cache" in text
     contents = 2 * (300 + 600 + 300 + 300)
     loads = (3 + 6) * 32 + (4 + 6) * 32
@@ -158,14 +158,14 @@ def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
         fleet.host("spark-1", url)
         code, text = fleet.bench({})
     assert code == 0, text
-    kept = receipts.load(path.read_text())
-    first = kept.benchmark
-    assert kept.deployed == {"image": "a"} and kept.measured == {"ttft_seconds": 0.2}
+    receipt = receipts.load(path.read_text())
+    first = receipt.benchmark
+    assert receipt.deployed == {"image": "a"} and receipt.measured == {"ttft_seconds": 0.2}
     assert first["ratio"] == 1.0 and first["decode_tokens_per_second"] == first["baseline_decode_tokens_per_second"]
     assert fleet.out()["services"][0]["where"] == "spark-1/heavy" and fleet.out()["not_measured"] == []
-    # As if it had been much faster: how fast it is here depends on what else this machine does.
+    # As if it had been much faster: the speed here depends on the load of this machine.
     first["baseline"]["single"][0]["decode_tokens_per_second"] = around(1e6)
-    path.write_text(receipts.dump(kept))
+    path.write_text(receipts.dump(receipt))
     with standin(0.005) as (url, _state):
         fleet.host("spark-1", url)
         code, text = fleet.bench({"repeats": 1})
@@ -194,9 +194,9 @@ def test_a_service_in_use_is_left_alone(fleet: Fleet) -> None:
 
 @pytest.mark.nightly
 def test_services_are_picked(fleet: Fleet) -> None:
-    with standin(0.0005) as (one, first), standin(0.0005) as (two, second):
-        fleet.host("spark-1", one)
-        fleet.host("spark-2", two, "fast")
+    with standin(0.0005) as (url, first), standin(0.0005) as (other_url, second):
+        fleet.host("spark-1", url)
+        fleet.host("spark-2", other_url, "fast")
         code, text = fleet.bench({"repeats": 1}, "fast")
         assert code == 0, text
         assert "site.yml --tags prove writes it; the figures were not kept" in text

@@ -79,7 +79,7 @@ RATE = benchmark.Workload("request_rates", "20 a second", 100, 32, 12, 4, rate=2
 
 
 def test_single_requests(host: Host, capsys: Any) -> None:
-    """The server adds up the gaps between its tokens itself: the rate has to be theirs, whatever the machine's load."""
+    """The server adds up the gaps between its tokens itself: the rate has to match them at any load of the machine."""
     with standin(0.02) as (url, state):
         answer = measure(capsys, url, SINGLE)
     row, served = answer["row"], state.between.counts[-1] / state.between.total

@@ -1,4 +1,4 @@
-"""When figures may be compared, what follows when they may, and how all of it is shown."""
+"""Conditions under which figures are compared, the findings that follow, and the report."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_a_regression_is_a_finding_and_keeps_the_baseline() -> None:
     section, rules = compare(first(), slower(0.85))
     assert rules == {"bench.decode": "warning"}
     assert section["ratio"] == pytest.approx(0.85, abs=1e-3)
-    again, rules = compare(section, slower(0.85))
-    assert rules == {"bench.decode": "warning"} and again["baseline_decode_tokens_per_second"] == 43.0
+    later, rules = compare(section, slower(0.85))
+    assert rules == {"bench.decode": "warning"} and later["baseline_decode_tokens_per_second"] == 43.0
 
 
 def test_how_much_is_a_regression_is_the_users() -> None:
@@ -92,9 +92,9 @@ def test_contents_and_rates_are_compared_row_by_row() -> None:
     base = compare(None, then)[0]
     now = measured(contents=[content("code", 40.0), content("long", 50.0)], request_rates=[at_rate(4, 60.0)])
     _section, findings = bench_compare.compare(base, now, "heavy", SETTINGS)
-    said = [finding["message"] for finding in findings]
-    assert len(said) == 2
-    assert said[0].startswith("decode of code of heavy is 40 tokens/s") and said[1].startswith(
+    messages = [finding["message"] for finding in findings]
+    assert len(messages) == 2
+    assert messages[0].startswith("decode of code of heavy is 40 tokens/s") and messages[1].startswith(
         "output at 4 requests a second"
     )
 
@@ -127,7 +127,7 @@ def test_another_client_is_another_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"conditions": {"image_id": "sha256:" + "b2" * 32}}, "image a1a1a1a1a1a1 then, b2b2b2b2b2b2 now"),
         ({"conditions": {"fingerprint": "ffff"}}, "arguments and environment a075e700e4fd7dc0 then, ffff now"),
@@ -138,15 +138,15 @@ def test_another_client_is_another_figure() -> None:
         ({"workload": {"prompts": 3}}, "client and text of the prompts 2 then, 3 now"),
     ],
 )
-def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str, Any], said: str) -> None:
+def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str, Any], message: str) -> None:
     section, findings = bench_compare.compare(first(), slower(0.5, **changes), "heavy", SETTINGS)
     assert [finding["rule"] for finding in findings] == ["bench.other"]
-    assert said in findings[0]["message"] and findings[0]["severity"] == "info"
+    assert message in findings[0]["message"] and findings[0]["severity"] == "info"
     assert section["ratio"] == 1.0 and section["baseline_decode_tokens_per_second"] == 21.5
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"driver": "590.10"}, "driver 580.173.02 then, 590.10 now"),
         ({"power_limit_watts": 100.0}, "power cap unknown then, 100 now"),
@@ -154,11 +154,11 @@ def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str,
         ({"sm_clock_mhz": None}, "SM clock under load 2418 MHz then, unknown MHz now"),
     ],
 )
-def test_another_host_keeps_the_baseline_and_is_not_comparable(changes: dict[str, Any], said: str) -> None:
+def test_another_host_keeps_the_baseline_and_is_not_comparable(changes: dict[str, Any], message: str) -> None:
     section, findings = bench_compare.compare(first(), slower(0.5, conditions=changes), "heavy", SETTINGS)
     assert [finding["rule"] for finding in findings] == ["bench.conditions"]
-    assert said in findings[0]["message"] and findings[0]["severity"] == "warning"
-    assert section["ratio"] is None and section["comparable"] is False and said in section["differs"]
+    assert message in findings[0]["message"] and findings[0]["severity"] == "warning"
+    assert section["ratio"] is None and section["comparable"] is False and message in section["differs"]
     assert section["baseline_decode_tokens_per_second"] == 43.0 and section["decode_tokens_per_second"] == 21.5
     back, rules = compare(section, slower(0.99))
     assert rules == {} and back["ratio"] == pytest.approx(0.99, abs=1e-3)
@@ -184,9 +184,9 @@ def test_what_others_disturbed_is_compared_with_nothing_and_no_baseline() -> Non
     assert (
         section["ratio"] is None and section["baseline"] == {} and section["baseline_decode_tokens_per_second"] is None
     )
-    kept, rules = compare(first(), noisy)
-    assert rules == {"bench.disturbed": "warning"} and kept["baseline_decode_tokens_per_second"] == 43.0
-    assert kept["comparable"] is False and kept["ratio"] is None
+    later, rules = compare(first(), noisy)
+    assert rules == {"bench.disturbed": "warning"} and later["baseline_decode_tokens_per_second"] == 43.0
+    assert later["comparable"] is False and later["ratio"] is None
 
 
 @pytest.mark.parametrize(
@@ -214,9 +214,9 @@ def test_more_clients_than_the_engine_runs_at_once_are_named() -> None:
 
 def test_a_section_survives_the_receipt() -> None:
     receipt = receipts.build("heavy", {"image": "a"}, {}, None)
-    kept = receipts.load(receipts.dump(receipts.with_benchmark(receipt, first())))
-    assert kept.benchmark == {**first(), "stale": False}
-    assert compare(kept.benchmark, slower(0.9))[0]["ratio"] == pytest.approx(0.9)
+    loaded = receipts.load(receipts.dump(receipts.with_benchmark(receipt, first())))
+    assert loaded.benchmark == {**first(), "stale": False}
+    assert compare(loaded.benchmark, slower(0.9))[0]["ratio"] == pytest.approx(0.9)
 
 
 # --- published ---

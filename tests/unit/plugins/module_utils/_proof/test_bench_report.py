@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two services beside each other: which is faster, by what, and where the repeats do not say."""
+"""Two compared services: the faster one, by how much, and repeats that overlap."""
 
 from __future__ import annotations
 

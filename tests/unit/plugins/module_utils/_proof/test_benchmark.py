@@ -120,9 +120,9 @@ PREFIX = benchmark.Workload("prefix_cache", "shared prefix of 8192", 8192, 64, 4
 def test_prompts_begin_differently_and_go_on_alike() -> None:
     first, _options = benchmark.dataset(SINGLE, "chat", "0a1b")
     second, options = benchmark.dataset(SINGLE, "chat", "9f8e")
-    lines, others = first.splitlines(), second.splitlines()
-    assert len(lines) == len(set(lines)) == benchmark.LINES and set(lines).isdisjoint(others)
-    assert [line.partition(": ")[2] for line in lines] == [line.partition(": ")[2] for line in others]
+    lines, later_lines = first.splitlines(), second.splitlines()
+    assert len(lines) == len(set(lines)) == benchmark.LINES and set(lines).isdisjoint(later_lines)
+    assert [line.partition(": ")[2] for line in lines] == [line.partition(": ")[2] for line in later_lines]
     assert pairs(options) >= {
         ("--sonnet-input-len", "512"),
         ("--sonnet-output-len", "256"),

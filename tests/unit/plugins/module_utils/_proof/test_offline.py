@@ -46,12 +46,12 @@ def test_the_container_is_that_of_the_service_with_another_program() -> None:
         words[image - 2 : image] == ["--entrypoint", "/bin/sh"]
         and words[words.index("--name") + 1] == "spark-heavy-bench"
     )
-    told = words[words.index("bench") + 1 :]
-    assert told[:3] == ["900", "--model", "Org/M"]
-    assert told[-6:] == ["--input-len", "1024", "--output-len", "256", "--num-prompts", "64"]
-    pairs = dict(zip(told, told[1:]))
+    program_words = words[words.index("bench") + 1 :]
+    assert program_words[:3] == ["900", "--model", "Org/M"]
+    assert program_words[-6:] == ["--input-len", "1024", "--output-len", "256", "--num-prompts", "64"]
+    pairs = dict(zip(program_words, program_words[1:]))
     assert pairs["--quantization"] == "modelopt" and pairs["--revision"] == "abc" and pairs["--max-model-len"] == "8192"
-    assert not {"--tool-call-parser", "--enable-auto-tool-choice", "--port"} & set(told)
+    assert not {"--tool-call-parser", "--enable-auto-tool-choice", "--port"} & set(program_words)
 
 
 def test_nvidias_entrypoint_stays() -> None:
@@ -102,8 +102,8 @@ def test_figures_that_make_no_sense(changes: dict[str, Any], reason: str) -> Non
 
 def test_no_option_of_the_engine_is_taken_for_the_servers() -> None:
     """By the parser of vLLM 0.33.0: the server's are declared first, the engine's begin with --model."""
-    known = json.loads((Path(__file__).parents[4] / "sim" / "engine" / "args.json").read_text())["options"]
-    flags = [[flag[2:] for flag in option["flags"] if flag.startswith("--")] for option in known]
+    options = json.loads((Path(__file__).parents[4] / "sim" / "engine" / "args.json").read_text())["options"]
+    flags = [[flag[2:] for flag in option["flags"] if flag.startswith("--")] for option in options]
     begin = next(number for number, names in enumerate(flags) if "model" in names)
     servers = {names[0] for names in flags[:begin]} - {"help"}  # behind it, how it is switched off
     engines = {name for names in flags[begin:] for name in names}
