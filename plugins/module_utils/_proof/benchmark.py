@@ -95,7 +95,8 @@ CLIENT_GIB = 3.0
 """Memory that has to be free for C(vllm bench), which loads vLLM's libraries a second time: 0.6 GiB on CPU builds."""
 LINES = 256
 
-# A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly.
+# A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly. C(sonnet) tries random
+# lines until a prompt is short enough, for ever if none can be; lines of less than half of the average length prevent that.
 NOTES = (
     "The harbour freezes in January, and the ferries wait for the ice breaker before they leave.",
     "A baker on the corner starts at three and sells out of rye bread before the schools open.",
@@ -109,10 +110,10 @@ NOTES = (
     "Fishermen say that the lighthouse is brighter in fog, although the lamp is the same.",
     "The school moved its lessons outdoors and found that the noise of the street was the harder problem.",
     "A cartographer drew the coast from memory and was wrong by less than a mile.",
-    "The city counts its trees every ten years and loses the list about as often.",
-    "Rain came late, so the mill stood still and the grain was carried over the hill by hand.",
-    "The choir practises in a room with a low ceiling, which makes the basses sound sure of themselves.",
-    "Nobody knew who owned the well until it ran dry, and then there were eleven heirs.",
+    "Snow fell.",
+    "Nobody answered.",
+    "The lamp went out.",
+    "It rained.",
 )
 
 
@@ -268,7 +269,7 @@ def dataset(workload: Workload, api: str, nonce: str) -> tuple[str, list[str]]:
         ]
         return json.dumps(turns), ["--dataset-name", "sharegpt", "--sharegpt-output-len", answer]
     if workload.part == "single" and api == "chat":
-        lines = [f"Note {nonce}-{number}: {NOTES[number % len(NOTES)]}\n" for number in range(LINES)]
+        lines = [f"{nonce}-{number}: {NOTES[number % len(NOTES)]}\n" for number in range(LINES)]
         lengths = ["--sonnet-input-len", prompt, "--sonnet-output-len", answer, "--sonnet-prefix-len", "0"]
         return "".join(lines), ["--dataset-name", "sonnet", *lengths]
     options = ["--dataset-name", "random", "--random-output-len", answer]

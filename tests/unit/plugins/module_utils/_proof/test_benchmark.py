@@ -130,6 +130,13 @@ def test_prompts_begin_differently_and_go_on_alike() -> None:
     }
 
 
+def test_prompts_of_every_length_can_be_made_of_the_lines() -> None:
+    """vLLM rounds the number of lines, so it may need lines of half of their average length."""
+    text, _options = benchmark.dataset(SINGLE, "chat", "0a1b")
+    sizes = [len(line) for line in text.splitlines()]
+    assert min(sizes) < sum(sizes) / len(sizes) / 2 and min(len(line.split()) for line in text.splitlines()) < 5
+
+
 def test_the_request_for_a_content() -> None:
     first, options = benchmark.dataset(CONTENT, "chat", "0a1b")
     prompts = [entry["conversations"][0]["value"] for entry in json.loads(first)]
