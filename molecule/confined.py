@@ -1,4 +1,4 @@
-"""What the kernel says that a container may do: what tests of several scenarios compare with what it is meant to have."""
+"""The kernel's record of a container's rights, which tests of several scenarios compare with the intended ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes that a run of scenarios has to itself. Runs go side by side, each with SPARKSIM_SET and SPARKSIM_SUBNET of its own."""
+"""The nodes of a run of scenarios. Runs go side by side, each with another SPARKSIM_SET and SPARKSIM_SUBNET."""
 
 from __future__ import annotations
 

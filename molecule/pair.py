@@ -38,7 +38,7 @@ def fabric(host):
 
 
 def outside(*argv, check=True):
-    """Run a command on this machine, which is what the nodes are plugged into."""
+    """Run a command on this machine, which has the nodes' networks."""
     return subprocess.run(argv, capture_output=True, text=True, check=check).stdout
 
 
@@ -58,12 +58,12 @@ def state(host):
 
 
 def status(host):
-    """What `systemctl status` says of the unit."""
+    """The output of `systemctl status` for the unit."""
     return unit(host, "StatusText")["StatusText"]
 
 
 def containers(host):
-    """Name and id of every container that there is, in whatever state."""
+    """Name and id of every container in any state."""
     listed = node(host, "docker", "ps", "--all", "--no-trunc", "--format", "{{.Names}} {{.ID}}", check=False)
     return dict(line.split() for line in listed.splitlines())
 
@@ -73,7 +73,7 @@ def engines():
 
 
 def processes(host):
-    """What of an engine, a Ray or a docker client is alive, by the command lines that they show."""
+    """The live processes of an engine, a Ray or a docker client, by their command lines."""
     return node(host, "pgrep", "--list-full", "--full", "vllm|VLLM|ray::|raylet|gcs_server", check=False).splitlines()
 
 
@@ -108,30 +108,30 @@ def chat_in_vain(**options):
 
 
 def starts(host):
-    """How often the unit was started since the node came up; each start has an invocation of its own in the journal."""
+    """How often the unit was started since the node came up; each start has a separate invocation in the journal."""
     fields = ("--unit", UNIT, "--boot", "--output=json", "--output-fields=_SYSTEMD_INVOCATION_ID", "--no-pager")
     lines = node(host, "journalctl", *fields).splitlines()
     return len({json.loads(line).get("_SYSTEMD_INVOCATION_ID") for line in lines} - {None})
 
 
 def answers():
-    """Tell whether the model answers with what its weights hold; without its other half it cannot."""
+    """Tell whether the model answers with the text in its weights; without its other half it cannot."""
     message = chat(max_tokens=16)["choices"][0]["message"]
     # The scripted model closes no thinking, so its reasoning parser takes all that it says.
     return "scripted test model" in (message["content"] or message["reasoning"])
 
 
-def wait(condition, seconds, what):
+def wait(condition, seconds, description):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return
         time.sleep(0.5)
-    pytest.fail(f"not within {seconds} s: {what}\n{report()}")
+    pytest.fail(f"not within {seconds} s: {description}\n{report()}")
 
 
 def report():
-    """What is to be seen on both nodes, for the message of a test that failed."""
+    """The visible state of both nodes, for the message of a failed test."""
     lines = []
     for host in NODES:
         lines += [
@@ -152,8 +152,10 @@ def serves(before=None, parts=None):
     """
     wait(lambda: all(state(host) == "active" for host in NODES), ACTIVE_SECONDS, "all units are active")
     assert answers(), report()
-    for host, own in (before or {}).items():
-        assert not set(own.values()) & set(containers(host).values()), f"{host} still has a rank of before\n{report()}"
+    for host, engine in (before or {}).items():
+        assert not set(engine.values()) & set(containers(host).values()), (
+            f"{host} still has a rank of before\n{report()}"
+        )
     for host, names in (parts or {}).items():
         assert set(containers(host)) == set(names), report()
 
@@ -195,10 +197,10 @@ def inventory(scenario):
 
 def cluster(scenario, **service):
     """Return the cluster of a scenario with keys of its service changed."""
-    given = yaml.safe_load(inventory(scenario).read_text(encoding="utf-8"))
-    found = given["sparks"]["children"]["pair"]["vars"]["spark_cluster"]
-    found["services"][0].update(service)
-    return found
+    document = yaml.safe_load(inventory(scenario).read_text(encoding="utf-8"))
+    settings = document["sparks"]["children"]["pair"]["vars"]["spark_cluster"]
+    settings["services"][0].update(service)
+    return settings
 
 
 def play(scenario, *options, hosts=None, **variables):
@@ -219,12 +221,12 @@ def play(scenario, *options, hosts=None, **variables):
             check=False,
             env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
         )
-    # Messages are wrapped where they are shown.
+    # Ansible wraps displayed messages.
     return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
 
 def refused(scenario, *needles, hosts=None, options=(), **variables):
-    """Run site.yml and see that it fails with these words, and that what runs on the hosts is what ran before."""
+    """Run site.yml and see that it fails with these words, and that the hosts keep running the same engines."""
     before = snapshot()
     code, text = play(scenario, *options, hosts=hosts, **variables)
     assert code != 0, text
@@ -267,28 +269,28 @@ with ThreadPoolExecutor(32) as pool:
 
 def listening(host):
     """TCP ports of a node that something listens on, with the addresses."""
-    found = {}
+    addresses = {}
     for line in node(host, "ss", "--tcp", "--listening", "--numeric", "--no-header").splitlines():
         address, _colon, port = line.split()[3].rpartition(":")
-        found.setdefault(int(port), set()).add(address.partition("%")[0])
-    return found
+        addresses.setdefault(int(port), set()).add(address.partition("%")[0])
+    return addresses
 
 
 def reached(host, targets):
-    """Return those of (address, port) that a node reaches."""
-    given = json.dumps({"targets": targets, "routes": {}, "datagrams": []})
-    return {tuple(target) for target in json.loads(node(host, "python3", "-c", REACH, given))}
+    """Return the pairs (address, port) that a node reaches."""
+    request = json.dumps({"targets": targets, "routes": {}, "datagrams": []})
+    return {tuple(target) for target in json.loads(node(host, "python3", "-c", REACH, request))}
 
 
 def reached_by_stranger(targets, routes, datagrams=()):
-    """Return those of (address, port) that another machine of the management network reaches, given such routes.
+    """Return the pairs (address, port) that another machine of the management network reaches, given such routes.
 
-    datagrams: where it sends one by UDP, too.
+    datagrams: addresses that get one by UDP, too.
     """
     image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
     options = ["--rm", "--network", MANAGEMENT_NETWORK, "--cap-add", "NET_ADMIN", "--entrypoint", "python3"]
-    given = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
-    return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, given))}
+    request = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
+    return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, request))}
 
 
 def only_ssh_answers_a_peer(host):
@@ -316,7 +318,7 @@ def the_fabric_is_closed_to_the_management_network():
 
 
 def the_supervisors_hear_the_fabric_alone():
-    """Datagrams of strangers are dropped before the supervisors see them, to whichever address of the host they go."""
+    """Datagrams of strangers are dropped before the supervisors see them, to every address of the host."""
 
     def dropped(host):
         rules = node(host, "nft", "list", "chain", "inet", "dgxspark", "input")

@@ -1,4 +1,4 @@
-"""Commands of pages, typed as a reader types them: with nothing but what the pages say, on simulated Sparks in place of real ones."""
+"""Commands of pages, typed as a reader types them: with only the pages' words, on simulated Sparks in place of real ones."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ class Typed:
     @property
     def plain(self) -> str:
         """The command without the comment behind it."""
-        first, newline, rest = self.text.partition("\n")
-        return re.sub(r"\s+# .*$", "", first) + newline + rest
+        first, newline, following = self.text.partition("\n")
+        return re.sub(r"\s+# .*$", "", first) + newline + following
 
     def missing(self, printed: str) -> list[str]:
         """The lines that the page shows and the command did not print; their numbers may be others.
 
         :param printed: what the command printed
         """
-        found = {figureless(line) for line in printed.splitlines()}
-        return [line for line in self.shown if line.strip() not in ("", LEFT_OUT) and figureless(line) not in found]
+        shown_lines = {figureless(line) for line in printed.splitlines()}
+        return [
+            line for line in self.shown if line.strip() not in ("", LEFT_OUT) and figureless(line) not in shown_lines
+        ]
 
     def problem(self, code: int, printed: str, home: str = "~") -> str:
-        """Return what is other than the page has it, in words; empty when all is as it says.
+        """Return the differences from the page, in words; empty without any.
 
         :param code: the exit code of the command
         :param printed: what it printed
@@ -83,33 +85,33 @@ def commands(page: str, heading: str = "") -> list[Typed]:
             lines.append(line)
         text = "".join(lines)
     blocks = re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [each for block in blocks for each in read(block)]
+    return [command for block in blocks for command in read(block)]
 
 
 def read(block: str) -> list[Typed]:
     """Return the commands of one console block, each with the lines below it."""
-    found: list[Typed] = []
+    typed: list[Typed] = []
     end, coded = "", False
     for line in block.splitlines():
         if end:
-            found[-1] = Typed(f"{found[-1].text}\n{line}")
+            typed[-1] = Typed(f"{typed[-1].text}\n{line}")
             end = "" if line == end else end
         elif coded:
-            found[-1] = replace(found[-1], code=int(line))
+            typed[-1] = replace(typed[-1], code=int(line))
             coded = False
         elif line == "$ echo $?":
             coded = True
         elif line.startswith("$ "):
-            found.append(Typed(line[2:]))
-            end = here[1] if (here := re.search(r"<<'(\w+)'$", line)) else ""
+            typed.append(Typed(line[2:]))
+            end = heredoc[1] if (heredoc := re.search(r"<<'(\w+)'$", line)) else ""
         else:
-            found[-1] = replace(found[-1], shown=(*found[-1].shown, line))
-    return found
+            typed[-1] = replace(typed[-1], shown=(*typed[-1].shown, line))
+    return typed
 
 
 @dataclass
 class Terminal:
-    """A terminal: each command has the folder and the variables that the one before it left. What is typed and printed is kept in a log."""
+    """A terminal: each command has the folder and the variables that the one before it left. Commands and output are kept in a log."""
 
     folder: Path
     variables: dict[str, str]
@@ -140,7 +142,7 @@ class Terminal:
             check=False,
         )
         self.folder = Path(folder.read_text(encoding="utf-8").rstrip("\n"))
-        pairs = (each.partition("=") for each in variables.read_text(encoding="utf-8").split("\0") if each)
+        pairs = (pair.partition("=") for pair in variables.read_text(encoding="utf-8").split("\0") if pair)
         self.variables = {name: value for name, _, value in pairs if name not in ("_", "SHLVL")}
         self.note(f"$ {command}\n{done.stdout}")
         return done.returncode, done.stdout
@@ -157,18 +159,18 @@ class Terminal:
 
 
 def simulated(subnet: str, hosts: Mapping[str, str], **more: Any) -> str:
-    """Return what differs for simulated Sparks, as a file for C(-e @FILE): where they are, and what they have in place of a GPU.
+    """Return the variables of simulated Sparks, as a file for C(-e @FILE): their addresses, and their substitutes for a GPU.
 
     :param subnet: the first two numbers of their addresses
     :param hosts: last number of the address of each
     :param more: further variables
     """
     shared = yaml.safe_load((ROOT / "molecule" / "inventory.yml").read_text(encoding="utf-8"))["sparks"]["vars"]
-    taken = ("spark_sysroot", "spark_gpu_args", "spark_ulimits", "spark_shm_size", "spark_docker_args", "spark_learn")
+    names = ("spark_sysroot", "spark_gpu_args", "spark_ulimits", "spark_shm_size", "spark_docker_args", "spark_learn")
     addresses = {name: f"{subnet}.0.{number}" for name, number in hosts.items()}
     where = f"{{{{ {json.dumps(addresses)}[inventory_hostname] | default(inventory_hostname) }}}}"
-    own = {"ansible_host": where} if hosts else {}
-    return yaml.safe_dump({**{name: shared[name] for name in taken}, **own, **more})
+    address = {"ansible_host": where} if hosts else {}
+    return yaml.safe_dump({**{name: shared[name] for name in names}, **address, **more})
 
 
 def reached(terminal: Terminal) -> None:
@@ -191,10 +193,10 @@ def named(programs: Path, addresses: Mapping[str, str]) -> None:
     :param addresses: of each name
     """
     cache = ROOT / ".cache" / "sim"
-    known = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
+    entries = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
     settings = programs / "ssh_config"
     settings.write_text(
-        f"{known}Host *\n  User spark\n  IdentityFile {cache}/id_ed25519\n  IdentitiesOnly yes\n"
+        f"{entries}Host *\n  User spark\n  IdentityFile {cache}/id_ed25519\n  IdentitiesOnly yes\n"
         f"  UserKnownHostsFile {cache}/known_hosts\n",
         encoding="utf-8",
     )

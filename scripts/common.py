@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,6 +118,20 @@ def heading(text: str) -> None:
 def run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> int:
     """Run a command with its output on the screen; returns its exit code."""
     return subprocess.run([str(part) for part in argv], cwd=cwd, env=env or tool_env(), check=False).returncode
+
+
+def write_generated(texts: Mapping[Path, str]) -> int:
+    """Write generated files, or only compare them with the option C(--check); returns the exit code."""
+    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    check = "--check" in sys.argv[1:]
+    for path in stale:
+        if check:
+            print(
+                f"{path.relative_to(ROOT)}: not what scripts/{Path(sys.argv[0]).name} writes; run it and commit the result."
+            )
+        else:
+            path.write_text(texts[path], encoding="utf-8")
+    return 1 if check and stale else 0
 
 
 def duration(seconds: float) -> str:

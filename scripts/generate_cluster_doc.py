@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
+from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins"))
 
 from cluster_fixture import network
@@ -122,12 +121,10 @@ def table() -> str:
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
     before = PAGE.read_text(encoding="utf-8")
-    text = re.sub(rf"(?<={re.escape(MARK)}\n\n).*?(?=\n\n)", lambda _match: table(), before, count=1, flags=re.DOTALL)
-    if MARK not in before or ("--check" in sys.argv[1:] and text != before):
-        print(f"{PAGE.name} is not what scripts/generate_cluster_doc.py writes; run it and commit the result.")
-        return 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    if MARK not in before:
+        raise SystemExit(f"{PAGE.name} lacks the mark {MARK}")
+    mark = rf"(?<={re.escape(MARK)}\n\n).*?(?=\n\n)"
+    return write_generated({PAGE: re.sub(mark, lambda _match: table(), before, count=1, flags=re.DOTALL)})
 
 
 if __name__ == "__main__":

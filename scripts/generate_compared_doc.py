@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from common import ROOT, write_generated
+
 sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins"))
 
 from launches_fixture import compared
@@ -28,8 +28,7 @@ def main() -> int:
     if not count:
         print(f"{PAGE.name} has no table below <!-- computed: compared -->.")
         return 1
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    return write_generated({PAGE: new})
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from common import ROOT, write_generated
 from registered_findings import ENTRIES, Entry
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 # A single # may also be a comment in a block of shell or YAML; no table stands right below a page's title.
 HEADING = re.compile(r"^##+ +(.+?) *$", re.MULTILINE)
 MARKER = r"<!-- findings: scripts/generate_findings_doc\.py(?:, also (?P<also>[^>]+?))? -->"
@@ -28,24 +29,15 @@ HEAD = ["| rule | severity | what it means | what to do |", "|---|---|---|---|"]
 
 def main() -> int:
     """Write the pages, or compare them; returns the exit code."""
-    stale: list[str] = []
+    texts: dict[Path, str] = {}
     listed: set[str] = set()
     for path in sorted(DOCS.glob("*.md")):
-        old = path.read_text(encoding="utf-8")
-        new, places = page(path.name, old)
+        texts[path], places = page(path.name, path.read_text(encoding="utf-8"))
         listed |= places
-        if new == old:
-            continue
-        stale.append(path.name)
-        if "--check" not in sys.argv[1:]:
-            path.write_text(new, encoding="utf-8")
     for place in sorted({entry.page for entry in ENTRIES.values()} - listed):
         print(f"docs/{place}: findings.yml lists findings there, but no such heading has a mark for their table.")
         return 1
-    if stale and "--check" in sys.argv[1:]:
-        print(f"{', '.join(stale)}: not what scripts/generate_findings_doc.py writes; run it and commit the result.")
-        return 1
-    return 0
+    return write_generated(texts)
 
 
 def page(name: str, text: str) -> tuple[str, set[str]]:

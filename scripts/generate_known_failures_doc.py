@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.host_log_signs import Sign
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.log_signs import SIGNS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.known_failures import ROWS, SEVERITY
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "known_failures.md"
+PAGE = ROOT / "docs" / "known_failures.md"
 INTRODUCTION = """\
 # Known failures
 
@@ -42,16 +43,7 @@ Failures of single versions, models or combinations of options. The plan judges 
 
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print(
-                f"{PAGE.name} is not what scripts/generate_known_failures_doc.py writes; run it and commit the result."
-            )
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_generated({PAGE: page()})
 
 
 def page() -> str:

@@ -13,14 +13,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.measurement_rows import planned
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "memory_measured.md"
 ROWS = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "gpu_rows.json"
 BLOCK = re.compile(r"^<!-- measured: (?P<name>\w+) -->\n\n?(?:\|.*\n)*\n?", re.MULTILINE)
@@ -123,13 +123,7 @@ def main() -> int:
         print(f"{PAGE.name} has marks for {', '.join(sorted(named))}; the tables are {', '.join(sorted(TABLES))}.")
         return 1
     new = BLOCK.sub(lambda match: f"<!-- measured: {match['name']} -->\n\n{TABLES[match['name']](launches)}\n\n", old)
-    if "--check" in sys.argv[1:]:
-        if new != old:
-            print(f"{PAGE.name} is not what scripts/generate_measured_doc.py writes; run it and commit the result.")
-            return 1
-        return 0
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    return write_generated({PAGE: new})
 
 
 if __name__ == "__main__":

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import jinja2
 import yaml
+from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
 from ansible_collections.dgxspark.vllm.plugins.module_utils._agent import figures
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/monitoring.md"
 RULES = ROOT / "roles/monitoring/templates/rules.yml.j2"
 
@@ -77,15 +76,7 @@ def page(text: str) -> str:
 
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
-    current = PAGE.read_text(encoding="utf-8")
-    text = page(current)
-    if "--check" in sys.argv[1:]:
-        if current != text:
-            print(f"{PAGE.name} is not what scripts/generate_monitoring_doc.py writes; run it and commit the result.")
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_generated({PAGE: page(PAGE.read_text(encoding="utf-8"))})
 
 
 if __name__ == "__main__":

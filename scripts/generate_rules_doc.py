@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
+
+from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import FAMILIES, Rule
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
+PAGE = ROOT / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 BRACKETS = r"<\1>"
 REPORTED = "K"
@@ -27,14 +28,7 @@ SEVERITIES = {
 
 def main() -> int:
     """Write the page, or compare it; returns the exit code."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE.name} is not what scripts/generate_rules_doc.py writes; run it and commit the result.")
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_generated({PAGE: page()})
 
 
 def page() -> str:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from common import ROOT, write_generated
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     descriptions,
@@ -45,7 +46,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 
-ROOT = Path(__file__).resolve().parent.parent
 ROLES = ROOT / "roles"
 DOCS = ROOT / "docs"
 SELF = "scripts/generate_variables.py"
@@ -116,14 +116,7 @@ def main() -> int:
     texts = {path: page(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
     for source in sorted(ROLES.glob("*/meta/variables.yml")):
         texts |= of_role(source.parent.parent)
-    stale = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)}: not what {SELF} writes; run it and commit the result.")
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(texts[path], encoding="utf-8")
-    return 0
+    return write_generated(texts)
 
 
 def of_role(folder: Path) -> dict[Path, str]:

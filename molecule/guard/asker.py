@@ -26,7 +26,7 @@ def ask(name: str, port: str) -> str:
 
 
 def main(end: Path, services: list[str]) -> None:
-    said: dict[str, dict[str, object]] = {}
+    answers: dict[str, dict[str, object]] = {}
 
     def client(name: str, port: str) -> None:
         good, failed = 0, []
@@ -35,14 +35,14 @@ def main(end: Path, services: list[str]) -> None:
             good += not wrong
             failed += [[time.time(), wrong]] if wrong else []
             time.sleep(1.0)
-        said[name] = {"good": good, "failed": failed}
+        answers[name] = {"good": good, "failed": failed}
 
     threads = [threading.Thread(target=client, args=service.split("=")) for service in services]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    print(json.dumps(said))
+    print(json.dumps(answers))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a kernel does when memory is used up, for the simulated pool: kill the process that holds the most of it, without a word before.
+"""The kernel's OOM killer, for the simulated pool: kill the process that holds the most of it, without a word before.
 
 A GB10 more often freezes; this is the milder end.
 """

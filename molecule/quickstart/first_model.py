@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The files of the model that the quick start recommends first, without its weights: a folder for tests/sim/fakehub.
 
-The fields of its config.json are those of the recipe; the stand-in engine takes its size from spark_sim.json.
+Its config.json has the recipe's fields; the stand-in engine takes its size from spark_sim.json.
 """
 
 from __future__ import annotations

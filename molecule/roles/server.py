@@ -1,4 +1,4 @@
-"""Answers as a speech server on port 8765, and keeps what is posted to port 8766; gone while /run/fleet_test.down exists."""
+"""Answers as a speech server on port 8765, and keeps the bodies posted to port 8766; gone while /run/fleet_test.down exists."""
 
 from __future__ import annotations
 

@@ -46,13 +46,13 @@ def main() -> int:
             before, began = spent(process.pid), time.monotonic()
             time.sleep(args.seconds)
             used, took = spent(process.pid) - before, time.monotonic() - began
-            left = process.poll() is None
+            alive = process.poll() is None
             process.terminate()
     percent = used / took / 10
     print(
         f"{used:.1f} ms on a processor in {took:.0f} s of a look a second: {percent:.3f} % of one processor, limit {LIMIT_PERCENT} %"
     )
-    return 0 if left and percent < LIMIT_PERCENT else 1
+    return 0 if alive and percent < LIMIT_PERCENT else 1
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call_yourself(name: str) -> None:
-    """Have the kernel name this process so, in what it says of whom it kills."""
+    """Set the name of this process in the kernel's messages about killed processes."""
     libc.prctl(SET_NAME, name.encode(), 0, 0, 0)
 
 
@@ -71,8 +71,8 @@ class Answers(BaseHTTPRequestHandler):
 
 def available() -> float:
     """GiB that the kernel says are there."""
-    found = re.search(r"^MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
-    return int(found[1]) / 2**20 if found else 0.0
+    match = re.search(r"^MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    return int(match[1]) / 2**20 if match else 0.0
 
 
 def gate(gib: str) -> None:
@@ -111,12 +111,12 @@ def watch(seconds: str) -> None:
 
 
 def main() -> None:
-    what, *words = sys.argv[1:]
-    if what == "eat":
+    command, *words = sys.argv[1:]
+    if command == "eat":
         eat(words)
-    elif what == "engine":
+    elif command == "engine":
         engine(*words)
-    elif what == "gate":
+    elif command == "gate":
         gate(*words)
     else:
         watch(*words)

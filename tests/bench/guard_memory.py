@@ -1,11 +1,11 @@
-"""Show what the guard is for with a real kernel that runs out of memory: in a virtual machine, with the guard and without it.
+"""Show the effect of the guard with a real kernel that runs out of memory: in a virtual machine, with the guard and without it.
 
 Real: the kernel and its out-of-memory killer, systemd, sshd, Docker, the memory, the program of the guard with its unit and the protection of the
-host as the role installs them. Played: the machine (QEMU, whose processor is emulated where there is no KVM; no GB10), its size (floors and engines are
+host as the role installs them. Played: the machine (QEMU, with an emulated processor on machines without KVM; no GB10), its size (floors and engines are
 scaled down with it), the engines (a program that holds memory and answers; there is no GPU, so nvidia-smi is missing and all memory is what
-processes hold), their gate, and what eats memory beside them.
+processes hold), their gate, and the program that eats memory.
 
-Logins are timed from outside, and compared with those of the same machine at rest: an emulated processor takes over a second for the keys alone.
+Logins are timed from outside, and compared with logins to the same machine at rest: an emulated processor takes over a second for the keys alone.
 
 Needs root, x86-64, Debian or Ubuntu with debootstrap, e2fsprogs, qemu-system-x86 and 8 GiB of free memory. Run as `make guard-memory`.
 """
@@ -53,7 +53,7 @@ TOOLS = ("debootstrap", "mkfs.ext4", "qemu-system-x86_64", "ssh", "ssh-keygen")
 MEMORY_MIB = 6144
 SSH_PORT = 2401
 ENGINES = {"heavy": (8001, 2.5), "fast": (8002, 1.0)}  # port, GiB; the most important one first
-OUTSIDE = 10000  # what is added to a port of the machine
+OUTSIDE = 10000  # added to a port of the machine
 GUEST = "/usr/local/lib/guard_guest.py"
 FLOORS = {
     "floor_gib": 0.75,
@@ -63,7 +63,7 @@ FLOORS = {
     "last_gib": 0.35,
 }
 RESERVE_GIB = 0.5
-MORE_GIB = 0.3  # what eats takes so much more than there is
+MORE_GIB = 0.3  # taken beyond the available memory
 # An emulated processor takes ten times as long for all that the guard asks and does; what eats goes at its pace.
 BITE_GIB, BITE_SECONDS, AT_ONCE_SECONDS = 0.2, 8.0, 60.0
 HOLD_SECONDS = 30.0  # for what comes after the last bite
@@ -77,15 +77,15 @@ class Failed(Exception):
     """Something that was to be there is not."""
 
 
-def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+def wait(condition: Callable[[], Any], seconds: float, reason: str) -> Any:
     """Return what a condition returns once it holds. Raises Failed after so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.5)
-    raise Failed(f"not within {seconds:.0f} s: {what}")
+    raise Failed(f"not within {seconds:.0f} s: {reason}")
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------------
@@ -158,8 +158,10 @@ class Machine:
         """Start it anew, and wait until it lets people in."""
         self.end()
         ports = {SSH_PORT: 22, **{OUTSIDE + port: port for port, _gib in ENGINES.values()}}
-        forwards = "".join(f",hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in ports.items())
-        # Its processors come first: how long it waits for those of a busy machine is nothing that it answers for.
+        forwards = "".join(
+            f",hostfwd=tcp:127.0.0.1:{host_port}-:{guest_port}" for host_port, guest_port in ports.items()
+        )
+        # Its processors come first: waiting for cores of a busy machine is no fault of the guard.
         argv = [
             *(
                 "nice",
@@ -204,15 +206,15 @@ class Machine:
             str(self.work / "key"),
             "-p",
             str(SSH_PORT),
-            *(f"-o{each}" for each in options),
+            *(f"-o{option}" for option in options),
             "root@127.0.0.1",
             command,
         ]
 
-    def run(self, command: str, seconds: float = 60.0, given: bytes = b"", check: bool = True) -> str | None:
-        """Return what a command in the machine printed; None where it failed and check is false. Raises Failed."""
+    def run(self, command: str, seconds: float = 60.0, data: bytes = b"", check: bool = True) -> str | None:
+        """Return the output of a command in the machine; None if it failed and check is false. Raises Failed."""
         try:
-            done = subprocess.run(self.ssh(command), input=given, capture_output=True, timeout=seconds, check=False)
+            done = subprocess.run(self.ssh(command), input=data, capture_output=True, timeout=seconds, check=False)
         except subprocess.TimeoutExpired:
             if check:
                 raise Failed(f"{command}: no answer within {seconds:.0f} s") from None
@@ -229,10 +231,10 @@ class Machine:
                 entry = tarfile.TarInfo(name.lstrip("/"))
                 entry.size, entry.mode = len(text.encode()), 0o644
                 archive.addfile(entry, io.BytesIO(text.encode()))
-        self.run("tar -C / -xf -", given=packed.getvalue())
+        self.run("tar -C / -xf -", data=packed.getvalue())
 
     def log_in(self) -> float | None:
-        """Seconds from the start of a client to the end of its first command; None where that failed."""
+        """Seconds from the start of a client to the end of its first command; None after a failure."""
         began = time.monotonic()
         return round(time.monotonic() - began, 2) if self.run("true", LOGIN_SECONDS, check=False) is not None else None
 
@@ -267,7 +269,7 @@ OOMScoreAdjust=-1000
 MemoryMin=32M
 Nice=-5
 """
-# An image of nothing but names: programs are those of the machine.
+# An image of nothing but names: its programs come from the machine.
 IMAGE = (
     "mkdir -p /tmp/i/usr /tmp/i/etc /tmp/i/proc /tmp/i/sys /tmp/i/dev /tmp/i/tmp && cd /tmp/i && "
     "ln -sfn usr/bin bin && ln -sfn usr/lib lib && ln -sfn usr/lib64 lib64 && tar -c . | docker import - engine"
@@ -276,15 +278,17 @@ IMAGE = (
 
 def installed(parts: dict[str, Any]) -> dict[str, str]:
     """The files of a component, as the role copies them."""
-    found = {}
+    versions = {}
     for file in located(parts)["files"]:
-        found[file["path"]] = file["content"] if "content" in file else Path(file["source"]).read_text(encoding="utf-8")
-    return found
+        versions[file["path"]] = (
+            file["content"] if "content" in file else Path(file["source"]).read_text(encoding="utf-8")
+        )
+    return versions
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run. guard: settings beside the floors, None without the guard and the protection. bites: GiB at a second, by what is available."""
+    """One run. guard: settings besides the floors, None without the guard and the protection. bites: GiB at a second, from the available GiB."""
 
     title: str
     bites: Callable[[float], list[tuple[float, float]]]
@@ -294,42 +298,46 @@ class Case:
 
 @dataclass
 class Result:
-    """What became of a run. logins: seconds, None for one that failed; failed: requests of each engine that failed, of asked ones."""
+    """The result of a run. logins: seconds, None for a failed login; failed: failed requests of each engine, of all its requests."""
 
     title: str
     lowest: float = 0.0
     logins: list[float | None] = field(default_factory=list)
-    asked: dict[str, int] = field(default_factory=dict)
+    requests_made: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     killed: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
     active: dict[str, str] = field(default_factory=dict)
     stalled: float = 0.0
-    rest: float = 0.0
+    idle_login: float = 0.0
 
     @property
     def slowest(self) -> float | None:
-        """The slowest login; None where one failed."""
-        return None if None in self.logins else max((each for each in self.logins if each is not None), default=None)
+        """The slowest login; None if any login failed."""
+        return (
+            None
+            if None in self.logins
+            else max((seconds for seconds in self.logins if seconds is not None), default=None)
+        )
 
 
 def in_steps(available: float) -> list[tuple[float, float]]:
     """More than there is, bite by bite."""
     bites: list[tuple[float, float]] = []
-    left = available + MORE_GIB
-    while left > 0:
-        bites.append((min(BITE_GIB, left), len(bites) * BITE_SECONDS))
-        left -= BITE_GIB
+    remaining = available + MORE_GIB
+    while remaining > 0:
+        bites.append((min(BITE_GIB, remaining), len(bites) * BITE_SECONDS))
+        remaining -= BITE_GIB
     return bites
 
 
 def within(available: float) -> list[tuple[float, float]]:
-    """Nearly all that there is, bite by bite."""
+    """Nearly all available memory, bite by bite."""
     return in_steps(available - MORE_GIB - FLOORS["last_gib"] + 0.1)
 
 
 def at_once(available: float) -> list[tuple[float, float]]:
-    """Nearly all that there is at once; a minute later more than there was."""
+    """Nearly all available memory at once; a minute later more than was available."""
     return [(available - FLOORS["last_gib"], 0.0), (FLOORS["last_gib"] + MORE_GIB, AT_ONCE_SECONDS)]
 
 
@@ -356,7 +364,7 @@ class Bench:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.rest: list[float] = []
+        self.idle_login: list[float] = []
 
     def console(self, start: int = 0) -> str:
         return self.machine.console.read_bytes()[start:].decode(errors="replace")
@@ -382,7 +390,7 @@ class Bench:
             }
             for name, (port, _gib) in ENGINES.items()
         }
-        files = {f"/etc/dgxspark/services/{name}.json": json.dumps(each) for name, each in services.items()}
+        files = {f"/etc/dgxspark/services/{name}.json": json.dumps(service) for name, service in services.items()}
         files |= {
             f"/etc/systemd/system/spark-{name}.service": engine_unit(name, case.idle and name == "fast")
             for name in ENGINES
@@ -402,7 +410,7 @@ class Bench:
         return files | installed(unit_files.protection({"ssh_mib": 512, "sessions_mib": 512, "journal_mib": 128}))
 
     def begin(self, case: Case) -> float:
-        """Bring engines and guard as a case has them; returns what is available, GiB."""
+        """Start the engines and the guard of a case; returns the available memory, GiB."""
         machine = self.machine
         protected = " ".join(installed(unit_files.protection({"ssh_mib": 1, "sessions_mib": 1, "journal_mib": 1})))
         machine.run("systemctl stop eater spark-agent spark-heavy spark-fast; true", seconds=90)
@@ -416,19 +424,19 @@ class Bench:
         machine.run("cat /var/weights > /dev/null", seconds=60)
         if case.guard is not None:
             machine.run("systemctl start spark-agent", seconds=90)
-        self.rest = [took for took in (machine.log_in() for _each in range(5)) if took is not None]
+        self.idle_login = [took for took in (machine.log_in() for _attempt in range(5)) if took is not None]
         return float(self.memory(0)[-1][0])
 
     def memory(self, start: int) -> list[tuple[float, float]]:
-        """What was available, GiB, and the pressure, percent, at each look since a place in the console's text."""
-        found = re.findall(r"^MEMORY ([0-9.]+) ([0-9.]+) ", self.console(start), re.MULTILINE)
-        return [(float(available), float(stalled)) for available, stalled in found]
+        """The available memory, GiB, and the pressure, percent, at each look since a place in the console's text."""
+        figures = re.findall(r"^MEMORY ([0-9.]+) ([0-9.]+) ", self.console(start), re.MULTILINE)
+        return [(float(available), float(stalled)) for available, stalled in figures]
 
     def play(self, case: Case) -> Result:
         """One case from the first bite to the end."""
         machine, result = self.machine, Result(case.title)
         bites = case.bites(self.begin(case))
-        result.rest = max(self.rest, default=0.0)
+        result.idle_login = max(self.idle_login, default=0.0)
         place, moment = machine.console.stat().st_size, self.machine.run("date +%s")
         words = " ".join(f"{gib:.3f}@{at:g}" for gib, at in bites)
         with knocking(machine, result), asking(result):
@@ -474,11 +482,11 @@ def beside(*bodies: Callable[[], None]) -> Iterator[None]:
     """Do something once a second while the block runs."""
     over = threading.Event()
 
-    def again(body: Callable[[], None]) -> None:
+    def repeated(body: Callable[[], None]) -> None:
         while not over.wait(1.0):
             body()
 
-    threads = [threading.Thread(target=again, args=(body,)) for body in bodies]
+    threads = [threading.Thread(target=repeated, args=(body,)) for body in bodies]
     for thread in threads:
         thread.start()
     try:
@@ -497,43 +505,43 @@ def knocking(machine: Machine, result: Result) -> contextlib.AbstractContextMana
 def asking(result: Result) -> contextlib.AbstractContextManager[None]:
     """Ask both engines again and again."""
 
-    def one(name: str, port: int) -> None:
+    def ask_one(name: str, port: int) -> None:
         good = ask(port)
-        result.asked[name] = result.asked.get(name, 0) + 1
+        result.requests_made[name] = result.requests_made.get(name, 0) + 1
         result.failed[name] = result.failed.get(name, 0) + (not good)
 
-    return beside(*(functools.partial(one, name, port) for name, (port, _gib) in ENGINES.items()))
+    return beside(*(functools.partial(ask_one, name, port) for name, (port, _gib) in ENGINES.items()))
 
 
-# --- what is said -------------------------------------------------------------------------------------------------------------
+# --- report -------------------------------------------------------------------------------------------------------------------
 
 
 def faults(key: str, result: Result) -> list[str]:
-    """What a run shows that it is not to show."""
-    found = []
+    """Return the faults that a run shows."""
+    problems = []
     case = CASES[key]
     lost = [*result.killed, *(["requests of heavy"] if result.failed.get("heavy") else [])]
     if case.guard is None:
         return [] if lost else ["nothing was lost without the guard"]
-    if result.slowest is None or result.slowest > result.rest + REACH_SECONDS:
-        found.append(f"the slowest login took {result.slowest} s, at rest {result.rest} s")
+    if result.slowest is None or result.slowest > result.idle_login + REACH_SECONDS:
+        problems.append(f"the slowest login took {result.slowest} s, at rest {result.idle_login} s")
     if key not in ("named", "moment") and lost:  # these are for what the guard cannot, or may not, do anything about
-        found.append(f"lost: {', '.join(lost)}")
+        problems.append(f"lost: {', '.join(lost)}")
     stops = [line for line in result.steps if re.search(r": stops \w+", line)]
-    wanted = {"within": [], "named": [], "idle": ["fast"], "steps": ["fast"], "once": ["fast"]}.get(key)
-    if wanted is not None and [re.search(r": stops (\w+)", line)[1] for line in stops] != wanted:  # type: ignore[index]
-        found.append(f"stopped: {stops}, not {wanted}")
+    expected = {"within": [], "named": [], "idle": ["fast"], "steps": ["fast"], "once": ["fast"]}.get(key)
+    if expected is not None and [re.search(r": stops (\w+)", line)[1] for line in stops] != expected:  # type: ignore[index]
+        problems.append(f"stopped: {stops}, not {expected}")
     if key in ("within", "named") and not any("no service of this host: notebook" in line for line in result.steps):
-        found.append("it was not said who took the memory")
-    return found
+        problems.append("it was not said who took the memory")
+    return problems
 
 
 def row(result: Result) -> str:
     """A line of the table."""
-    times = [each for each in result.logins if each is not None]
+    times = [seconds for seconds in result.logins if seconds is not None]
     missed = result.logins.count(None)
-    reach = f"{result.rest:.1f} / {statistics.median(times):.1f} / {max(times):.1f} s" if times else "none"
-    requests = ", ".join(f"{name} {result.failed.get(name, 0)}/{result.asked.get(name, 0)}" for name in ENGINES)
+    reach = f"{result.idle_login:.1f} / {statistics.median(times):.1f} / {max(times):.1f} s" if times else "none"
+    requests = ", ".join(f"{name} {result.failed.get(name, 0)}/{result.requests_made.get(name, 0)}" for name in ENGINES)
     return (
         f"| {result.title} | {result.lowest:.2f} GiB | {', '.join(result.killed) or 'none'} | {requests} | "
         f"{reach}{f', {missed} failed' if missed else ''} | {result.stalled:.0f} % |"
@@ -572,13 +580,13 @@ def main() -> int:
                 bench.prepare()
                 result = bench.play(CASES[key])
             rows.append(row(result))
-            found = faults(key, result)
-            wrong += [f"{key}: {each}" for each in found]
+            problems = faults(key, result)
+            wrong += [f"{key}: {problem}" for problem in problems]
             print(
                 rows[-1],
                 *(f"    {line}" for line in result.steps),
                 f"    now {result.active}",
-                *(f"    WRONG: {each}" for each in found),
+                *(f"    WRONG: {problem}" for problem in problems),
                 sep="\n",
                 flush=True,
             )

@@ -5,8 +5,8 @@
 
     python tests/bench/mutation.py --count 100 --seed 1 [--part plan ...]
 
-Each mutation is made in a scratch copy of the tracked files, with the unit tests that import the file or name it. It is caught where one
-of them fails or does not end in time; before that the tests have to pass on the file as it is. The same seed makes the same mutations.
+Each mutation is made in a scratch copy of the tracked files, with the unit tests that import the file or name it. It is caught if a
+test fails or does not end in time; before that the tests have to pass on the unchanged file. The same seed makes the same mutations.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Mutation:
     """One change of one file: of the lines from C(first) to C(last), the columns C(begin) to C(end), into C(text)."""
 
     file: str
-    what: str
+    change: str
     first: int
     begin: int
     last: int
@@ -83,7 +83,7 @@ class Mutation:
 
 
 def changed(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Say what an expression can be made into, with what kind of change that is."""
+    """Yield the possible mutations of an expression, each with its kind of change."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARED:
         yield "comparison", ast.Compare(node.left, [COMPARED[type(node.ops[0])]()], node.comparators)
     elif isinstance(node, ast.BoolOp):
@@ -108,55 +108,55 @@ def _text(node: ast.BinOp) -> bool:
 def mutations(file: str, source: str) -> list[Mutation]:
     """Return every mutation of a file."""
     tree = ast.parse(source)
-    found = []
+    result = []
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) in inside:  # a message for people; tests do not hold its figures' format
             continue
         if isinstance(node, ast.expr):
-            for what, new in changed(node):
-                found.append(_mutation(file, what, node, f"({ast.unparse(new)})"))
+            for change, new in changed(node):
+                result.append(_mutation(file, change, node, f"({ast.unparse(new)})"))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
             kind = re.match(r"\w+", ast.unparse(node.returns))
             default = EMPTY.get(kind[0]) if kind else None
             if not kind or kind[0] not in EMPTY:
                 continue
-            given = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value is not None]
-            found += [
-                _mutation(file, "return", each, repr(default)) for each in given if ast.unparse(each) != repr(default)
+            returns = [item.value for item in ast.walk(node) if isinstance(item, ast.Return) and item.value is not None]
+            result += [
+                _mutation(file, "return", item, repr(default)) for item in returns if ast.unparse(item) != repr(default)
             ]
-    return sorted(set(found), key=lambda each: (each.first, each.begin, each.what, each.text))
+    return sorted(set(result), key=lambda item: (item.first, item.begin, item.change, item.text))
 
 
-def _mutation(file: str, what: str, node: ast.expr, text: str) -> Mutation:
-    return Mutation(file, what, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, text)
+def _mutation(file: str, change: str, node: ast.expr, text: str) -> Mutation:
+    return Mutation(file, change, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, text)
 
 
 def files_of(part: str) -> list[str]:
     """Return the files of a part."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for pattern in PARTS[part]:
         path = ROOT / pattern
-        found += sorted(path.glob("*.py")) if path.is_dir() else sorted(path.parent.glob(path.name))
-    return [str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py"]
+        paths += sorted(path.glob("*.py")) if path.is_dir() else sorted(path.parent.glob(path.name))
+    return [str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py"]
 
 
 def tests_of(file: str, most: int = 3) -> list[str]:
     """Return the unit tests that import a file, or name it as a program: at most so many, those named after it first.
 
-    A rule is registered by the rulebook and named by no test; what tests rules is test_compat.py.
+    A rule is registered by the rulebook and named by no test; test_compat.py tests the rules.
     """
     name = Path(file).stem
     if name.startswith("rules_"):
         return ["tests/unit/plugins/module_utils/_compat/test_compat.py"]
     package = re.escape(Path(file).parent.name)
     imported = re.compile(rf"\b{package}(\.{name}\b| import (\([^)]*|[^\n]*)\b{name}\b)|/{name}\.py\b")
-    found = [
+    paths = [
         path for path in (ROOT / "tests/unit").rglob("test_*.py") if imported.search(path.read_text(encoding="utf-8"))
     ]
     # What plays whole playbooks comes last: it takes longest and seldom knows more than the tests of the file itself.
-    found.sort(key=lambda path: (name not in path.stem, path.parent.name == "action", str(path)))
-    return [str(path.relative_to(ROOT)) for path in found[:most]]
+    paths.sort(key=lambda path: (name not in path.stem, path.parent.name == "action", str(path)))
+    return [str(path.relative_to(ROOT)) for path in paths[:most]]
 
 
 def choose(parts: list[str], count: int, seed: int) -> list[tuple[str, Mutation]]:
@@ -166,17 +166,17 @@ def choose(parts: list[str], count: int, seed: int) -> list[tuple[str, Mutation]
     for index, part in enumerate(parts):
         share = count // len(parts) + (index < count % len(parts))
         pool = [
-            each
+            mutation
             for file in files_of(part)
             if tests_of(file)
-            for each in mutations(file, (ROOT / file).read_text(encoding="utf-8"))
+            for mutation in mutations(file, (ROOT / file).read_text(encoding="utf-8"))
         ]
-        chosen += [(part, each) for each in chance.sample(pool, min(share, len(pool)))]
+        chosen += [(part, mutation) for mutation in chance.sample(pool, min(share, len(pool)))]
     return chosen
 
 
 def copy(folder: Path) -> Path:
-    """Copy the tracked files, so that the working tree stays as it is."""
+    """Copy the tracked files; the working tree stays unchanged."""
     target = folder / "copy"
     for name in tracked_files():
         source, place = ROOT / name, target / name
@@ -187,7 +187,7 @@ def copy(folder: Path) -> Path:
 
 
 def run(copied: Path, tests: list[str], seconds: float) -> str:
-    """Run tests in the copy: C(passed), C(failed), or C(took too long) where they do not end in time."""
+    """Run tests in the copy: C(passed), C(failed), or C(took too long) after the deadline."""
     argv = [
         sys.executable,
         "-m",
@@ -218,12 +218,12 @@ def run(copied: Path, tests: list[str], seconds: float) -> str:
 
 def main() -> int:
     """Make the mutations and print the share that is caught."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    asked.add_argument("--count", type=int, default=100, help="mutations in all")
-    asked.add_argument("--seed", type=int, default=1)
-    asked.add_argument("--part", action="append", choices=sorted(PARTS), help="of which part; of all when left out")
-    asked.add_argument("--seconds", type=float, default=600, help="that the tests of one mutation may take")
-    args = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--count", type=int, default=100, help="mutations in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--part", action="append", choices=sorted(PARTS), help="of which part; of all when left out")
+    parser.add_argument("--seconds", type=float, default=600, help="that the tests of one mutation may take")
+    args = parser.parse_args()
     parts = args.part or list(PARTS)
     caught: Counter[str] = Counter()
     tried: Counter[str] = Counter()
@@ -232,17 +232,17 @@ def main() -> int:
         copied = copy(Path(folder))
         for part, mutation in choose(parts, args.count, args.seed):
             place, tests = copied / mutation.file, tests_of(mutation.file)
-            whole = place.read_text(encoding="utf-8")
+            original = place.read_text(encoding="utf-8")
             if mutation.file not in whole_file:
                 whole_file[mutation.file] = run(copied, tests, args.seconds)
-            where = f"{mutation.file}:{mutation.first} {mutation.what}: {mutation.text}"
+            where = f"{mutation.file}:{mutation.first} {mutation.change}: {mutation.text}"
             if whole_file[mutation.file] != "passed":
                 print(f"skipped     {where} (without it, its tests {whole_file[mutation.file]})", flush=True)
                 continue
             began = time.monotonic()
-            place.write_text(mutation.apply(whole), encoding="utf-8")
+            place.write_text(mutation.apply(original), encoding="utf-8")
             outcome = run(copied, tests, args.seconds)
-            place.write_text(whole, encoding="utf-8")
+            place.write_text(original, encoding="utf-8")
             tried[part] += 1
             caught[part] += outcome != "passed"
             word = {"passed": "SURVIVED", "failed": "caught", "took too long": "caught late"}[outcome]

@@ -1,7 +1,7 @@
 """Time requests to an engine on demand: cold, warm, and against a direct connection; 64 streams at a time.
 
-The program is the real one; the engine is a small server that gives events of a stream at a pace, and systemctl is played, so what is
-measured is what stands between client and engine. Run with PYTHONPATH=collections, or as `make bench-on-demand`.
+The program is the real one; the engine is a small server that gives events of a stream at a pace, and systemctl is played, so only the
+relay between client and engine is measured. Run with PYTHONPATH=collections, or as `make bench-on-demand`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOAD_SECONDS = 2.0
 
 
 async def stream(port: int, tokens: int, pace: float) -> tuple[float, float, int]:
-    """One request on a connection of its own: seconds to the first event, seconds in all, events."""
+    """One request on a separate connection: seconds to the first event, seconds in all, events."""
     body = json.dumps({"model": "org/a", "stream": True, "max_tokens": tokens, "pace": pace}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     began = time.perf_counter()
@@ -43,8 +43,8 @@ async def stream(port: int, tokens: int, pace: float) -> tuple[float, float, int
 async def together(port: int, streams: int, tokens: int, pace: float) -> float:
     """Events a second of so many streams at a time."""
     began = time.perf_counter()
-    found = await asyncio.gather(*(stream(port, tokens, pace) for _each in range(streams)))
-    return sum(events for _first, _all, events in found) / (time.perf_counter() - began)
+    results = await asyncio.gather(*(stream(port, tokens, pace) for _stream in range(streams)))
+    return sum(events for _first, _all, events in results) / (time.perf_counter() - began)
 
 
 def processor(pid: int) -> float:

@@ -98,7 +98,7 @@ def said_at(words: str, since: float) -> float:
 
 
 def measure(executor: str) -> Start:
-    """Stop the pair, start it, and say what the start was spent on."""
+    """Stop the pair, start it, and print the time of each part of the start."""
     on_both("systemctl", "stop", UNIT)
     began = time.time()
     on_both("systemctl", "start", "--no-block", UNIT)

@@ -1,6 +1,6 @@
 """Time plan.yml on made-up fleets of 1, 10, 100 and 1000 hosts with four services each. No host and no Docker is needed.
 
-Beside each stands the same inventory with one task that does nothing, once for all: what Ansible itself takes.
+Each row also has the same inventory with one task that does nothing, once for all: the cost of Ansible itself.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def seconds(playbook: Path, inventory: Path) -> tuple[float, float]:
     done = subprocess.run(
         argv, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    taken, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    elapsed, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"{done.stdout}\n{' '.join(argv)} failed.")
-    return taken, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return elapsed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
@@ -112,13 +112,13 @@ def main() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             inventory = write_fleet(folder, hosts)
             bare, _cpu = seconds(nothing, inventory)
-            taken, cpu = seconds(ROOT / "playbooks" / "plan.yml", inventory)
+            elapsed, cpu = seconds(ROOT / "playbooks" / "plan.yml", inventory)
             sizes = [
                 (folder / name).stat().st_size / 1e6 if (folder / name).exists() else 0.0
                 for name in ("plan.json", "plan.html")
             ]
             print(
-                f"{hosts:6}{4 * hosts:10}{taken:9.1f} s{cpu:10.1f} s{bare:13.1f} s{1000 * taken / hosts:8.0f} ms"
+                f"{hosts:6}{4 * hosts:10}{elapsed:9.1f} s{cpu:10.1f} s{bare:13.1f} s{1000 * elapsed / hosts:8.0f} ms"
                 + "".join(f"{size:8.2f} MB" for size in sizes),
                 flush=True,
             )

@@ -5,9 +5,9 @@
 
     python tests/bench/rollout_bench.py --hosts 100 --cuts 50 --seed 1
 
-Plans, order, decisions and records are the real ones; what reaches a host is played (tests/unit/plugins/rollout_fixture.py), so the
-figures are what the controller takes, and nothing of images, weights or engines is in them. A tenth of the hosts are in pairs. A cut run is killed with
-all that it started after a random share of the time that a whole one takes; the next run has to bring every host to what is wanted.
+Plans, order, decisions and records are the real ones; hosts are played (tests/unit/plugins/rollout_fixture.py), so the
+figures are the controller's time, without images, weights or engines. A tenth of the hosts are in pairs. A cut run is killed with
+all its children after a random share of the time of a whole run; the next run has to bring every host to the desired state.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ ALL_AT_ONCE: dict[str, Any] = {"spark_rollout_canary": "none", "spark_rollout_ba
 def timed(fleet: Fleet, label: str, code: int, playbook: str, **variables: Any) -> float:
     """Run a playbook, print what it took, and return the seconds; ends the program when its exit code is another."""
     began = time.monotonic()
-    found, text = fleet.play(playbook, **variables)
+    exit_code, text = fleet.play(playbook, **variables)
     seconds = time.monotonic() - began
-    if (found == 0) != (code == 0):
-        sys.exit(f"{label}: exit code {found}\n{text[-4000:]}")
+    if (exit_code == 0) != (code == 0):
+        sys.exit(f"{label}: exit code {exit_code}\n{text[-4000:]}")
     print(f"{label:<58} {seconds:7.1f} s  {count(fleet)}", flush=True)
     return seconds
 
@@ -51,14 +51,16 @@ def count(fleet: Fleet) -> str:
 
 def wrong(fleet: Fleet, image: str) -> list[str]:
     """Return the hosts that do not run an image as a proven generation."""
-    found = []
+    problems = []
     for name in fleet.names:
         state = json.loads((fleet.folder / name / "state.json").read_text(encoding="utf-8"))
-        now = next(each for each in state["made"] if each["number"] == state["current"])
+        now = next(generation for generation in state["made"] if generation["number"] == state["current"])
         applied = (fleet.folder / name / "applied").read_text(encoding="utf-8")
         if (applied, now["applied"], now["proven"]) != (image, image, True):
-            found.append(f"{name}: {applied}, generation {now['number']} of {now['applied']}, proven: {now['proven']}")
-    return found
+            problems.append(
+                f"{name}: {applied}, generation {now['number']} of {now['applied']}, proven: {now['proven']}"
+            )
+    return problems
 
 
 def rates(folder: Path, collections: Path, size: int) -> None:
@@ -73,13 +75,13 @@ def rates(folder: Path, collections: Path, size: int) -> None:
     broken = names[-1]
     label = f"{broken} of the last batch fails: its batch goes back"
     timed(fleet, label, 1, "rollout", image=BROKEN, breaks=[broken])
-    whole = timed(fleet, "the rest of another change, canary and batches of a quarter", 0, "rollout", image=NEW)
+    elapsed = timed(fleet, "the rest of another change, canary and batches of a quarter", 0, "rollout", image=NEW)
     timed(fleet, "the same again", 0, "rollout", image=NEW)
     timed(fleet, "back to what each of them ran before", 0, "rollback", breaks=["none"])
-    fleet.cut(whole / 2, "rollout", image=NEW)
-    timed(fleet, f"resumed, a run that was killed after {whole / 2:.0f} s ({count(fleet)})", 0, "rollout", image=NEW)
-    if found := wrong(fleet, NEW):
-        sys.exit("\n".join(found))
+    fleet.cut(elapsed / 2, "rollout", image=NEW)
+    timed(fleet, f"resumed, a run that was killed after {elapsed / 2:.0f} s ({count(fleet)})", 0, "rollout", image=NEW)
+    if problems := wrong(fleet, NEW):
+        sys.exit("\n".join(problems))
 
 
 def controllers(folder: Path, collections: Path) -> None:
@@ -94,8 +96,8 @@ def controllers(folder: Path, collections: Path) -> None:
         if code == 0 or "changed this host too" not in text:
             sys.exit(f"a controller was not refused: exit code {code}\n{text[-4000:]}")
     timed(fleet, "one of them again", 0, "rollout", image=NEW)
-    if found := wrong(fleet, NEW):
-        sys.exit("\n".join(found))
+    if problems := wrong(fleet, NEW):
+        sys.exit("\n".join(problems))
 
 
 def cuts(folder: Path, collections: Path, number: int, seed: int) -> None:
@@ -103,12 +105,12 @@ def cuts(folder: Path, collections: Path, number: int, seed: int) -> None:
     rng = random.Random(seed)
     fleet = Fleet(folder, collections)
     fleet.begin(OLD)
-    whole = timed(fleet, f"{len(HOSTS)} hosts at once", 0, "rollout", image=NEW, **ALL_AT_ONCE)
+    elapsed = timed(fleet, f"{len(HOSTS)} hosts at once", 0, "rollout", image=NEW, **ALL_AT_ONCE)
     print(f"{number} runs that are cut, seed {seed}, with a canary and then in one batch")
     under_way, resumed = 0, 0.0
     for turn in range(number):
         image = (OLD, NEW)[turn % 2]
-        seconds = rng.uniform(0.1, 1.0) * whole
+        seconds = rng.uniform(0.1, 1.0) * elapsed
         how = ALL_AT_ONCE if turn % 4 < 2 else {}
         under_way += fleet.cut(seconds, "rollout", image=image, **how)
         began = time.monotonic()
@@ -127,23 +129,23 @@ def cuts(folder: Path, collections: Path, number: int, seed: int) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--hosts", type=int, default=100)
-    asked.add_argument("--cuts", type=int, default=50)
-    asked.add_argument("--seed", type=int, default=1)
-    given = asked.parse_args()
+    """Run the requested measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=100)
+    parser.add_argument("--cuts", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
     os.environ["ANSIBLE_FORKS"] = FORKS
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
         collections = played(place / "collections")
         for name in ("fleet", "both", "cut"):
             (place / name).mkdir()
-        if given.hosts:
-            rates(place / "fleet", collections, given.hosts)
+        if options.hosts:
+            rates(place / "fleet", collections, options.hosts)
         controllers(place / "both", collections)
-        if given.cuts:
-            cuts(place / "cut", collections, given.cuts, given.seed)
+        if options.cuts:
+            cuts(place / "cut", collections, options.cuts, options.seed)
 
 
 if __name__ == "__main__":

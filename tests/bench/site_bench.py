@@ -1,15 +1,15 @@
 """Time the playbooks on the running demo, at growing numbers of hosts, each run against as many bare pings.
 
 The demo has two simulated Sparks; C(tests/sim/sparksim up --nodes 10) gives it more, and the odd and even ones serve alike. Beyond as many hosts as
-there are, several inventory names lead to each of them, with a connection of their own: what a controller does for a hundred hosts is real
-then, what the hosts do at the same time is not. First runs are measured where each name has a Spark of its own; of the others each name finds
+there are, several inventory names lead to each of them, with separate connections: the controller's work for a hundred hosts is real
+then, the simultaneous work of the hosts is not. First runs are measured up to one name per Spark; later names find
 everything in place. Images and models are held by a lock file.
 
 The lower bound of a run is the same number of `ansible.builtin.ping` tasks on the same hosts over the same
-connections with the same forks: what is above it is the plan, and work on the hosts, not Ansible's own cost.
+connections with the same forks: the difference is the plan, and work on the hosts, not Ansible's own cost.
 
 Controller and hosts share the cores of this machine. The processor time of the run's own processes is the controller's;
-what else the machine was busy with meanwhile is the hosts'.
+the remaining busy time of the machine is the hosts'.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Measured:
     seconds: float
     hosts: dict[str, dict[str, int]]
     controller: float
-    others: float
+    other_seconds: float
 
-    def most(self, what: str) -> int:
+    def most(self, kind: str) -> int:
         """The figure of the host that has the most."""
-        return max((counts[what] for counts in self.hosts.values()), default=0)
+        return max((counts[kind] for counts in self.hosts.values()), default=0)
 
 
 def sparks() -> list[str]:
@@ -64,14 +64,14 @@ def sparks() -> list[str]:
 
 
 def fleet(folder: Path, size: int, addresses: list[str]) -> Path:
-    """Write an inventory of so many names beside the demo's variables, and return its folder. addresses: of the Sparks that they lead to."""
+    """Write an inventory of so many names with the demo's variables, and return its folder. addresses: of the Sparks that they lead to."""
     nodes = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["sparks"]["hosts"]
-    own = list(nodes.values())
+    node_addresses = list(nodes.values())
     hosts = {}
     for number in range(size):
         spark = number % len(addresses)
         address = {"ansible_host": addresses[spark], "ansible_ssh_control_path": f"{folder}/{number}"}
-        hosts[f"spark-{number + 1}"] = {**own[spark % len(own)], **address}
+        hosts[f"spark-{number + 1}"] = {**node_addresses[spark % len(node_addresses)], **address}
     place = folder / f"fleet-{size}"
     place.mkdir()
     (place / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}), encoding="utf-8")
@@ -105,7 +105,7 @@ def measure(inventory: Path, *arguments: str) -> Measured:
         env = {
             **os.environ,
             "LC_ALL": "C.UTF-8",
-            # As for a user: Ansible is not compiled anew at every start, whatever the environment of this program says.
+            # As for a user: Ansible keeps its compiled code, despite the environment of this program.
             "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "pycache"),
             "PYTHONDONTWRITEBYTECODE": "",
             "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests" / "bench" / "callback_plugins"),
@@ -115,16 +115,16 @@ def measure(inventory: Path, *arguments: str) -> Measured:
         argv = [
             str(ROOT / ".venv" / "bin" / "ansible-playbook"), "-i", str(inventory), "--forks", str(FORKS), *arguments
         ]  # fmt: skip
-        start, own, whole = time.monotonic(), children(), busy()
+        start, own_seconds, busy_seconds = time.monotonic(), children(), busy()
         done = subprocess.run(
             argv, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
-        seconds, own, whole = time.monotonic() - start, children() - own, busy() - whole
+        seconds, own_seconds, busy_seconds = time.monotonic() - start, children() - own_seconds, busy() - busy_seconds
         if done.returncode:
             print(done.stdout[-20000:])
             sys.exit(f"{' '.join(argv)} failed; is the demo up (make demo)?")
         hosts = json.loads(counts.read_text(encoding="utf-8")) if counts.exists() else {}
-        return Measured(seconds, hosts, own, max(whole - own, 0.0))
+        return Measured(seconds, hosts, own_seconds, max(busy_seconds - own_seconds, 0.0))
 
 
 def pings(inventory: Path, count: int) -> Measured:
@@ -142,32 +142,32 @@ Row = tuple[int, str, Measured, Measured]
 
 def verdicts(rows: list[Row]) -> list[str]:
     """Compare second runs and status with the targets."""
-    said = []
-    for size, label, found, bound in rows:
+    lines = []
+    for size, label, measured, bound in rows:
         targets = []
         if label == "second run":
             targets += [
-                ("tasks", found.most("tasks"), MOST_TASKS),
-                ("times the pings", found.seconds / bound.seconds, MOST_RATIO),
+                ("tasks", measured.most("tasks"), MOST_TASKS),
+                ("times the pings", measured.seconds / bound.seconds, MOST_RATIO),
             ]
         if size in MOST_SECONDS.get(label, {}):
-            targets.append(("s", found.seconds, MOST_SECONDS[label][size]))
+            targets.append(("s", measured.seconds, MOST_SECONDS[label][size]))
         parts = [
             f"{value:.4g} {unit} ({'reached' if value <= most else 'missed'}: at most {most})"
             for unit, value, most in targets
         ]
-        said += [f"{size:>4} hosts, {label}: {', '.join(parts)}"] if parts else []
-    second = {size: found.seconds for size, label, found, _bound in rows if label == "second run" and size >= 10}
+        lines += [f"{size:>4} hosts, {label}: {', '.join(parts)}"] if parts else []
+    second = {size: measured.seconds for size, label, measured, _bound in rows if label == "second run" and size >= 10}
     slopes = []
     for smaller, larger in zip(second, list(second)[1:], strict=False):
         slopes.append((second[larger] - second[smaller]) / (larger - smaller))
-        said.append(f"{smaller} to {larger} hosts: {slopes[-1]:.2f} s for each more")
+        lines.append(f"{smaller} to {larger} hosts: {slopes[-1]:.2f} s for each more")
     if len(slopes) > 1:
         spread = (max(slopes) - min(slopes)) / min(slopes)
-        said.append(
+        lines.append(
             f"these differ by {spread:.0%} ({'reached' if spread <= MOST_SPREAD else 'missed'}: at most {MOST_SPREAD:.0%})"
         )
-    return said
+    return lines
 
 
 def main() -> None:
@@ -185,7 +185,7 @@ def main() -> None:
         inventories = {size: fleet(folder, size, addresses) for size in {*options.hosts, 2, len(addresses)}}
         every = inventories[len(addresses)]
         measure(inventories[2], "site.yml")
-        # As a fleet has it: what moves is refused on more than two Sparks. What is locked is deployed by its digest from then on.
+        # As in a fleet: moving tags are refused on more than two Sparks. Locked images are deployed by their digests from then on.
         measure(inventories[2], "playbooks/lock.yml")
         measure(every, "site.yml")
         for size in options.hosts:
@@ -200,17 +200,17 @@ def main() -> None:
                 runs.insert(0, ("first run", ["site.yml"]))
             for label, arguments in runs:
                 print(f"Measuring: {size} hosts, {label} ...", flush=True)
-                found = measure(inventory, *arguments)
-                rows.append((size, label, found, pings(inventory, found.most("tasks"))))
+                measured = measure(inventory, *arguments)
+                rows.append((size, label, measured, pings(inventory, measured.most("tasks"))))
             if size < len(addresses):
                 measure(every, "site.yml")
     columns = f"{'hosts':>5}  {'':<11}{'seconds':>9}{'pings':>9}{'ratio':>7}{'tasks/host':>12}{'module runs/host':>18}"
     columns += f"{'changed/host':>14}{'controller':>12}{'hosts':>8}{'of pings':>16}"
     print(f"\n{columns}\n{'-' * len(columns)}")
-    for size, label, found, bound in rows:
-        figures = f"{found.seconds:9.1f}{bound.seconds:9.1f}{found.seconds / bound.seconds:7.2f}"
-        counted = f"{found.most('tasks'):12}{found.most('runs'):18}{found.most('changed'):14}"
-        spent = f"{found.controller:12.1f}{found.others:8.1f}{f'{bound.controller:.1f} {bound.others:.1f}':>16}"
+    for size, label, measured, bound in rows:
+        figures = f"{measured.seconds:9.1f}{bound.seconds:9.1f}{measured.seconds / bound.seconds:7.2f}"
+        counted = f"{measured.most('tasks'):12}{measured.most('runs'):18}{measured.most('changed'):14}"
+        spent = f"{measured.controller:12.1f}{measured.other_seconds:8.1f}{f'{bound.controller:.1f} {bound.other_seconds:.1f}':>16}"
         print(f"{size:>5}  {label:<11}{figures}{counted}{spent}")
     print("\npings = as many bare ping tasks per host. Figures per host are those of the busiest one.")
     print(

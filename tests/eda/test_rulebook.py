@@ -44,7 +44,7 @@ pair_a:
 
 
 class Running:
-    """A rulebook that runs: where it listens, what it printed, and what playbooks wrote."""
+    """A running rulebook: its port, its output, and the files of its playbooks."""
 
     def __init__(self, place: Path, port: int, log: Path) -> None:
         self.place, self.port, self.log = place, port, log
@@ -84,14 +84,14 @@ def alert(name: str, host: str = "spark-1", **labels: str) -> dict[str, Any]:
 
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
-    """The rulebook with the variables that are shipped, but for where it listens and writes, and with restarts."""
+    """The rulebook with the shipped variables, but another port, another folder and restarts."""
     port, closed, other = free_port(), free_port(), free_port()
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet/hosts.yml").write_text(INVENTORY % (closed, other), encoding="utf-8")
@@ -113,8 +113,8 @@ def running(tmp_path: Path) -> Iterator[Running]:
     try:
         end = time.monotonic() + START
         while True:
-            with socket.socket() as asked:
-                if asked.connect_ex(("127.0.0.1", port)) == 0:
+            with socket.socket() as connection:
+                if connection.connect_ex(("127.0.0.1", port)) == 0:
                     break
             assert process.poll() is None and time.monotonic() < end, it.text()[-4000:]
             time.sleep(0.3)
@@ -126,7 +126,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 def test_alerts_become_runs_within_bounds(running: Running) -> None:
     assert running.post(alert("SparkTargetDown"), token="another") == 401
-    # What is no name of a host is let go, what is over too, and what is but a warning.
+    # Ignored: a word that is no host name, a resolved alert, and a mere warning.
     assert running.post(alert("SparkTargetDown", "x;y"), alert("SparkTargetDown", "{{ 1 }}")) == 200
     assert running.post({**alert("SparkTargetDown"), "status": "resolved"}) == 200
     # Neither a host nor a cluster may be a group of the whole inventory: it would widen the limit.
@@ -148,7 +148,7 @@ def test_alerts_become_runs_within_bounds(running: Running) -> None:
     # The host does not answer, and both say so rather than fail without a word.
     assert "spark-2" in index.read_text(encoding="utf-8")
     assert any(
-        found["rule"].startswith("doctor") for found in json.loads(doctor.read_text(encoding="utf-8"))["findings"]
+        finding["rule"].startswith("doctor") for finding in json.loads(doctor.read_text(encoding="utf-8"))["findings"]
     )
     # One restart, with one bundle before it; a bundle and a look for the other host; one look for two more alerts of the first.
     assert len(re.findall(r"PLAY \[Stop services\]", text)) == 1

@@ -5,7 +5,7 @@
 
 python tests/oracle/adapters.py --configs FOLDER --python P --source S   the vLLM of an unpacked package S
 python tests/oracle/adapters.py --configs FOLDER --python P --version V  the same with a published version, which pip fetches
-python tests/oracle/adapters.py --configs FOLDER --image NAME            that of an image, by Docker on this machine
+python tests/oracle/adapters.py --configs FOLDER --image NAME            the vLLM of an image, by Docker on this machine
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 
 
 def counted(config: dict[str, Any], quant: dict[str, Any] | None, args: dict[str, Any], version: str) -> adapters.Room:
-    """Return what the arithmetic says of a launch."""
+    """Return the result of the arithmetic for a launch."""
     split = Split(
         args.get("tensor-parallel-size", 1),
         args.get("pipeline-parallel-size", 1),
@@ -53,7 +53,7 @@ def counted(config: dict[str, Any], quant: dict[str, Any] | None, args: dict[str
 
 def ask(options: argparse.Namespace, cases: list[tuple[str, dict[str, Any]]]) -> list[image_answer.Answer]:
     """Return vLLM's answers to launches of models."""
-    found = []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         run, environment = compare.command(options, Path(folder))
         with subprocess.Popen(
@@ -62,18 +62,18 @@ def ask(options: argparse.Namespace, cases: list[tuple[str, dict[str, Any]]]) ->
             assert child.stdin and child.stdout
             for name, args in cases:
                 argv = compare.launch.render({"max-model-len": 8192, "max-num-seqs": 4, **args})
-                asked = plan_probe.question(compare.read_files(options.configs, name), argv, [20 * compare.GIB])
-                asked["device"]["count"] = 8
+                question = plan_probe.question(compare.read_files(options.configs, name), argv, [20 * compare.GIB])
+                question["device"]["count"] = 8
                 if options.source:
-                    asked.update(folder=f"{folder}/asked", pretend=compare.PRESENT)
-                child.stdin.write(f"{json.dumps(asked)}\n")
+                    question.update(folder=f"{folder}/asked", pretend=compare.PRESENT)
+                child.stdin.write(f"{json.dumps(question)}\n")
                 child.stdin.flush()
                 line = child.stdout.readline()
                 if not line.startswith(PLAN_MARK):
                     raise SystemExit(f"no answer about {name}: {line or 'it ended'}")
-                found.append(image_answer.read(json.loads(line[len(PLAN_MARK) :])))
+                rows.append(image_answer.read(json.loads(line[len(PLAN_MARK) :])))
             child.stdin.close()
-    return found
+    return rows
 
 
 def keep(record: Path, rows: list[list[Any]], files: dict[str, tuple[dict[str, Any], dict[str, Any] | None]]) -> None:
@@ -81,15 +81,17 @@ def keep(record: Path, rows: list[list[Any]], files: dict[str, tuple[dict[str, A
     data = (
         json.loads(record.read_text(encoding="utf-8")) if record.exists() else {"configs": {}, "quant": {}, "rows": []}
     )
-    asked = {(row[0], row[1], json.dumps(row[2])) for row in rows}
-    data["rows"] = [row for row in data["rows"] if (row[0], row[1], json.dumps(row[2])) not in asked] + rows
+    keys = {(row[0], row[1], json.dumps(row[2])) for row in rows}
+    data["rows"] = [row for row in data["rows"] if (row[0], row[1], json.dumps(row[2])) not in keys] + rows
     for name in sorted({row[1] for row in rows}):
         config, quant = files[name]
         mine = [row for row in data["rows"] if row[1] == name]
 
-        def answers(given: dict[str, Any], mine: list[list[Any]] = mine, quant: dict[str, Any] | None = quant) -> str:
+        def answers(
+            candidate: dict[str, Any], mine: list[list[Any]] = mine, quant: dict[str, Any] | None = quant
+        ) -> str:
             try:
-                return str([counted(given, quant, row[2], row[0]) for row in mine])
+                return str([counted(candidate, quant, row[2], row[0]) for row in mine])
             except (Refusal, ValueError, KeyError, TypeError, AttributeError, IndexError):
                 return "an error"
 
@@ -131,25 +133,31 @@ def main() -> int:
     files: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
     different = unknown = 0
     for (name, args), answer in zip(cases, ask(options, cases)):
-        said = [rank.adapters for rank in answer.ranks if rank.adapters is not None]
-        if not said or len(said) != len(answer.ranks):
+        adapters = [rank.adapters for rank in answer.ranks if rank.adapters is not None]
+        if not adapters or len(adapters) != len(answer.ranks):
             unknown += 1
             continue
         texts = compare.read_files(options.configs, name)
-        config, quant = (json.loads(texts.get(each) or "null") for each in ("config.json", "hf_quant_config.json"))
+        config, quant = (
+            json.loads(texts.get(file_name) or "null") for file_name in ("config.json", "hf_quant_config.json")
+        )
         files[name] = config, quant
         try:
-            found = counted(config, quant, args, answer.version)
+            computed = counted(config, quant, args, answer.version)
         except Refusal as refusal:
             print(
-                json.dumps({"model": name, "args": args, "bytes": max(said), "not known": refusal.reason}), flush=True
+                json.dumps({"model": name, "args": args, "bytes": max(adapters), "not known": refusal.reason}),
+                flush=True,
             )
             unknown += 1
             continue
-        rows.append([answer.version, name, args, max(said)])
-        if found.typical != max(said):
+        rows.append([answer.version, name, args, max(adapters)])
+        if computed.typical != max(adapters):
             different += 1
-            print(json.dumps({"model": name, "args": args, "bytes": max(said), "planned": found.typical}), flush=True)
+            print(
+                json.dumps({"model": name, "args": args, "bytes": max(adapters), "planned": computed.typical}),
+                flush=True,
+            )
     if options.record and rows:
         keep(options.record, rows, files)
     print(f"{len(rows) - different} equal, {different} different, {unknown} not known", file=sys.stderr)

@@ -4,10 +4,10 @@
 """Compare this collection's arithmetic with what a real vLLM plans: seeded launches of models, each asked of both.
 
 python tests/oracle/compare.py --configs FOLDER --image NAME            the vLLM of an image, by Docker on this machine
-python tests/oracle/compare.py --configs FOLDER --python P --source S   that of an unpacked package S, by an interpreter with torch
+python tests/oracle/compare.py --configs FOLDER --python P --source S   an unpacked package S, by an interpreter with torch
 python tests/oracle/compare.py --configs FOLDER --python P --version V  the same with a published version, which pip fetches
 
-FOLDER has a config.json per model, named MODEL.json, with MODEL.hf_quant_config.json where there is one. See docs/image_plan.md.
+FOLDER has a config.json per model, named MODEL.json, and MODEL.hf_quant_config.json of some. See docs/image_plan.md.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def make_args(rng: random.Random, drafts: bool) -> dict[str, Any]:
 
 
 def read_files(folder: Path, name: str) -> dict[str, str]:
-    """Return the files of a model that say what it is, by the names that vLLM looks for: MODEL.NAME.py is NAME.py there."""
+    """Return the files that define a model, under the names that vLLM looks for: MODEL.NAME.py becomes NAME.py."""
     files = {"config.json": (folder / f"{name}.json").read_text(encoding="utf-8")}
     files.update(
         {path.name.removeprefix(f"{name}."): path.read_text(encoding="utf-8") for path in folder.glob(f"{name}.*.py")}
@@ -90,7 +90,7 @@ def cases(folder: Path, count: int, seed: int, models: str) -> Iterator[Case]:
     """Make up launches; every model comes up before one does again."""
     rng = random.Random(seed)
     names = [path.stem for path in sorted(folder.glob("*.json")) if re.search(models, path.stem)]
-    # Of the other files in such a folder none says what kind of model it is.
+    # Other files in such a folder do not define the kind of the model.
     names = [name for name in names if '"model_type"' in (folder / f"{name}.json").read_text(encoding="utf-8")]
     if not names:
         raise SystemExit(f"{folder} has no MODEL.json")
@@ -102,7 +102,7 @@ def cases(folder: Path, count: int, seed: int, models: str) -> Iterator[Case]:
         yield name, make_args(rng, drafts), rng.choice((8, 20, 40, 76)) * GIB + rng.randrange(1 << 20)
 
 
-def told(answer: image_answer.Answer, available: int) -> Answer:
+def as_rows(answer: image_answer.Answer, available: int) -> Answer:
     """Return an answer in the form of the fixture, see C(launches_fixture)."""
     cut = answer.at(available)
     if isinstance(cut, image_answer.Cut):
@@ -147,14 +147,14 @@ class Record:
         files = read_files(folder, name)
         config = json.loads(files["config.json"])
         quant = json.loads(files["hf_quant_config.json"]) if "hf_quant_config.json" in files else None
-        asked = [case for case in self.data["cases"] if case[0] == name]
+        cases = [case for case in self.data["cases"] if case[0] == name]
 
         def answers(config: dict[str, Any], quant: dict[str, Any] | None) -> str:
             with contextlib.suppress(Exception):
                 return json.dumps(
                     [
                         launches_fixture.planned(config, quant, case, version, weights)
-                        for case in asked
+                        for case in cases
                         for version, weights in (
                             *((f"0.{minor}.0", 0) for minor in (releases.OLDEST_MINOR, 23, releases.NEWEST_MINOR)),
                             (NEWEST, GIB),
@@ -163,10 +163,10 @@ class Record:
                 )
             return "an error"
 
-        self.data["configs"][name] = reduced(config, lambda given: answers(given, quant))
+        self.data["configs"][name] = reduced(config, lambda candidate: answers(candidate, quant))
         if quant:
-            kept = self.data["configs"][name]
-            self.data["quant_configs"][name] = reduced(quant, lambda given: answers(kept, given))
+            stored = self.data["configs"][name]
+            self.data["quant_configs"][name] = reduced(quant, lambda candidate: answers(stored, candidate))
 
 
 def reduced(config: dict[str, Any], answers: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
@@ -212,18 +212,18 @@ def fetched(version: str) -> str:
         part = target.with_name(f"{version}.part")
         shutil.rmtree(part, ignore_errors=True)
         with zipfile.ZipFile(wheels[0]) as archive:
-            kept = [
+            files = [
                 name
                 for name in archive.namelist()
                 if name.endswith((".py", ".json", ".jinja", "METADATA", "entry_points.txt"))
             ]
-            archive.extractall(part, kept)
+            archive.extractall(part, files)
         part.rename(target)
     return str(target)
 
 
 def command(options: argparse.Namespace, scratch: Path) -> tuple[list[str], dict[str, str]]:
-    """Return what is run, and its environment."""
+    """Return the command and its environment."""
     if options.image:
         return plan_probe.command(options.image, f"compare-{os.getpid()}", 24 * 3600, 8), dict(os.environ)
     source = Path(options.source).resolve()
@@ -275,24 +275,23 @@ def main(argv: Sequence[str]) -> int:
             for case in made:
                 name, args, available = case
                 files = read_files(options.configs, name)
-                asked = plan_probe.question(files, launch.render(args), [available])
-                asked["device"]["count"] = 8  # ranks of a cluster, counted without a choice of executor
+                question = plan_probe.question(files, launch.render(args), [available])
+                question["device"]["count"] = 8  # ranks of a cluster, counted without a choice of executor
                 if options.source:
-                    asked.update(folder=f"{folder}/asked", pretend=PRESENT)
-                child.stdin.write(f"{json.dumps(asked)}\n")
+                    question.update(folder=f"{folder}/asked", pretend=PRESENT)
+                child.stdin.write(f"{json.dumps(question)}\n")
                 child.stdin.flush()
                 line = child.stdout.readline()
                 if not line.startswith(PLAN_MARK):
                     raise SystemExit(f"no answer about {name}: {line or 'it ended'}")
-                found = json.loads(line[len(PLAN_MARK) :])
-                answer = image_answer.read(found)
-                packages = {each: text for each, text in found["packages"].items() if each in ("torch", "transformers")}
+                printed = json.loads(line[len(PLAN_MARK) :])
+                answer = image_answer.read(printed)
+                packages = {key: text for key, text in printed["packages"].items() if key in ("torch", "transformers")}
                 version, peak, seconds = answer.version, max(peak, answer.peak), max(seconds, answer.seconds)
-                spent = max(spent, found["cpu_seconds"])
-                answers.append(told(answer, available))
+                spent = max(spent, printed["cpu_seconds"])
+                answers.append(as_rows(answer, available))
                 config, quant = (
-                    json.loads(files[each]) if each in files else None
-                    for each in ("config.json", "hf_quant_config.json")
+                    json.loads(files[key]) if key in files else None for key in ("config.json", "hf_quant_config.json")
                 )
                 result, why = launches_fixture.judge(config, quant, case, version, answers[-1])
                 results[result] += 1

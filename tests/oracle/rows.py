@@ -1,11 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare this collection's KV planning with vLLM's own, see README.md beside this file.
+"""Compare this collection's KV planning with vLLM's own, see README.md.
 
 python tests/oracle/rows.py check  0.23.0 FOLDER               the rows of the unit test, recomputed
 python tests/oracle/rows.py write  0.23.0 FOLDER               the same, written into the fixture
-python tests/oracle/rows.py search 0.23.0 FOLDER COUNT [SEED]  made-up cases; prints the ones that differ
+python tests/oracle/rows.py search 0.23.0 FOLDER COUNT [SEED]  made-up cases; prints the differing ones
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from vllm_planner import Planner
 
 def truth(planner: Planner, case: dict[str, Any]) -> list[Any] | str:
     """Let vLLM answer, in the form of the fixture."""
-    found = planner.answer(case)
-    return found["error"] if "error" in found else [found[column] for column in COLUMNS]
+    result = planner.answer(case)
+    return result["error"] if "error" in result else [result[column] for column in COLUMNS]
 
 
 def _attention(rng: random.Random, kind: str, window: int = 0) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def make_case(rng: random.Random) -> dict[str, Any]:
     case["max_model_len"] = rng.choice((512, 4096, 32768, 65536, 131072, 262144, 1000003))
     case["available"] = int(rng.choice((0, 0.5, 3.5, 8, 20, 40, 76.49, 100, 100)) * (1 << 30)) + rng.randrange(1 << 20)
     if "decode_context" in settings and set(pattern) - set("fgm"):
-        # What vLLM says to windows, chunks and states comes after what it says to little memory.
+        # vLLM checks windows, chunks and states after the memory.
         case["available"] = 2000 << 30
     if rng.random() < 0.15:
         case["auto"] = True
@@ -143,9 +143,9 @@ def make_case(rng: random.Random) -> dict[str, Any]:
     return case
 
 
-def same(found: list[Any] | str | None, right: list[Any] | str) -> bool:
+def same(computed: list[Any] | str | None, right: list[Any] | str) -> bool:
     """Tell whether two answers agree, or this collection refuses to give one."""
-    return found is None or found == right
+    return computed is None or computed == right
 
 
 def main(arguments: list[str]) -> int:
@@ -166,8 +166,8 @@ def main(arguments: list[str]) -> int:
         data["answers"][version] = [None if mine is None else right for mine, right in zip(ours, answers)]
         text = ",\n".join(json.dumps(case, separators=(",", ":")) for case in data["cases"])
         versions = ",\n".join(
-            f'"{each}":[\n' + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]"
-            for each, rows in sorted(data["answers"].items())
+            f'"{name}":[\n' + ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows) + "\n]"
+            for name, rows in sorted(data["answers"].items())
         )
         ROWS.write_text(f'{{"cases":[\n{text}\n],\n"answers":{{\n{versions}\n}}}}\n', encoding="utf-8")
     differing = [(case, mine, right) for case, mine, right in zip(cases, ours, answers) if not same(mine, right)]

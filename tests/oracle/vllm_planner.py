@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ask vLLM's own planner: run the planning code of an unpacked vLLM package, without torch and without a GPU.
 
-Modules that only compute are loaded as they are (REAL); everything they import besides is replaced by a stand-in that
+Modules that only compute are loaded unchanged (REAL); all their other imports are replaced by a stand-in that
 accepts anything and does nothing. Functions that live in files too large to load are lifted out of them by name. See
-README.md beside this file.
+README.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-# Loaded as they are; all other modules of vLLM are stand-ins.
+# Loaded unchanged; all other modules of vLLM are stand-ins.
 REAL = frozenset(
     (
         "vllm.utils.math_utils",
@@ -68,7 +68,7 @@ class _Meta(type):
 
 
 class Anything(metaclass=_Meta):
-    """Stands for whatever vLLM imports and its planner does not need."""
+    """Stands for everything that vLLM imports and its planner does not need."""
 
 
 class _Module(types.ModuleType):
@@ -159,14 +159,14 @@ class Package:
     def _find(self, file: str, name: str) -> Any:
         if file not in self._trees:
             self._trees[file] = ast.parse((self.source / "vllm" / file).read_text(encoding="utf-8"))
-        found: Any = self._trees[file]
+        definition: Any = self._trees[file]
         for part in name.split("."):
             kinds = (ast.FunctionDef, ast.ClassDef)
-            inner = [node for node in ast.walk(found) if isinstance(node, kinds) and node.name == part]
+            inner = [node for node in ast.walk(definition) if isinstance(node, kinds) and node.name == part]
             if not inner:
                 return None
-            found = inner[0]
-        return found
+            definition = inner[0]
+        return definition
 
     def lift(self, file: str, name: str, **names: Any) -> Any:
         """Return a function or a class of vLLM without loading its file; names are the globals that it uses."""
@@ -189,7 +189,7 @@ _EAGLE = ("eagle", "eagle3", "mtp", "dflash")
 
 
 class _Names(types.SimpleNamespace):
-    """A config object: what the case does not set is None."""
+    """A config object: fields that the case does not set are None."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -305,7 +305,7 @@ class Planner:
                 dtype=dtype,
                 max_model_len=case["max_model_len"],
                 original_max_model_len=-1 if case.get("auto") else case["max_model_len"],
-                # The only models with Gated DeltaNet up to 0.16, where a drafter beside a state is theirs alone.
+                # Up to 0.16 only models with Gated DeltaNet combine a drafter with a state.
                 hf_config=_Names(model_type="qwen3_next" if state and state["kind"] == "gdn" else ""),
                 use_mla=shape["kind"] == "mla",
                 is_hybrid=bool(state),
@@ -320,7 +320,7 @@ class Planner:
                 block_size=block or 16,
                 user_specified_block_size=bool(block),
                 user_specified_mamba_block_size=False,
-                # From 0.32 the mode follows from prefix caching alone, whatever is asked for.
+                # From 0.32 the mode follows from prefix caching alone and ignores the option.
                 mamba_cache_mode=(not self.fixed_mode and settings.get("mamba_cache_mode")) or "none",
                 mamba_cache_dtype=settings.get("mamba_cache_dtype", "auto"),
                 mamba_ssm_cache_dtype=settings.get("mamba_ssm_cache_dtype", "auto"),
@@ -410,7 +410,7 @@ class Planner:
             f"v1/attention/backends/{file}",
             name,
             replace=dataclasses.replace,
-            get_dtype_size=lambda each: each.itemsize,
+            get_dtype_size=lambda element_type: element_type.itemsize,
             nvfp4_kv_cache_full_dim=lambda size: size // 2 + size // 16,
             torch=self.names["torch"],
         )
@@ -433,10 +433,10 @@ class Planner:
                 drafts,
             )
             build = self.state_dtypes.gated_delta_net_state_dtype
-            asked = (config.model_config.dtype, cache.mamba_cache_dtype, ssm)
+            state_dtypes = (config.model_config.dtype, cache.mamba_cache_dtype, ssm)
             dtypes = build(
-                *asked[: build.__code__.co_argcount - 1]
-            )  # up to 0.16 without a dtype of its own for the state
+                *state_dtypes[: build.__code__.co_argcount - 1]
+            )  # up to 0.16 without a separate dtype for the state
         else:
             if ssm == "auto":  # NemotronHForCausalLMConfig
                 config_file = "model_executor/models/config.py"
@@ -598,7 +598,7 @@ class Planner:
         }
 
     def _check_context(self, config: Any, scheduler: Any) -> None:
-        """What the engine says to groups of a decode context when it makes its scheduler."""
+        """Return the engine's error for groups of a decode context at the creation of its scheduler."""
         kinds = [group.kv_cache_spec for group in scheduler.kv_cache_groups]
         if config.parallel_config.decode_context_parallel_size == 1 or len(kinds) == 1:
             return

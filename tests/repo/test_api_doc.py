@@ -1,4 +1,4 @@
-"""The page of the API names what there is, and what it says of arguments, exceptions and findings is so."""
+"""The page of the API names existing functions, and describes their arguments, exceptions and findings correctly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shown(parameter: inspect.Parameter) -> tuple[str, str, str]:
 def test_a_function_takes_what_the_page_says(name: str) -> None:
     module, _dot, function = name.rpartition(".")
     signature = inspect.signature(getattr(importlib.import_module(f"{ENGINE}.{module}"), function))
-    assert ROW.findall(FUNCTIONS[name]) == [shown(each) for each in signature.parameters.values()]
+    assert ROW.findall(FUNCTIONS[name]) == [shown(parameter) for parameter in signature.parameters.values()]
     assert signature.return_annotation != inspect.Signature.empty
     assert "Returns " in FUNCTIONS[name]
 

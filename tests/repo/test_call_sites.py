@@ -50,10 +50,12 @@ def command_lines(text: str) -> list[int]:
             lines.append(node.lineno)
         if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
             continue
-        others = [word.value for word in words[1:] if isinstance(word, ast.Constant)]
-        is_name = first.value.rpartition("/")[2] in PROGRAMS and not set(others) & {"podman", "compose", "free"}
+        constants = [word.value for word in words[1:] if isinstance(word, ast.Constant)]
+        is_name = first.value.rpartition("/")[2] in PROGRAMS and not set(constants) & {"podman", "compose", "free"}
         # A tuple of constants is a choice of words, unless it goes into a longer command line.
-        is_choice = isinstance(node, ast.Tuple) and not set(others) & {*WORDS, "-i"} and len(others) == len(words) - 1
+        is_choice = (
+            isinstance(node, ast.Tuple) and not set(constants) & {*WORDS, "-i"} and len(constants) == len(words) - 1
+        )
         if is_name and not is_choice:
             lines.append(node.lineno)
     return lines

@@ -1,4 +1,4 @@
-"""Execution environment, job templates and rulebook: true of the playbooks and variables that there are."""
+"""Execution environment, job templates and rulebook name existing playbooks and variables."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ BUILDER = Path(sys.executable).with_name("ansible-builder")
 def questions() -> list[tuple[str, dict[str, Any]]]:
     """The playbook and each question of each survey."""
     return [
-        (Path(job["playbook"]).stem, asked)
+        (Path(job["playbook"]).stem, question)
         for job in JOBS.values()
-        for asked in job.get("survey_spec", {}).get("spec", [])
+        for question in job.get("survey_spec", {}).get("spec", [])
     ]
 
 
@@ -38,14 +38,14 @@ def test_a_job_runs_a_playbook(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("playbook", "asked"), questions(), ids=lambda value: value if isinstance(value, str) else value["variable"]
+    ("playbook", "question"), questions(), ids=lambda value: value if isinstance(value, str) else value["variable"]
 )
-def test_a_question_is_one_that_the_playbook_takes(playbook: str, asked: dict[str, Any]) -> None:
+def test_a_question_is_one_that_the_playbook_takes(playbook: str, question: dict[str, Any]) -> None:
     """Its variable, and every answer that can be chosen."""
-    name = asked["variable"]
-    known = {**VARIABLES, **PLAYBOOKS.get(playbook, {})}
-    assert name in known
-    assert set(asked) - {"choices"} == {
+    name = question["variable"]
+    variables = {**VARIABLES, **PLAYBOOKS.get(playbook, {})}
+    assert name in variables
+    assert set(question) - {"choices"} == {
         "question_name",
         "question_description",
         "variable",
@@ -53,14 +53,14 @@ def test_a_question_is_one_that_the_playbook_takes(playbook: str, asked: dict[st
         "type",
         "default",
     }
-    answers = asked.get("choices", [asked["default"]])
-    assert asked["default"] in answers
+    answers = question.get("choices", [question["default"]])
+    assert question["default"] in answers
     assert arguments.check({"spark_plan_show": "loud"}, playbook) != []
-    given = [{name: answer} for answer in answers if answer != "" or not asked["required"]]
-    assert [arguments.check(each, playbook) for each in given] == [[]] * len(given)
-    choices = known[name].choices
-    assert not choices or (asked["type"] == "multiplechoice" and set(answers) <= set(choices))
-    assert bool not in known[name].listed or list in known[name].listed or set(answers) == {"true", "false"}
+    extra_vars = [{name: answer} for answer in answers if answer != "" or not question["required"]]
+    assert [arguments.check(values, playbook) for values in extra_vars] == [[]] * len(extra_vars)
+    choices = variables[name].choices
+    assert not choices or (question["type"] == "multiplechoice" and set(answers) <= set(choices))
+    assert bool not in variables[name].listed or list in variables[name].listed or set(answers) == {"true", "false"}
 
 
 def runs(rule: dict[str, Any]) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def test_a_rule_is_bounded_and_runs_what_there_is(rule: dict[str, Any]) -> None:
         name = run["name"].removeprefix("dgxspark.vllm.")
         assert f"playbooks/{name}.yml" in tree.PLAYBOOKS
         assert set(run["extra_vars"]) <= set(VARIABLES) | set(PLAYBOOKS.get(name, {}))
-    # ansible-rulebook copies a playbook of a collection alone: what lies beside it is not there.
+    # ansible-rulebook copies a playbook of a collection alone, without its neighbours.
     for run in runs(rule):
         text = tree.read(f"playbooks/{run['name'].rpartition('.')[2]}.yml")
         assert not re.search(r"_tasks: (tasks/|\.)", text), run["name"]
@@ -87,8 +87,8 @@ def test_alerts_of_rules_are_alerts_of_monitoring() -> None:
     named = {name for condition in conditions for name in re.findall(r'"(Spark\w+)"', condition)}
     assert named and named - fires == set()
     # An alert is of one rule: what others name, the last leaves out.
-    others = {name for condition in conditions[:-1] for name in re.findall(r'"(Spark\w+)"', condition)}
-    assert others == set(re.findall(r'"(Spark\w+)"', conditions[-1].partition("not in")[2]))
+    alerts = {name for condition in conditions[:-1] for name in re.findall(r'"(Spark\w+)"', condition)}
+    assert alerts == set(re.findall(r'"(Spark\w+)"', conditions[-1].partition("not in")[2]))
 
 
 def test_variables_of_the_rulebook_are_shipped() -> None:
@@ -106,7 +106,7 @@ def test_the_environment_installs_this_version() -> None:
 @pytest.mark.slow
 def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     """A dry run of the build, and what it finds that the collection asks for."""
-    tarball, *_others = release.build(tmp_path)
+    tarball, *_further = release.build(tmp_path)
     definition = tree.load("execution-environment.yml")
     definition["additional_build_files"][0]["src"] = str(tarball)
     (tmp_path / "ee.yml").write_text(yaml.safe_dump(definition), encoding="utf-8")
@@ -127,6 +127,6 @@ def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     place = tmp_path / "collections"
     with tarfile.open(tarball) as archive:
         archive.extractall(place / "ansible_collections/dgxspark/vllm", filter="data")
-    asked = subprocess.run([BUILDER, "introspect", place], check=True, capture_output=True, text=True)
-    assert yaml.safe_load(asked.stdout)["python"] == []
-    assert re.search(r"openssh-clients \[platform:rpm\] +# from collection dgxspark.vllm", asked.stdout)
+    introspected = subprocess.run([BUILDER, "introspect", place], check=True, capture_output=True, text=True)
+    assert yaml.safe_load(introspected.stdout)["python"] == []
+    assert re.search(r"openssh-clients \[platform:rpm\] +# from collection dgxspark.vllm", introspected.stdout)

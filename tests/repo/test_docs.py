@@ -62,16 +62,16 @@ def test_make_targets_in_the_docs_exist() -> None:
 
 def typed() -> list[tuple[str, str]]:
     """Commands of ansible-playbook in console blocks, each with its page."""
-    found = []
+    commands_typed = []
     for page in PAGES:
         for block in re.findall(r"^ *```(?:console|bash|sh)\n(.*?)^ *```", tree.read(page), re.DOTALL | re.MULTILINE):
             lines = block.replace("\\\n", " ").splitlines()
-            found += [
+            commands_typed += [
                 (page, line.strip().removeprefix("$ "))
                 for line in lines
                 if re.match(r" *(\$ )?ansible-playbook ", line)
             ]
-    return found
+    return commands_typed
 
 
 def test_what_pages_type_is_there() -> None:
@@ -84,18 +84,18 @@ def test_what_pages_type_is_there() -> None:
         words = shlex.split(line, comments=True)
         named = [re.fullmatch(r"dgxspark\.vllm\.(\w+)|(?:playbooks/)?(\w+)\.yml", word) for word in words]
         plays = [match[1] or match[2] for match in named if match]
-        given = [after for word, after in pairwise(words) if word == "-e"]
+        extra_vars = [after for word, after in pairwise(words) if word == "-e"]
         keys = [
             key
-            for each in given
-            for key in (yaml.safe_load(each) if each.startswith("{") else [each.partition("=")[0]])
+            for source in extra_vars
+            for key in (yaml.safe_load(source) if source.startswith("{") else [source.partition("=")[0]])
         ]
         sources = [after for word, after in pairwise(words) if word == "-i" and after.startswith("inventories/")]
         tags = [tag for word, after in pairwise(words) if word == "--tags" for tag in after.split(",")]
         wrong += [f"{page}: no playbook {play}" for play in plays if play not in playbooks]
         wrong += [] if plays else [f"{page}: no playbook in: {line}"]
         wrong += [f"{page}: no variable {key}" for key in keys if key not in variables]
-        wrong += [f"{page}: no inventory {each}" for each in sources if each not in (*OWN, *EXAMPLES)]
+        wrong += [f"{page}: no inventory {source}" for source in sources if source not in (*OWN, *EXAMPLES)]
         wrong += [f"{page}: no tag {tag}" for tag in tags if tag not in tree.ROLES]
     assert len(commands) > 40 and wrong == []
 

@@ -1,4 +1,4 @@
-"""The engine is pure: what it says follows from its input alone, on any machine, at any time."""
+"""The engine is pure: its output follows from its input alone, on any machine, at any time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def imports(syntax: ast.AST) -> Iterator[str]:
 def impurities(text: str) -> list[str]:
     """What in a file reaches beyond its input."""
     syntax = ast.parse(text)
-    found = [
+    lines = [
         f"imports {name}"
         for name in imports(syntax)
         if name not in PURE and name.split(".", 1)[0] not in PURE and not name.startswith(".")
@@ -163,20 +163,20 @@ def impurities(text: str) -> list[str]:
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id in REACHES_OUT:
-            found.append(f"calls {node.func.id}")
+            lines.append(f"calls {node.func.id}")
         if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
-            found.append(f"calls {node.func.attr}")
+            lines.append(f"calls {node.func.attr}")
         # An archive in memory is opened by an object, one on a disk by a name.
         named = not any(keyword.arg == "fileobj" for keyword in node.keywords)
         if named and isinstance(node.func, ast.Attribute) and node.func.attr == "open":
-            found.append("calls open")
-    return found
+            lines.append("calls open")
+    return lines
 
 
 @tree.each(FILES)
 def test_no_part_of_the_engine_knows_ansible(name: str) -> None:
-    found = [module for module in imports(ast.parse(tree.read(name))) if module.split(".", 1)[0] == "ansible"]
-    assert found == []
+    modules = [module for module in imports(ast.parse(tree.read(name))) if module.split(".", 1)[0] == "ansible"]
+    assert modules == []
 
 
 @tree.each(name for name in FILES if Path(name).stem not in LOOKS_AT)

@@ -97,7 +97,7 @@ def test_text_is_clean(name: str) -> None:
 
 @tree.each(TEXTS)
 def test_nothing_of_one_machine(name: str) -> None:
-    """No home directory and no package index: pip, apt and uv use what the machine is configured with."""
+    """No home directory and no package index: pip, apt and uv use the configuration of the machine."""
     text = tree.read(name)
     assert [host for host in INDEXES if host in text] == []
     if not name.endswith("test_files.py"):

@@ -43,8 +43,8 @@ def row_of(name: str) -> dict[str, Any]:
 def test_the_row_of_a_log_is_the_one_that_was_measured_to_the_byte(log: str, launch: str) -> None:
     real = row_of(launch)
     text = (LOGS / log).read_text(encoding="utf-8")
-    asked = {"name": launch, "model": real["model"], "arguments": real["arguments"]}
-    row = measure_gpu.make_row(asked, text, MACHINE, {}, None)
+    request = {"name": launch, "model": real["model"], "arguments": real["arguments"]}
+    row = measure_gpu.make_row(request, text, MACHINE, {}, None)
     assert row["requested"] == real["requested"] and row["runner"] == real["runner"]
     for key in ("weights", "kv_cache", "torch_peak", "non_torch", "graphs_estimate"):
         if row[key] is not None:
@@ -58,8 +58,8 @@ def test_the_row_of_a_log_is_the_one_that_was_measured_to_the_byte(log: str, lau
 def test_a_start_of_033_says_the_peak_of_torch_in_other_words() -> None:
     real = row_of("Qwen3-4B-Instruct-2507 8192/256 16384 0.33")
     text = (LOGS / "healthy_v33_v2runner_graphs.log").read_text(encoding="utf-8")
-    asked = {"name": "a", "model": real["model"], "arguments": real["arguments"]}
-    row = measure_gpu.make_row(asked, text, {**MACHINE, "vllm": "0.33.0"}, {}, None)
+    request = {"name": "a", "model": real["model"], "arguments": real["arguments"]}
+    row = measure_gpu.make_row(request, text, {**MACHINE, "vllm": "0.33.0"}, {}, None)
     for key in ("weights", "kv_cache", "torch_peak", "non_torch", "graphs_gib", "runner", "requested"):
         assert row[key] == pytest.approx(real[key], abs=1)
     assert row["torch_peak"] == pytest.approx(1.37 * GIB, abs=1) and row["non_torch"] is None
@@ -76,12 +76,12 @@ def options(*words: str) -> Any:
 
 
 def test_every_combination_is_started_with_vllms_own_names_and_without_weights() -> None:
-    given = options(
+    parsed = options(
         "--batch", "2048,8192", "--sequences", "16", "--arg", "kv-cache-dtype=fp8", "--arg", "max-logprobs=3", "--eager"
     )
-    name, config, quant = measure_gpu.read_model(given)
+    name, config, quant = measure_gpu.read_model(parsed)
     assert (name, quant) == ("Qwen3-4B-Instruct-2507", None) and config["model_type"] == "qwen3"
-    first, second = measure_gpu.launches(name, given)
+    first, second = measure_gpu.launches(name, parsed)
     assert (
         first["name"] == "Qwen3-4B-Instruct-2507 2048/16 16384 eager"
         and second["arguments"]["max-num-batched-tokens"] == 8192
@@ -140,7 +140,7 @@ def measure(folder: Path, *words: str, log: str = HEALTHY) -> subprocess.Complet
 def test_it_measures_each_launch_and_its_file_is_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "Qwen3-4B-Instruct-2507" / "config.json"
     config.parent.mkdir()
-    # A config.json as it was published has more than the plan reads; what it does not is left out.
+    # A published config.json has more than the plan reads; the other fields are left out.
     published = {"rms_norm_eps": 1e-06, "attention_dropout": 0.0, "transformers_version": "4.51.0"}
     config.write_text(json.dumps({**ROWS["models"]["Qwen3-4B-Instruct-2507"], **published}))
     words = ("--config", str(config), "--sequences", "256", "--utilization", "0.5", "--logs", "logs")
@@ -153,11 +153,11 @@ def test_it_measures_each_launch_and_its_file_is_added(tmp_path: Path, capsys: p
     assert len(list((tmp_path / "logs").iterdir())) == 1
     fixture = tmp_path / "fixture.json"
     fixture.write_text(add_measurements.dump(ROWS))
-    given = [str(tmp_path / "rows.json"), "--fixture", str(fixture)]
-    assert add_measurements.main([*given, "--check"]) == 0 and json.loads(fixture.read_text()) == ROWS
-    assert add_measurements.main(given) == 0 and len(json.loads(fixture.read_text())["rows"]) == len(ROWS["rows"]) + 1
+    argv = [str(tmp_path / "rows.json"), "--fixture", str(fixture)]
+    assert add_measurements.main([*argv, "--check"]) == 0 and json.loads(fixture.read_text()) == ROWS
+    assert add_measurements.main(argv) == 0 and len(json.loads(fixture.read_text())["rows"]) == len(ROWS["rows"]) + 1
     assert "1 launches are new of 1; 0 contradict the ranges." in capsys.readouterr().out
-    assert add_measurements.main(given) == 0 and "0 launches are new" in capsys.readouterr().out
+    assert add_measurements.main(argv) == 0 and "0 launches are new" in capsys.readouterr().out
 
 
 def test_a_launch_that_fails_is_said_and_the_others_are_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/models.md says what the recipes say."""
+"""docs/models.md agrees with the recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What says which versions are not the newest: it asks what it can, and does not take silence for an answer."""
+"""The program that lists outdated versions asks every possible source and does not take silence for an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import upst
 
 
 @pytest.mark.parametrize(
-    ("ours", "others", "newest"),
+    ("ours", "versions", "newest"),
     [
         ("v1.9.0", ["v1.9.0", "v1.10.0", "v1.2.0"], "v1.10.0"),
         ("v1.9.0", ["1.10.0", "v1.10.0-rc1", "v1.10.0-slim", "latest", "main"], ""),
@@ -26,19 +26,19 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import upst
         ("main", ["v2.0.0"], ""),
     ],
 )
-def test_newer_is_what_is_written_alike(ours: str, others: list[str], newest: str) -> None:
-    assert newer_versions.newest(ours, others) == newest
+def test_newer_is_what_is_written_alike(ours: str, versions: list[str], newest: str) -> None:
+    assert newer_versions.newest(ours, versions) == newest
 
 
 class Registry(BaseHTTPRequestHandler):
     """A registry that wants a token, and gives its tags on two pages."""
 
     def do_GET(self) -> None:
-        here = f"http://{self.headers['Host']}"
+        origin = f"http://{self.headers['Host']}"
         if self.path.startswith("/token"):
             self.answer(200, {"token": "t"})
         elif self.headers.get("Authorization") != "Bearer t":
-            self.answer(401, {}, ("WWW-Authenticate", f'Bearer realm="{here}/token",service="r"'))
+            self.answer(401, {}, ("WWW-Authenticate", f'Bearer realm="{origin}/token",service="r"'))
         elif "last" in self.path:
             self.answer(200, {"tags": ["v1.3.0"]})
         else:
@@ -75,10 +75,10 @@ def test_a_registry_is_asked_for_all_of_its_tags(registry: str, monkeypatch: pyt
 
 
 def test_where_no_registry_answers_its_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Component("It", "v1.0.0", image="127.0.0.1:9/a/b", package="it")
+    component = Component("It", "v1.0.0", image="127.0.0.1:9/a/b", package="it")
     monkeypatch.setattr(newer_versions, "packages", lambda name: ["1.0.0", "1.0.1", f"{name} 9"])
-    assert newer_versions.ask(asked).newest == "1.0.1"
-    row = newer_versions.ask(asked._replace(package=""))
+    assert newer_versions.ask(component).newest == "1.0.1"
+    row = newer_versions.ask(component._replace(package=""))
     assert not row.newest and "refused" in row.unknown
 
 
@@ -92,13 +92,15 @@ def test_silence_is_not_the_newest() -> None:
 
 
 def test_versions_stand_in_one_place() -> None:
-    """No other file of the product names the version of a component beside what is generated, and what tests stand in for."""
-    here = "plugins/module_utils/_common/component_versions.py"
-    code = [name for name in tree.below("plugins/", "scripts/", suffix=".py") if name != here]
-    refs = [each.ref for each in COMPONENTS if each.image] + [f"{each.package}=={each.version}" for each in COMPONENTS]
+    """Apart from generated files and stand-ins, no other file of the product names the version of a component."""
+    file = "plugins/module_utils/_common/component_versions.py"
+    code = [name for name in tree.below("plugins/", "scripts/", suffix=".py") if name != file]
+    refs = [component.ref for component in COMPONENTS if component.image] + [
+        f"{component.package}=={component.version}" for component in COMPONENTS
+    ]
     assert [(name, ref) for name in code for ref in refs if ref in tree.read(name)] == []
-    assert {each.name for each in COMPONENTS} == {
-        each.name for each in vars(component_versions).values() if isinstance(each, Component)
+    assert {component.name for component in COMPONENTS} == {
+        component.name for component in vars(component_versions).values() if isinstance(component, Component)
     }
 
 
@@ -109,7 +111,7 @@ def test_stand_ins_have_these_versions(name: str) -> None:
         "tests/sim/simlib/standins.py": ["PARAKEET", "CHATTERBOX", "OLLAMA", "OPEN_WEBUI"],
         "tests/sim/gateway/requirements.txt": ["LITELLM"],
     }[name]
-    for each in images:
-        component: Component = getattr(component_versions, each)
-        wanted = component.ref if name.endswith(".py") else f"litellm=={component.version.removeprefix('v')}"
-        assert wanted in text
+    for image in images:
+        component: Component = getattr(component_versions, image)
+        expected = component.ref if name.endswith(".py") else f"litellm=={component.version.removeprefix('v')}"
+        assert expected in text

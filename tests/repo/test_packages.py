@@ -1,4 +1,4 @@
-"""The packages of the engine import one another in one direction, and what runs on hosts needs nothing else."""
+"""The packages of the engine import one another in one direction, and code on hosts needs nothing else."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def packages(name: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def upward(name: str, text: str) -> list[str]:
-    """What a file imports that does not stand below it."""
-    own = PurePosixPath(name).parts[2]
-    return [f"{name}:{line} imports {other}" for line, other in packages(name, text) if other not in BELOW[own]]
+    """Yield the imports of a file from packages above it."""
+    package = PurePosixPath(name).parts[2]
+    return [f"{name}:{line} imports {other}" for line, other in packages(name, text) if other not in BELOW[package]]
 
 
 def test_every_file_lies_in_a_package() -> None:
@@ -65,7 +65,7 @@ def test_there_is_no_circle() -> None:
 @pytest.mark.parametrize("package", BELOW)
 def test_imports_go_one_way(package: str) -> None:
     files = [name for name in FILES if PurePosixPath(name).parts[2] == package]
-    assert [found for name in files for found in upward(name, tree.read(name))] == []
+    assert [line for name in files for line in upward(name, tree.read(name))] == []
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_an_arrow_upwards_is_found(text: str) -> None:
 
 @pytest.mark.parametrize("package", BELOW)
 def test_a_package_says_what_it_knows_who_imports_it_and_what_it_never_does(package: str) -> None:
-    said = ast.get_docstring(ast.parse(tree.read(f"{ROOM}{package}/__init__.py"))) or ""
-    lines = [line for line in said.splitlines() if line]
+    docstring = ast.get_docstring(ast.parse(tree.read(f"{ROOM}{package}/__init__.py"))) or ""
+    lines = [line for line in docstring.splitlines() if line]
     assert len(lines) == 3 and "import it" in lines[1] and "never" in lines[2]
 
 
 def sources(name: str) -> set[str]:
     """Files of the engine that a module takes along to a host, by their paths below the room."""
-    found: set[str] = set()
+    collected: set[str] = set()
     waiting = [name]
     while waiting:
         file = PurePosixPath(waiting.pop())
@@ -107,10 +107,10 @@ def sources(name: str) -> set[str]:
                 continue
             path = folder.joinpath(*(node.module or "").removeprefix(OWN).strip(".").split("."))
             names = [str(path) + ".py", *(f"{path}/{alias.name}.py" for alias in node.names)]
-            new = {each for each in names if each in FILES} - found
-            found |= new
+            new = {module for module in names if module in FILES} - collected
+            collected |= new
             waiting += new
-    return found
+    return collected
 
 
 @pytest.mark.parametrize("module", sorted(set(tree.MODULES) - ENGINES))

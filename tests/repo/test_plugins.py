@@ -112,18 +112,23 @@ def test_programs_are_all_looked_at() -> None:
 def too_long(text: str) -> set[str]:
     """Functions with more lines, without their docstring, than they may have that give no reason: C(Long: ...) right above them or in their docstring."""
     lines = text.splitlines()
-    found = set()
+    functions = set()
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         above = lines[first - 2].strip() if first > 1 else ""
         reason = f"{above if above.startswith('#') else ''} {ast.get_docstring(node) or ''}"
-        said = node.body[0] if ast.get_docstring(node) else None
-        length = (node.end_lineno or 0) - node.lineno + 1 - ((said.end_lineno or 0) - said.lineno + 1 if said else 0)
+        docstring = node.body[0] if ast.get_docstring(node) else None
+        length = (
+            (node.end_lineno or 0)
+            - node.lineno
+            + 1
+            - ((docstring.end_lineno or 0) - docstring.lineno + 1 if docstring else 0)
+        )
         if length > MOST_LINES and not LONG.search(reason):
-            found.add(node.name)
-    return found
+            functions.add(node.name)
+    return functions
 
 
 @tree.each(PYTHON)
@@ -144,24 +149,29 @@ def undocumented(text: str) -> dict[str, str]:
     """Public functions and methods with more than two arguments, and what their docstring lacks."""
     tree_of = ast.parse(text)
     classes = [node for node in tree_of.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    found = {}
-    for node in [*tree_of.body, *(node for each in classes for node in each.body)]:
+    problems = {}
+    for node in [*tree_of.body, *(node for item in classes for node in item.body)]:
         if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
             continue
-        given = node.args
-        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-        names = [each.arg for each in every if each.arg not in ("self", "cls")]
+        arguments = node.args
+        every = [
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            *filter(None, (arguments.vararg, arguments.kwarg)),
+        ]
+        names = [item.arg for item in every if item.arg not in ("self", "cls")]
         if len(names) <= 2:
             continue
         docstring = ast.get_docstring(node) or ""
-        said = re.findall(r"^:param (\w+): \S", docstring, re.MULTILINE)
-        if said != names:
-            found[node.name] = f"arguments {names}, documented {said}"
+        documented = re.findall(r"^:param (\w+): \S", docstring, re.MULTILINE)
+        if documented != names:
+            problems[node.name] = f"arguments {names}, documented {documented}"
         elif not (node.returns and ast.unparse(node.returns) == "None") and not re.search(
             r"^:returns: \S", docstring, re.MULTILINE
         ):
-            found[node.name] = "what is returned"
-    return found
+            problems[node.name] = "what is returned"
+    return problems
 
 
 @tree.each(tree.below(*DOCUMENTED, suffix=".py"))
@@ -170,7 +180,7 @@ def test_public_functions_document_their_arguments(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "lacks"),
+    ("text", "problems"),
     [
         ("def f(a, b): ...", set()),
         ("def _f(a, b, c): ...", set()),
@@ -182,8 +192,8 @@ def test_public_functions_document_their_arguments(name: str) -> None:
         ('def f(a, b, c) -> None:\n  """Do.\n\n  :param a: x\n  :param c: x\n  :param b: x\n  """', {"f"}),
     ],
 )
-def test_an_undocumented_argument_is_found(text: str, lacks: set[str]) -> None:
-    assert set(undocumented(text)) == lacks
+def test_an_undocumented_argument_is_found(text: str, problems: set[str]) -> None:
+    assert set(undocumented(text)) == problems
 
 
 READS_JSON = {
@@ -205,16 +215,16 @@ READS_JSON = {
 
 def test_json_of_others_is_read_by_the_one_reader_that_has_bounds() -> None:
     names = [name for folder in ("plugins/", "roles/") for name in tree.below(folder, suffix=".py")]
-    found = {name for name in names if re.search(r"\bjson\.loads?\(|JSONDecoder", tree.read(name))}
-    assert found <= set(READS_JSON), "use parse_json of _common/foreign_text.py"
+    readers = {name for name in names if re.search(r"\bjson\.loads?\(|JSONDecoder", tree.read(name))}
+    assert readers <= set(READS_JSON), "use parse_json of _common/foreign_text.py"
 
 
 def test_archives_of_others_are_read_by_the_one_reader_that_has_bounds() -> None:
     names = [name for folder in ("plugins/", "roles/") for name in tree.below(folder, suffix=".py")]
-    found = {
+    readers = {
         name for name in names if re.search(r"\b(zipfile|shutil\.unpack_archive|tarfile\.open)\b", tree.read(name))
     }
-    assert found == {
+    assert readers == {
         "plugins/plugin_utils/archives.py",
         "plugins/module_utils/_fleet/support.py",  # writes one
         "plugins/module_utils/_fleet/answers.py",  # reads one from memory, of a bounded size

@@ -43,7 +43,7 @@ def test_changelog_has_the_version() -> None:
     if changelog:
         assert version in changelog["releases"]
         listed = {module["name"] for release in changelog["releases"].values() for module in release.get("modules", [])}
-        # A release adds what is new; a module that was removed since has a note that says so.
+        # A release adds new modules; each removed module has a note.
         notes = "".join(map(tree.read, tree.below("changelogs/", suffix=".yml")))
         removed = listed - set(tree.MODULES)
         assert {name for name in removed if f"{name} - removed." not in notes} == set()

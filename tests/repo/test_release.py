@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_ve
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A tree with nothing but what a release is made of."""
+    """A tree with only the files of a release."""
     for name in [
         *tree.below("changelogs/", "meta/", "plugins/"),
         "galaxy.yml",
@@ -50,7 +50,7 @@ def test_what_is_no_next_version_is_refused(how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_a_bump_makes_the_tree_releasable(copy: Path) -> None:
-    assert any("that no release has" in each for each in release.problems("", copy))
+    assert any("that no release has" in problem for problem in release.problems("", copy))
     version = release.bump("minor", copy)
     assert release.problems(f"v{version}", copy) == []
     assert release.fragments(copy) == []
@@ -65,7 +65,7 @@ def test_a_bump_makes_the_tree_releasable(copy: Path) -> None:
 
 def test_a_version_without_a_changelog_is_not_released(copy: Path) -> None:
     (copy / "galaxy.yml").write_text(tree.read("galaxy.yml").replace("version: ", "version: 9"), encoding="utf-8")
-    assert any("has no release 9" in each for each in release.problems("", copy))
+    assert any("has no release 9" in problem for problem in release.problems("", copy))
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_the_files_of_a_release(tmp_path: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", sums.name], cwd=tmp_path, check=True, capture_output=True)
     assert [line.split()[1] for line in sums.read_text(encoding="utf-8").splitlines()] == [bill.name, tarball.name]
     text = bill.read_text(encoding="utf-8")
-    # They build grammars as they are imported, which takes seconds.
+    # Their import builds grammars, which takes seconds.
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
@@ -93,8 +93,8 @@ def test_the_files_of_a_release(tmp_path: Path) -> None:
 
 def test_galaxy_yml_says_all_that_galaxy_asks_for() -> None:
     about = tree.load("galaxy.yml")
-    wanted = {"namespace", "name", "version", "readme", "authors", "description", "license", "tags"}
-    wanted |= {"dependencies", "repository", "documentation", "homepage", "issues", "manifest"}
-    assert set(about) == wanted and all(about[key] for key in wanted - {"dependencies"})
+    keys = {"namespace", "name", "version", "readme", "authors", "description", "license", "tags"}
+    keys |= {"dependencies", "repository", "documentation", "homepage", "issues", "manifest"}
+    assert set(about) == keys and all(about[key] for key in keys - {"dependencies"})
     assert release.VERSION.fullmatch(about["version"])
     assert len(about["tags"]) <= 20 and {"infrastructure"} & set(about["tags"]), "Galaxy wants one of its own tags"

@@ -56,16 +56,16 @@ def test_readme_lists_every_option(role: str) -> None:
 
 
 def test_has_a_molecule_scenario(role: str) -> None:
-    """One of its own, the one of all roles, or one that runs site.yml with an inventory that asks for it."""
-    own = [*tree.below(f"molecule/{role}/", suffix=".yml"), "molecule/roles/converge.yml"]
-    text = "".join(map(tree.read, own))
+    """A separate scenario, the scenario of all roles, or a scenario that runs site.yml with the role in its inventory."""
+    files = [*tree.below(f"molecule/{role}/", suffix=".yml"), "molecule/roles/converge.yml"]
+    text = "".join(map(tree.read, files))
     site = [
         tree.read(name)
         for name in tree.below("molecule/", suffix="inventory.yml")
         if "dgxspark.vllm.site" in tree.read(name.replace("inventory.yml", "converge.yml"))
     ]
-    asked = any(f"spark_{role}:" in inventory for inventory in site)
-    assert f"dgxspark.vllm.{role}" in text or asked, f"no scenario runs {role}"
+    configured = any(f"spark_{role}:" in inventory for inventory in site)
+    assert f"dgxspark.vllm.{role}" in text or configured, f"no scenario runs {role}"
 
 
 def tags_of(task: dict[str, Any]) -> set[str]:
@@ -76,15 +76,15 @@ def tags_of(task: dict[str, Any]) -> set[str]:
 def tasks_of_site(
     name: str = "site.yml", reached: set[str] | None = None
 ) -> Iterator[tuple[dict[str, Any], set[str] | None]]:
-    """The tasks of site.yml with those of the files that it has in common with others, and by which tags these are reached."""
+    """Yield the tasks of site.yml and of the shared files that it includes, with the tags that reach them."""
     for task in tree.tasks(f"playbooks/{name}"):
         yield task, reached
         if "ansible.builtin.import_tasks" in task:
             yield from tasks_of_site(beside(name, task["ansible.builtin.import_tasks"]), reached)
         if "ansible.builtin.include_tasks" in task:
-            own, included = tags_of(task), task["ansible.builtin.include_tasks"]
+            tags, included = tags_of(task), task["ansible.builtin.include_tasks"]
             file = included["file"] if isinstance(included, dict) else included
-            yield from tasks_of_site(beside(name, file), own if reached is None else own & reached)
+            yield from tasks_of_site(beside(name, file), tags if reached is None else tags & reached)
 
 
 def beside(name: str, other: str) -> str:
@@ -117,4 +117,4 @@ def test_what_a_role_removes_of_the_library_is_its_own(role: str) -> None:
         for name in host_programs.library_files(component)
         if component != role
     }
-    assert [path for path in removed if any(f"{each}/".startswith(f"{path}/") for each in shared)] == []
+    assert [path for path in removed if any(f"{folder}/".startswith(f"{path}/") for folder in shared)] == []

@@ -1,4 +1,4 @@
-"""docs/rules.md says what the rules say."""
+"""docs/rules.md agrees with the rules."""
 
 from __future__ import annotations
 

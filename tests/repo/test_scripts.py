@@ -73,12 +73,12 @@ class Chat(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        known = body["model"] == "heavy"
-        asked = body["messages"][0]["content"]
-        text = "" if asked == "nothing" else f"{self.headers['Authorization']} says {asked}"
+        is_served = body["model"] == "heavy"
+        question = body["messages"][0]["content"]
+        text = "" if question == "nothing" else f"{self.headers['Authorization']} says {question}"
         message = {"content": None, "reasoning": text} if "thoughts" in text else {"content": text}
-        answer = {"choices": [{"message": message}]} if known else {"error": {"message": "no such model"}}
-        self.send_response(200 if known else 404)
+        answer = {"choices": [{"message": message}]} if is_served else {"error": {"message": "no such model"}}
+        self.send_response(200 if is_served else 404)
         self.end_headers()
         self.wfile.write(json.dumps(answer).encode())
 
@@ -179,11 +179,13 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
     codes: list[int], ok: bool, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes: list[tuple[str, ...]] = []
-    left = list(codes)
+    remaining = list(codes)
 
     def attempt(name: str, lane: str) -> suite_checks.Result:
-        code = left.pop(0)
-        return suite_checks.Result(f"scenario {name}", code == 0, 0.0, f"FAILED attempt {len(left)}\n" if code else "")
+        code = remaining.pop(0)
+        return suite_checks.Result(
+            f"scenario {name}", code == 0, 0.0, f"FAILED attempt {len(remaining)}\n" if code else ""
+        )
 
     def sparksim(*argv: str) -> int:
         nodes.append(argv[1:])
@@ -191,7 +193,7 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
 
     monkeypatch.setattr(suite_molecule, "run", sparksim)
     (result,) = suite_molecule.scenario_runs("test", ["lock"], attempt)
-    assert (result.ok, bool(result.first_output), left) == (ok, first, [])
+    assert (result.ok, bool(result.first_output), remaining) == (ok, first, [])
     assert nodes == [(verb, "--set", "test") for verb in ("down", "up")] * len(codes)
 
 
@@ -199,11 +201,11 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
 def test_the_ring_that_fails_once_runs_again_on_new_nodes(
     codes: list[int], ok: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left, booted = list(codes), []
+    remaining, booted = list(codes), []
 
     def molecule(name: str, lane: str, seconds: float | None = None) -> suite_checks.Result:
         assert (name, lane) == (suite_molecule.RING, "ring") and seconds
-        return suite_checks.Result(f"scenario {name}", left.pop(0) == 0, 0.0, f"attempt {len(left)}\n")
+        return suite_checks.Result(f"scenario {name}", remaining.pop(0) == 0, 0.0, f"attempt {len(remaining)}\n")
 
     def sparksim(*argv: Any, **_options: Any) -> int:
         booted.append(argv[1])
@@ -212,7 +214,7 @@ def test_the_ring_that_fails_once_runs_again_on_new_nodes(
     monkeypatch.setattr(suite_molecule, "molecule_run", molecule)
     monkeypatch.setattr(suite_molecule, "run", sparksim)
     result = suite_molecule.ring_run()
-    assert (result.ok, left, bool(result.first_output)) == (ok, [], len(codes) > 1)
+    assert (result.ok, remaining, bool(result.first_output)) == (ok, [], len(codes) > 1)
     assert booted == ["down", "up", "down"] * len(codes)
 
 
@@ -251,18 +253,18 @@ def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
         "--sudo",
         "tests/test_spread.py",
     ]
-    # One that has no settings of its own, and what only some have.
+    # A scenario without separate settings, and the optional parts of scenarios.
     sequence = scenarios.config("roles")["scenario"]["test_sequence"]
     assert sequence == ["prepare", "check", "converge", "idempotence", "verify", "cleanup"]
     roles = scenarios.steps("roles")
     assert [step.name for step in roles] == ["prepare", "converge", "verify", "cleanup"]
-    # What of its preparation is for the night, and an inventory that is.
+    # The nightly part of its preparation, and a nightly inventory.
     assert (
         roles[0].argv[-3:] == ["--skip-tags", "nightly", "prepare.yml"] and "--skip-tags" not in steps["prepare"].argv
     )
     words = scenarios.config("rollout")["ansible"]["executor"]["args"]["ansible_playbook"]
-    left = [word for word in words if word not in scenarios.steps("rollout")[1].argv]
-    assert left == [f"--inventory={ROOT}/molecule/rollout/nightly/inventory.yml"]
+    further = [word for word in words if word not in scenarios.steps("rollout")[1].argv]
+    assert further == [f"--inventory={ROOT}/molecule/rollout/nightly/inventory.yml"]
     for name, left_out in scenarios.NIGHTLY_STEPS.items():
         assert set(left_out) <= set(scenarios.config(name)["scenario"]["test_sequence"])
     assert set(suite_molecule.SLOWEST) <= set(suite_molecule.scenarios_of(False))
@@ -347,10 +349,10 @@ def test_artifact_check_finds_what_is_too_much_and_what_is_missing(
 
 def test_what_a_newcomer_types_is_what_the_pages_say_and_no_host_is_contacted() -> None:
     first, quick = tutorial.commands(*newcomer.README), tutorial.commands(*newcomer.QUICK_START)
-    assert [each.plain for each in newcomer.installing()] == [each.plain for each in quick[:4]]
-    (inventory,) = [each.text for each in first if "<<" in each.text]
+    assert [command.plain for command in newcomer.installing()] == [command.plain for command in quick[:4]]
+    (inventory,) = [command.text for command in first if "<<" in command.text]
     assert inventory.endswith("\nEOT") and "spark_services" in inventory
-    typed = [each.text for each in newcomer.script() if each.text.startswith("ansible-playbook ")]
+    typed = [command.text for command in newcomer.script() if command.text.startswith("ansible-playbook ")]
     assert len(typed) >= 4
     for line in typed:
         assert line.endswith("--syntax-check") or "dgxspark.vllm.plan " in f"{line} ", line
@@ -358,13 +360,15 @@ def test_what_a_newcomer_types_is_what_the_pages_say_and_no_host_is_contacted() 
 
 def test_a_newcomer_plans_each_inventory_of_the_tutorials_with_the_exit_code_of_the_page() -> None:
     page = tutorial.commands(newcomer.TUTORIALS)
-    planned = [each for each in page if "dgxspark.vllm.plan" in each.text]
-    assert {each.text.split()[2] for each in planned} == {"my-sparks", "my-rack", "my-ring"}
-    assert {each.code for each in planned} == {0, 2}
+    planned = [command for command in page if "dgxspark.vllm.plan" in command.text]
+    assert {command.text.split()[2] for command in planned} == {"my-sparks", "my-rack", "my-ring"}
+    assert {command.code for command in planned} == {0, 2}
     typed = newcomer.script()
-    assert [each for each in typed if each in planned] == planned
-    assert [each for each in typed if each in page] == [each for each in page if not newcomer.contacts_hosts(each)]
-    assert not [each.text for each in typed if each.text.startswith("ssh ")]
+    assert [command for command in typed if command in planned] == planned
+    assert [command for command in typed if command in page] == [
+        command for command in page if not newcomer.contacts_hosts(command)
+    ]
+    assert not [command.text for command in typed if command.text.startswith("ssh ")]
 
 
 PAGE = """# A page
@@ -398,11 +402,11 @@ no console
 def test_commands_of_a_page_are_read_with_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tutorial, "ROOT", tmp_path)
     (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
-    first, here, change, failing, below = tutorial.commands("page.md")
+    first, heredoc, change, failing, below = tutorial.commands("page.md")
     assert (first.text, first.plain, first.shown) == ("make it   # now", "make it", ("made 3 things", "..."))
-    assert here.text == "cat > hosts.yml <<'EOT'\n# sparks:\nEOT" and not here.shown
+    assert heredoc.text == "cat > hosts.yml <<'EOT'\n# sparks:\nEOT" and not heredoc.shown
     assert (failing.text, failing.shown, failing.code) == ("false", ("no",), 1)
-    assert tutorial.commands("page.md", "A page") == [first, here, change, failing]
+    assert tutorial.commands("page.md", "A page") == [first, heredoc, change, failing]
     assert tutorial.commands("page.md", "Below") == [below]
     assert first.missing("x\n  made 14.5 things\n") == []
     assert first.missing("made three things") == ["made 3 things"]
@@ -414,11 +418,11 @@ def test_commands_of_a_page_are_read_with_what_it_shows(tmp_path: Path, monkeypa
 
 def test_ssh_of_a_terminal_knows_simulated_sparks_by_the_names_of_a_page(tmp_path: Path) -> None:
     tutorial.named(tmp_path, {"spark-1": "10.88.0.11", "spark-2": "10.88.0.12"})
-    asked = [str(tmp_path / "ssh"), "-G", "spark-2"]
-    said = subprocess.run(
-        asked, capture_output=True, text=True, check=True, env={"PATH": "/nowhere"}
+    argv = [str(tmp_path / "ssh"), "-G", "spark-2"]
+    settings = subprocess.run(
+        argv, capture_output=True, text=True, check=True, env={"PATH": "/nowhere"}
     ).stdout.splitlines()
-    assert {"hostname 10.88.0.12", "user spark", "identitiesonly yes"} <= set(said)
+    assert {"hostname 10.88.0.12", "user spark", "identitiesonly yes"} <= set(settings)
 
 
 def test_a_terminal_remembers_folder_and_variables_and_keeps_a_log(tmp_path: Path) -> None:
@@ -431,8 +435,12 @@ def test_a_terminal_remembers_folder_and_variables_and_keeps_a_log(tmp_path: Pat
 
 
 def test_what_a_simulated_spark_has_instead(tmp_path: Path) -> None:
-    said = yaml.safe_load(tutorial.simulated("10.88", {"spark-1": "11"}, spark_extra=1))
-    assert said["spark_gpu_args"] == [] and said["spark_extra"] == 1 and "10.88.0.11" in said["ansible_host"]
+    variables = yaml.safe_load(tutorial.simulated("10.88", {"spark-1": "11"}, spark_extra=1))
+    assert (
+        variables["spark_gpu_args"] == []
+        and variables["spark_extra"] == 1
+        and "10.88.0.11" in variables["ansible_host"]
+    )
     assert "ansible_host" not in yaml.safe_load(tutorial.simulated("10.88", {}))
 
 

@@ -1,4 +1,4 @@
-"""Cables between simulated Sparks: which devices are made, kept and removed for what is to be cabled."""
+"""Cables between simulated Sparks: which devices are made, kept and removed for requested cables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from simlib.engine import SimError
 RUNS = {1: 101, 2: 102, 3: 103, 4: 104}
 
 
-def there(wanted: list[cables.Cable]) -> dict[str, str]:
-    """What is there once these cables are."""
+def interfaces(cables_laid: list[cables.Cable]) -> dict[str, str]:
+    """Return the interfaces that exist once these cables are laid."""
     return {
         f"{node}/{device}": cables.alias(cable)
-        for cable in wanted
+        for cable in cables_laid
         for node, port in cable.ends
         for device in PORTS[port]
     }
@@ -28,9 +28,9 @@ def there(wanted: list[cables.Cable]) -> dict[str, str]:
 
 @pytest.mark.parametrize(("count", "last"), [(3, "3.0-1.1"), (4, "4.0-1.1"), (8, "8.0-1.1")])
 def test_a_ring_leads_from_port_0_to_port_1_and_round(count: int, last: str) -> None:
-    found = [str(cable) for cable in cables.ring(count)]
-    assert found[0] == "1.0-2.1" and found[-1] == last and len(found) == count
-    assert [str(cables.parse(text)) for text in found] == found
+    names = [str(cable) for cable in cables.ring(count)]
+    assert names[0] == "1.0-2.1" and names[-1] == last and len(names) == count
+    assert [str(cables.parse(text)) for text in names] == names
 
 
 def test_a_cable_is_two_links_in_two_namespaces() -> None:
@@ -44,14 +44,14 @@ def test_a_cable_is_two_links_in_two_namespaces() -> None:
 
 
 def test_what_is_cabled_so_already_stays() -> None:
-    assert cables.script(there(cables.ring(4)), RUNS, cables.ring(4)) == []
+    assert cables.script(interfaces(cables.ring(4)), RUNS, cables.ring(4)) == []
 
 
 def test_a_cable_that_is_moved_goes_before_the_new_one_comes() -> None:
-    wanted = [*cables.ring(4)[:3], cables.parse("4.0-4.1")]
+    moved = [*cables.ring(4)[:3], cables.parse("4.0-4.1")]
     with pytest.raises(SimError, match="port 1 of node 4 has a cable already"):
-        cables.script({}, RUNS, wanted)
-    lines = cables.script(there(cables.ring(4)), RUNS, cables.ring(4)[:3])
+        cables.script({}, RUNS, moved)
+    lines = cables.script(interfaces(cables.ring(4)), RUNS, cables.ring(4)[:3])
     assert len(lines) == 4 and all(" del " in line for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""What follows from the schema is as its generator writes it, and says so."""
+"""The files generated from the schema are the output of their generator, and name it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_a_changed_file_is_named(tmp_path: Path, name: str, old: str, new: str) 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tree.read(f"roles/gateway/{part}"), encoding="utf-8")
     (tmp_path / "scripts").mkdir()
-    (tmp_path / GENERATOR).write_text(tree.read(GENERATOR), encoding="utf-8")
+    for script in (GENERATOR, "scripts/common.py"):
+        (tmp_path / script).write_text(tree.read(script), encoding="utf-8")
     assert generator("--check", root=tmp_path).returncode == 0
     text = (tmp_path / name).read_text(encoding="utf-8")
     assert old in text
@@ -68,14 +69,14 @@ def test_a_role_takes_what_the_inventory_has(role: str) -> None:
     points = yaml.safe_load(tree.read(f"roles/{role}/meta/variables.yml"))
     specs = tree.load(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]
     assert list(points) == list(specs)
-    for name, own in points["main"].get("options", {}).items():
-        if "as" in own:
-            assert "default" not in own, f"{name} repeats what {own['as']} says"
+    for name, option in points["main"].get("options", {}).items():
+        if "as" in option:
+            assert "default" not in option, f"{name} repeats what {option['as']} says"
 
 
 def test_each_table_has_a_page() -> None:
     pages = "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
     names = re.findall(r'^    "(spark_[\w.]+)": ', tree.read(GENERATOR), re.MULTILINE)
     assert len(names) > 12
-    for what in ("variables", *(f"keys of {name}" for name in names)):
-        assert pages.count(f"<!-- {what}: {GENERATOR} -->") == 1, what
+    for table in ("variables", *(f"keys of {name}" for name in names)):
+        assert pages.count(f"<!-- {table}: {GENERATOR} -->") == 1, table

@@ -1,4 +1,4 @@
-"""Workflows, forms and settings of GitHub: by GitHub's own schemas, and true of what the repository has."""
+"""Workflows, forms and settings of GitHub fit GitHub's schemas and name existing files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_workflow_may_do_what_it_has_to(name: str) -> None:
     """Rights are listed, every job ends by itself, and nothing that somebody types becomes a part of a script."""
     workflow = tree.load(name)
     assert isinstance(workflow["permissions"], dict) and "write-all" not in tree.read(name)
-    assert [job for job, what in workflow["jobs"].items() if "timeout-minutes" not in what] == []
+    assert [job for job, settings in workflow["jobs"].items() if "timeout-minutes" not in settings] == []
     scripts = [step["run"] for step in steps(name) if "run" in step]
     assert [text for text in scripts if re.search(r"\$\{\{ *(inputs|github\.(event|head_ref))", text)] == []
 
@@ -69,17 +69,17 @@ def test_a_workflow_types_what_there_is(name: str) -> None:
     text = "\n".join(step.get("run", "") for step in steps(name))
     targets = set(re.findall(r"^([a-z-]+)(?: [a-z -]+)?:", tree.read("Makefile"), re.MULTILINE))
     targets |= set(tree.read("Makefile").partition(".PHONY: ")[2].partition("\n")[0].split())
-    asked = {word for line in re.findall(r"\bmake ([a-z -]+)", text) for word in line.split()}
-    assert asked - targets == set()
+    typed_targets = {word for line in re.findall(r"\bmake ([a-z -]+)", text) for word in line.split()}
+    assert typed_targets - targets == set()
     assert [path for path in re.findall(r"scripts/[\w.]+", text) if not (tree.ROOT / path).exists()] == []
 
 
 def test_every_core_runs_on_every_python_that_it_has() -> None:
     """The matrix is what the sanity stage knows, on both architectures."""
     matrix = tree.load(".github/workflows/ci.yml")["jobs"]["core"]["strategy"]["matrix"]
-    left_out = {(each["core"], each["python"]) for each in matrix["exclude"]}
-    asked = {(core, python) for core in matrix["core"] for python in matrix["python"]} - left_out
-    assert asked == {(core, python) for core, (_release, pythons) in suite.CORES.items() for python in pythons}
+    left_out = {(row["core"], row["python"]) for row in matrix["exclude"]}
+    combinations = {(core, python) for core in matrix["core"] for python in matrix["python"]} - left_out
+    assert combinations == {(core, python) for core, (_release, pythons) in suite.CORES.items() for python in pythons}
     assert {runner.endswith("-arm") for runner in matrix["runner"]} == {True, False}
 
 
@@ -92,7 +92,9 @@ def test_dependabot_reads_what_is_there() -> None:
     for update in tree.load(".github/dependabot.yml")["updates"]:
         if update["package-ecosystem"] == "pip":
             folders = update.get("directories") or [update["directory"]]
-            assert [each for each in folders if not list((tree.ROOT / each.strip("/")).glob("requirements*.txt"))] == []
+            assert [
+                folder for folder in folders if not list((tree.ROOT / folder.strip("/")).glob("requirements*.txt"))
+            ] == []
 
 
 @pytest.mark.parametrize("name", [".github/ISSUE_TEMPLATE/bug.yml", ".github/pull_request_template.md"])
@@ -105,9 +107,9 @@ def test_a_bundle_is_asked_for(name: str) -> None:
 def test_playbooks_and_pages_of_forms_exist(name: str) -> None:
     text = tree.read(name)
     assert [
-        each for each in re.findall(r"dgxspark\.vllm\.(\w+)`", text) if f"playbooks/{each}.yml" not in tree.PLAYBOOKS
+        entry for entry in re.findall(r"dgxspark\.vllm\.(\w+)`", text) if f"playbooks/{entry}.yml" not in tree.PLAYBOOKS
     ] == []
-    assert [each for each in re.findall(r"blob/main/([\w/.-]+\.md)", text) if not tree.read(each)] == []
+    assert [entry for entry in re.findall(r"blob/main/([\w/.-]+\.md)", text) if not tree.read(entry)] == []
 
 
 def test_scripts_of_workflows_are_read_by_shellcheck(tmp_path: Path) -> None:
@@ -120,6 +122,6 @@ def test_scripts_of_workflows_are_read_by_shellcheck(tmp_path: Path) -> None:
 
 
 def test_shell_scripts_are_found_by_their_first_line() -> None:
-    found = suite.shell_files()
-    assert {".ci/run", "scripts/bootstrap", "roles/host/files/with-secrets"} <= set(found)
-    assert not [name for name in found if name.endswith((".py", ".j2"))]
+    files = suite.shell_files()
+    assert {".ci/run", "scripts/bootstrap", "roles/host/files/with-secrets"} <= set(files)
+    assert not [name for name in files if name.endswith((".py", ".j2"))]

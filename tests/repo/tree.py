@@ -21,7 +21,7 @@ AnsibleLoader.add_multi_constructor("!", lambda loader, _suffix, node: getattr(n
 
 @cache
 def tracked() -> tuple[str, ...]:
-    """Files that git tracks or would track, as they are on disk now."""
+    """Files that git tracks or would track, if they exist on disk."""
     return tuple(tracked_files())
 
 
@@ -31,7 +31,7 @@ def below(*prefixes: str, suffix: str = "") -> list[str]:
 
 
 def read(name: str) -> str:
-    """Text of a file of the repository; empty when there is none."""
+    """Text of a file of the repository; empty for a missing file."""
     path = ROOT / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
@@ -44,19 +44,19 @@ def load(name: str) -> Any:
 def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[], None]]:
     """Make one test of a check that holds for each of many files; it fails with all for which it does not.
 
-    :param names: what the check is called with, one after the other
+    :param names: arguments of the check, one after the other
     """
-    wanted = tuple(names)
+    checked_names = tuple(names)
 
     def one_test(check: Callable[[str], None]) -> Callable[[], None]:
         def test() -> None:
             wrong = {}
-            for name in wanted:
+            for name in checked_names:
                 try:
                     check(name)
                 except AssertionError as error:
                     wrong[name] = str(error)
-            assert wanted and not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
+            assert checked_names and not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
 
         test.__name__, test.__doc__ = check.__name__, check.__doc__
         return test

@@ -1,4 +1,4 @@
-"""Two models on one Spark behind one URL; what took the author days to find out is refused before anything is touched.
+"""Two models on one Spark behind one URL; the mistakes that took the author days are refused before any change.
 
 The tests run in order on the shared nodes.
 """
@@ -51,7 +51,7 @@ def units():
 
 
 def site(inventory, *options):
-    """Run site.yml with another inventory beside those of the scenario."""
+    """Run site.yml with another inventory on top of the scenario's."""
     argv = ["ansible-playbook"]
     for path in (ROOT / "molecule/inventory.yml", ROOT / "molecule/document_000/inventory.yml", inventory):
         argv += ["-i", str(path)]
@@ -84,13 +84,13 @@ def test_both_are_resident_and_none_has_restarted():
 
 
 def sorted_blocks(shown):
-    """Properties of each unit in one order, whatever systemd's is."""
+    """Properties of each unit in a fixed order, independent of systemd's."""
     for block in shown.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines())
         yield f"Id={values['Id']}\nActiveState={values['ActiveState']}"
 
 
-# Attempts of the report, the words in which each failed there, and what is said here instead.
+# Attempts of the report, the words in which each failed there, and the message of the plan.
 ATTEMPTS = {
     # The report has 0.75 for it, which cannot be: docs/memory.md says why.
     "a share that leaves no blocks": (
@@ -141,7 +141,7 @@ ATTEMPTS = {
     "attempt",
     [
         first := "0.85 beside a 4B that is resident",
-        *(pytest.param(each, marks=pytest.mark.nightly) for each in ATTEMPTS if each != first),
+        *(pytest.param(further, marks=pytest.mark.nightly) for further in ATTEMPTS if further != first),
     ],
 )
 def test_a_failed_attempt_of_the_report_is_refused_in_vllms_own_words(attempt, tmp_path):
@@ -150,18 +150,18 @@ def test_a_failed_attempt_of_the_report_is_refused_in_vllms_own_words(attempt, t
     inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_services": services}}}}))
     before = units()
     ran = site(inventory, "--limit", "spark-1")
-    said = " ".join((ran.stdout + ran.stderr).split())
-    assert ran.returncode != 0 and words in said and "no host was changed" in said, said[-3000:]
+    output = " ".join((ran.stdout + ran.stderr).split())
+    assert ran.returncode != 0 and words in output and "no host was changed" in output, output[-3000:]
     assert units() == before
 
 
 def test_a_further_alias_is_taken_over_without_a_restart(tmp_path):
-    given = yaml.safe_load((ROOT / "molecule/document_000/inventory.yml").read_text(encoding="utf-8"))
-    wanted = given["sparks"]["hosts"]["spark-1"]["spark_gateway"]
-    wanted["aliases"]["editor"] = {"backends": ["spark-1/fast"]}
-    wanted["clients"][0]["aliases"].append("editor")
+    document = yaml.safe_load((ROOT / "molecule/document_000/inventory.yml").read_text(encoding="utf-8"))
+    gateway = document["sparks"]["hosts"]["spark-1"]["spark_gateway"]
+    gateway["aliases"]["editor"] = {"backends": ["spark-1/fast"]}
+    gateway["clients"][0]["aliases"].append("editor")
     inventory = tmp_path / "zz.yml"
-    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_gateway": wanted}}}}))
+    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_gateway": gateway}}}}))
     with pytest.raises(urllib.error.HTTPError):
         chat("editor")
     before = units()
@@ -184,8 +184,8 @@ def test_the_tag_prove_alone_asks_every_service_and_applies_nothing(tmp_path):
     subprocess.run([*systemctl, "stop", "spark-fast.service"], check=True)
     try:
         ran = site(inventory, "--tags", "prove")
-        said = " ".join((ran.stdout + ran.stderr).split())
-        assert ran.returncode != 0 and "spark-fast" in said, said[-3000:]
+        output = " ".join((ran.stdout + ran.stderr).split())
+        assert ran.returncode != 0 and "spark-fast" in output, output[-3000:]
     finally:
         subprocess.run([*systemctl, "start", "spark-fast.service"], check=True)
     assert len([line for line in units().splitlines() if line == "ActiveState=active"]) >= 2

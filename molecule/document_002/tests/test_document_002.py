@@ -54,10 +54,10 @@ def chat(model, **more):
     return ask("/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": "Hello"}], **more})
 
 
-def wait_for(what, why, seconds=90):
+def wait_for(condition, why, seconds=90):
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
-        if what():
+        if condition():
             return
         time.sleep(1)
     pytest.fail(why)
@@ -102,24 +102,24 @@ def test_speech_and_fallback_are_there():
     assert [model["name"] for model in tags["models"]] == ["qwen3:8b"]
 
 
-# --- what listens, and who is answered
+# --- listening sockets, and clients that get answers
 
 
 def planned_sockets(name):
-    """What the plan says that a node listens on: {(address, port): socket}."""
+    """The planned listening sockets of a node: {(address, port): socket}."""
     plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
-    return {(each["address"], each["port"]): each for each in plan["addons"][name]["sockets"]}
+    return {(socket["address"], socket["port"]): socket for socket in plan["addons"][name]["sockets"]}
 
 
 def real_sockets(name):
-    """What it does listen on, {(address, port): program}, without sshd and Docker's own resolver."""
-    found = {}
+    """The real ones, {(address, port): program}, without sshd and Docker's own resolver."""
+    sockets = {}
     for line in node(name, "ss", "--tcp", "--listening", "--numeric", "--processes", "--no-header").splitlines():
         address, _colon, port = line.split()[3].rpartition(":")
         program = (re.findall(r'\(\("([^"]+)"', line) or [""])[0]
         if program != "sshd" and address != "127.0.0.11":
-            found[(address.strip("[]").replace("*", "::"), int(port))] = program
-    return found
+            sockets[(address.strip("[]").replace("*", "::"), int(port))] = program
+    return sockets
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -159,7 +159,7 @@ def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_f
             if address.startswith("127."):
                 continue
             assert port in ports and reached(address, port) == "no answer", (name, server)
-            # Published by Docker or not: forge is named, by what it has to reach.
+            # Published by Docker or not: the refusal names forge and the address that it has to reach.
             assert server["callers"] == ["forge"]
             node("forge", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}")
             closed += 1
@@ -175,7 +175,7 @@ def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_f
 
 
 def on_forge(url, body=None, key=None, status=None):
-    """Ask a client where it runs: the agent answers on loopback alone."""
+    """Ask a client on its own host: the agent answers on loopback alone."""
     argv = ["curl", "--silent", "--show-error", "--max-time", "60", "--header", "Content-Type: application/json"]
     argv += ["--write-out", "\\n%{http_code}", *(["--header", f"Authorization: Bearer {key}"] if key else [])]
     argv += ["--data", json.dumps(body)] if body is not None else []
@@ -203,14 +203,14 @@ HELLO = [{"role": "user", "content": "Hello"}]
 def test_the_clients_run_below_their_units():
     states = node("forge", "systemctl", "is-active", "spark-hermes", "spark-open-webui", check=False).split()
     assert states == ["active", "active"]
-    said = node("forge", "journalctl", "--no-pager", "--output=cat", "-u", "spark-hermes")
-    assert "(a stand-in)" in said and "model spark-qwen36" in said
+    journal = node("forge", "journalctl", "--no-pager", "--output=cat", "-u", "spark-hermes")
+    assert "(a stand-in)" in journal and "model spark-qwen36" in journal
 
 
 def test_the_agent_thinks_through_the_gateway_with_a_key_of_its_own():
     key = (KEYS / "hermes-api").read_text().strip()
     on_forge(f"{AGENT}/v1/chat/completions", {"messages": HELLO}, "wrong", status=401)
-    # What it holds is the key that the gateway knows it by, under the name that its settings say; and nothing of others.
+    # It holds its own key for the gateway, under the name of its settings, and no other keys.
     pid = node("forge", "systemctl", "show", "--value", "--property=MainPID", "spark-hermes").strip()
     held = dict(line.split("=", 1) for line in node("forge", "cat", f"/proc/{pid}/environ").split("\0") if "=" in line)
     assert held["DGXSPARK_GATEWAY_KEY"] == (KEYS / "hermes").read_text().strip()
@@ -231,8 +231,8 @@ def test_settings_of_the_agents_home_do_not_win():
     node("forge", "sh", "-c", f"echo 'model: {{default: elsewhere}}' > {home}; systemctl restart spark-hermes")
     try:
         run = node("forge", "systemctl", "show", "--value", "--property=InvocationID", "spark-hermes").strip()
-        said = node("forge", "journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={run}")
-        assert "model spark-qwen36" in said and "elsewhere" not in said
+        journal = node("forge", "journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={run}")
+        assert "model spark-qwen36" in journal and "elsewhere" not in journal
     finally:
         node("forge", "rm", home)
 
@@ -274,8 +274,13 @@ def test_a_backend_is_changed_under_200_requests_and_none_fails(tmp_path):
     )
     before = node("spark-2", "systemctl", "show", "--property=InvocationID", "spark-gemma4")
     site = ["ansible-playbook"]
-    own = ROOT / "molecule/document_002"
-    for inventory in (ROOT / "molecule/inventory.yml", own / "inventory.yml", own / "nightly/inventory.yml", changed):
+    folder = ROOT / "molecule/document_002"
+    for inventory in (
+        ROOT / "molecule/inventory.yml",
+        folder / "inventory.yml",
+        folder / "nightly/inventory.yml",
+        changed,
+    ):
         site += ["-i", str(inventory)]
     site += ["dgxspark.vllm.site", "--limit", "spark-2", "--tags", "service"]
     argv = [
@@ -294,10 +299,10 @@ def test_a_backend_is_changed_under_200_requests_and_none_fails(tmp_path):
         ran = subprocess.run(site, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
         time.sleep(5)
         stop.touch()
-        said = load.communicate(timeout=240)[0]
+        output = load.communicate(timeout=240)[0]
     assert ran.returncode == 0, ran.stdout[-3000:]
     assert node("spark-2", "systemctl", "show", "--property=InvocationID", "spark-gemma4") != before
-    report = json.loads(said.splitlines()[-1])
+    report = json.loads(output.splitlines()[-1])
     assert report["failures"] == [] and report["good"] > 200 and load.returncode == 0, report
 
 
@@ -326,10 +331,10 @@ def test_figures_of_the_gpu_come_from_its_exporter_and_only_those_that_a_gb10_ha
     assert not [name for name in names if "memory" in name or "limit" in name]
     for figure, host in itertools.product(("power_watts", "temperature_celsius", "sm_clock_hertz"), NODES):
         # The collector leaves them to the exporter.
-        told = node(host, "cat", "/var/lib/dgxspark/textfile/dgxspark.prom")
-        assert f"dgxspark_gpu_{figure}" not in told
-    found = ask("/api/v1/query?query=dgxspark:gpu_power_watts", key=None, base=PROMETHEUS)["data"]["result"]
-    assert sorted(series["metric"]["host"] for series in found) == sorted(NODES)
+        metrics = node(host, "cat", "/var/lib/dgxspark/textfile/dgxspark.prom")
+        assert f"dgxspark_gpu_{figure}" not in metrics
+    samples = ask("/api/v1/query?query=dgxspark:gpu_power_watts", key=None, base=PROMETHEUS)["data"]["result"]
+    assert sorted(series["metric"]["host"] for series in samples) == sorted(NODES)
 
 
 @pytest.mark.nightly
@@ -403,5 +408,5 @@ def test_the_watchdog_looks_at_every_engine():
     second = {"gemma4", "tiny"} if AT_NIGHT else {"gemma4"}
     for name, services in {"spark-1": {"qwen36"}, "spark-2": second}.items():
         assert set(states(name)) == services
-        # One that was restarted is left alone for a while.
+        # A restarted engine is left alone for a while.
         wait_for(lambda name=name: set(states(name).values()) <= {"idle", "working"}, f"{name}: {states(name)}")

@@ -46,7 +46,7 @@ def play():
             check=False,
             env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
         )
-        # Messages are wrapped where they are shown.
+        # Ansible wraps displayed messages.
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
     return run
@@ -90,8 +90,8 @@ def right(name):
     return [([f"192.168.{100 + index}.{NUMBER[name]}/24"], 9000) for index in range(2)]
 
 
-def found(name, kept="fabric"):
-    return json.loads(node(name, "cat", f"/run/{kept}.json"))
+def saved_facts(name, file_name="fabric"):
+    return json.loads(node(name, "cat", f"/run/{file_name}.json"))
 
 
 # --- what converge left
@@ -114,12 +114,12 @@ def test_large_packets_pass_on_each_rail(name, other):
     for subnet in (100, 101):
         assert passes(name, 8972, f"192.168.{subnet}.{NUMBER[other]}")
         assert not passes(name, 8973, f"192.168.{subnet}.{NUMBER[other]}")
-    assert [ping["large"]["received"] for ping in found(name)["pings"]["pings"]] == [3, 3]
+    assert [ping["large"]["received"] for ping in saved_facts(name)["pings"]["pings"]] == [3, 3]
 
 
 @pytest.mark.parametrize("name", NODES)
 def test_what_engines_need_to_know(name):
-    plan = found(name)["plan"]
+    plan = saved_facts(name)["plan"]
     assert (plan["topology"], plan["ready"], plan["findings"]) == ("direct", True, [])
     env = plan["hosts"][name]["environment"]
     assert env["mp"]["VLLM_HOST_IP"] == f"192.168.100.{NUMBER[name]}"
@@ -130,19 +130,19 @@ def test_what_engines_need_to_know(name):
 
 @pytest.mark.parametrize("name", NODES)
 def test_check_mode_on_the_bare_pair_said_the_same(name):
-    before, after = (found(name, kept)["plan"]["hosts"][name] for kept in ("fabric-check", "fabric"))
-    told = ("address", "netdev", "environment", "firewall")
-    assert before["apply"] and [before[key] for key in told] == [after[key] for key in told]
+    before, after = (saved_facts(name, file_name)["plan"]["hosts"][name] for file_name in ("fabric-check", "fabric"))
+    keys = ("address", "netdev", "environment", "firewall")
+    assert before["apply"] and [before[key] for key in keys] == [after[key] for key in keys]
     assert after["firewall"] == {"fabric": sorted(INTERFACES), "peers": ["192.168.100.0/24", "192.168.101.0/24"]}
 
 
 def test_the_bandwidth_of_both_rails_was_measured():
-    measured = [test for result in found("spark-1")["measured"] for test in result["bandwidth"]]
+    measured = [test for result in saved_facts("spark-1")["measured"] for test in result["bandwidth"]]
     assert [(test["rail"], test["tool"]) for test in measured] == [("rail0", "iperf3"), ("rail1", "iperf3")]
     assert all(test["gbps"] > 0 for test in measured)
 
 
-# --- what goes wrong; each test ends with a network that is right
+# --- failures; each test ends with a correct network
 
 
 @pytest.mark.nightly
@@ -179,7 +179,7 @@ def test_it_is_repaired_when_asked_and_right_addresses_stay(play):
     code, text = play(fabric_migrate=True)
     assert code == 0, text
     assert network("spark-2") == [([f"192.168.{30 + index}.11/24"], 9000) for index in range(2)]
-    # The other host was right, so its file is still the one that somebody else wrote.
+    # The other host was right, so its file is still the foreign one.
     assert node("spark-1", "cat", NETPLAN) == before
     assert "mtu: 1500" in node("spark-2", "cat", "/var/lib/dgxspark/fabric/replaced/40-cx7.yaml")
 
@@ -220,7 +220,7 @@ def test_what_netplan_refuses_is_taken_back(play):
     node("spark-1", "rm", "/etc/netplan/99-broken.yaml")
     assert network("spark-1") == right("spark-1")
     assert "192.168.100.10/24" in node("spark-1", "cat", NETPLAN)
-    # The other host went on; what belongs to this collection is brought together again.
+    # The other host went on; the next run brings both hosts of the collection together again.
     code, text = play()
     assert code == 0, text
 
@@ -243,7 +243,7 @@ def test_a_change_that_cuts_the_connection_is_undone_by_the_host_itself(play):
     code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"], fabric_revert_seconds=12)
     node("spark-1", "rm", "/usr/local/sbin/netplan")
     assert code != 0 and "The host did not answer for 12 s after the change and went back by itself" in text, text
-    # The other node had to wait for this one for so long that it went back too: the pair is as it was.
+    # The other node waited so long for this one that it went back, too: the pair is unchanged.
     assert [network(name) for name in NODES] == [right(name) for name in NODES]
     assert "192.168.100.10/24" in node("spark-1", "cat", NETPLAN)
 
@@ -260,7 +260,7 @@ def firewall():
 
 def test_both_twins_pass_an_active_firewall(play, firewall):
     code, text = play()
-    # Nothing but that: what went back before was whole.
+    # Nothing else: the earlier rollback was complete.
     assert code == 0 and (text.count("changed=1"), text.count("changed=0")) == (1, 1), text
     rules = node("spark-1", "ufw", "status")
     assert all(f"Anywhere on {interface}" in rules for interface in INTERFACES)
@@ -272,7 +272,7 @@ def test_the_network_outlives_a_reboot_and_nothing_is_changed_twice(play, firewa
     def back():
         # The engine of the machine gives a container that boots its own addresses, besides.
         pairs = zip(network("spark-2"), right("spark-2"))
-        return all(set(wanted[0]) <= set(has[0]) and has[1] == wanted[1] for has, wanted in pairs)
+        return all(set(expected[0]) <= set(has[0]) and has[1] == expected[1] for has, expected in pairs)
 
     for _ in range(100):
         if node("spark-2", "systemctl", "is-system-running", check=False).strip() == "running" and back():

@@ -1,4 +1,4 @@
-"""reset.yml leaves the network and what it replaced, until it is told to put that back: then all is as before the first change.
+"""reset.yml leaves the network and the replaced files, until it is told to restore these: then everything equals the state before the first change.
 
 Runs after test_fabric.py on the same nodes.
 """
@@ -40,7 +40,7 @@ def reset(**settings):
     return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
 
-def there(name, path):
+def exists(name, path):
     return bool(node(name, "find", path, "-maxdepth", "0", check=False).strip())
 
 
@@ -63,7 +63,9 @@ def test_all_changes_are_put_back_when_asked(play):
 
     code, text = play(fabric_migrate=True)
     assert code == 0, text
-    code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"])  # a second change, of what is ours by then
+    code, text = play(
+        fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"]
+    )  # a second change, of a network that is ours by then
     assert code == 0, text
     changed = {name: fabric.network(name) for name in NODES}
     assert [addresses for addresses, _mtu in changed["spark-1"]] == [["192.168.55.10/24"], ["192.168.56.10/24"]]
@@ -74,9 +76,11 @@ def test_all_changes_are_put_back_when_asked(play):
     code, text = reset()
     assert code == 0, text
     assert {name: fabric.network(name) for name in NODES} == changed
-    assert [there(name, f"{STATE}/fabric/origin") for name in NODES] == [True, True]
+    assert [exists(name, f"{STATE}/fabric/origin") for name in NODES] == [True, True]
     assert (
-        not there("spark-1", f"{STATE}/adopted") and there("spark-1", f"{STATE}/theirs") and there("spark-1", NETPLAN)
+        not exists("spark-1", f"{STATE}/adopted")
+        and exists("spark-1", f"{STATE}/theirs")
+        and exists("spark-1", NETPLAN)
     )
     node("spark-1", "rm", f"{STATE}/theirs")
 
@@ -85,8 +89,8 @@ def test_all_changes_are_put_back_when_asked(play):
     assert {name: fabric.network(name) for name in NODES} == before, text
     assert {path: node("spark-1", "cat", path) for path in files} == files
     assert node("spark-1", "stat", "-c", "%a", OTHER).strip() == "640"
-    assert not there("spark-2", NETPLAN)
-    assert [there(name, STATE) for name in NODES] == [False, False]
+    assert not exists("spark-2", NETPLAN)
+    assert [exists(name, STATE) for name in NODES] == [False, False]
     assert node("spark-1", "find", "/etc/netplan", "-name", "*~") == ""
 
 
@@ -95,17 +99,19 @@ def test_what_netplan_refuses_leaves_the_network_of_the_role(play):
     node("spark-1", "rm", OTHER)
     code, text = play(fabric_migrate=True)
     assert code == 0, text
-    kept = {name: fabric.network(name) for name in NODES}
+    networks = {name: fabric.network(name) for name in NODES}
     fabric.write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n")
     code, text = reset(spark_reset_fabric=True)
     assert code != 0 and "stays as it is" in text and "Validate the netplan files failed" in text, text
     assert "/etc/netplan/99-broken.yaml" in text
     node("spark-1", "rm", "/etc/netplan/99-broken.yaml")
     node("spark-1", "netplan", "apply")
-    assert fabric.network("spark-1") == kept["spark-1"] and there("spark-1", f"{STATE}/fabric/origin/files{NETPLAN}")
+    assert fabric.network("spark-1") == networks["spark-1"] and exists(
+        "spark-1", f"{STATE}/fabric/origin/files{NETPLAN}"
+    )
     code, text = reset(spark_reset_fabric=True)
     assert code == 0, text
-    assert not there("spark-1", STATE)
+    assert not exists("spark-1", STATE)
 
 
 @pytest.mark.nightly

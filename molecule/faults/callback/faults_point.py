@@ -25,7 +25,7 @@ short_description: Hold a run at a task
 description: See the source.
 """
 
-# These do nothing on a host, whatever host they run for.
+# These do nothing on a host.
 CONTROLLER = {
     "ansible.builtin.assert",
     "ansible.builtin.debug",

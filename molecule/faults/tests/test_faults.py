@@ -46,14 +46,14 @@ def node(host, *argv, check=True):
     return ran.stdout
 
 
-def wait(condition, seconds, what):
+def wait(condition, seconds, description):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {description}"
         time.sleep(0.1)
 
 
-# --- what a host is
+# --- the state of a host
 
 
 @lru_cache
@@ -64,7 +64,7 @@ def names_of_image(host, state):
 
 
 def facets_of_launch(host, words):
-    """Which state image and argument of a launch are of; one that is of neither says so."""
+    """Return the state that image and argument of a launch belong to, or that they belong to neither."""
     images = [state for state in IMAGES if any(name in words for name in names_of_image(host, state))]
     number = re.search(r"--max-num-seqs[=\s\\\"]+(\d+)", words)
     return {
@@ -117,7 +117,7 @@ def status_with(host, key):
 
 
 def container(host):
-    """What Docker says of the container that runs, none otherwise."""
+    """Docker's answer about the running container, None without one."""
     shown = json.loads(node(host, "docker", "container", "inspect", "spark-chat", check=False) or "[]")
     return shown[0] if shown and shown[0]["State"]["Running"] else None
 
@@ -130,19 +130,19 @@ def serving(host):
         if shown is None:
             return {}
         keys = [state for state in IMAGES if status_with(host, state) == "200"]
-        again = container(host)
-        # Another one has taken its place meanwhile: what was asked may have been that one.
-        if again is not None and again["Id"] == shown["Id"]:
+        second = container(host)
+        # Another container has taken its place meanwhile: it may have answered.
+        if second is not None and second["Id"] == shown["Id"]:
             break
         assert time.monotonic() < deadline, f"{host}: containers come and go"
     words = " ".join([shown["Image"], *(shown["Config"]["Entrypoint"] or []), *(shown["Config"]["Cmd"] or [])])
     env = dict(word.split("=", 1) for word in shown["Config"]["Env"])
-    found = {**facets_of_launch(host, words), "environment": env.get("FAULTS_STATE", "neither")}
-    return {**found, "key": "+".join(keys)} if keys else found
+    facets = {**facets_of_launch(host, words), "environment": env.get("FAULTS_STATE", "neither")}
+    return {**facets, "key": "+".join(keys)} if keys else facets
 
 
 def generation(host):
-    """The current generation, as it is kept."""
+    """The current generation in its file."""
     current = json.loads(node(host, "cat", f"{GENERATIONS}/current.json"))
     return {
         **json.loads(node(host, "cat", f"{GENERATIONS}/{current['number']}.json")),
@@ -152,7 +152,7 @@ def generation(host):
 
 def leftovers(host):
     """Files that were being written, or whose task was never finished."""
-    found = node(
+    paths = node(
         host,
         "find",
         "/etc/dgxspark",
@@ -164,21 +164,21 @@ def leftovers(host):
         "-name",
         ".receipt-*",
     )
-    return found.split()
+    return paths.split()
 
 
 def active_state(host):
     return node(host, "systemctl", "show", "--property=ActiveState", "--value", UNIT).strip()
 
 
-def one_key(host, found):
-    """Take the key out of what was found: it is no part of a generation, so what goes back to one keeps the key of now."""
-    assert found.get("key", "new") in IMAGES, (host, found)
-    return {facet: value for facet, value in found.items() if facet != "key"}
+def one_key(host, facets):
+    """Remove the key from the facets: it is no part of a generation, so a rollback keeps the present key."""
+    assert facets.get("key", "new") in IMAGES, (host, facets)
+    return {facet: value for facet, value in facets.items() if facet != "key"}
 
 
 def assert_no_mixture(hosts=HOSTS, went_back=False):
-    """Whatever serves, and whatever would after a crash or a boot, is wholly one of the two."""
+    """The running service, and the one after a crash or a boot, belong wholly to one of the two states."""
     for host in hosts:
         # Modules of a run that was killed go on to their end: nobody takes them by the hand, and nobody should.
         wait(
@@ -186,28 +186,28 @@ def assert_no_mixture(hosts=HOSTS, went_back=False):
             60,
             f"{host}: no module runs",
         )
-        for what in (serving, loaded, on_disk):
-            found = one_key(host, what(host)) if went_back else what(host)
-            assert len(set(found.values()) - {"neither"}) <= 1 and "neither" not in found.values(), (
+        for read_facets in (serving, loaded, on_disk):
+            facets = one_key(host, read_facets(host)) if went_back else read_facets(host)
+            assert len(set(facets.values()) - {"neither"}) <= 1 and "neither" not in facets.values(), (
                 host,
-                what.__name__,
-                found,
+                read_facets.__name__,
+                facets,
             )
 
 
 def assert_is(state, hosts=HOSTS, went_back=False):
-    """The host is what was wanted: it serves that, is about to serve that, and has recorded so as proved."""
-    whole = dict.fromkeys(("image", "argument", "environment", *([] if went_back else ["key"])), state)
+    """The host has the expected state: it serves it, will serve it after a boot, and has recorded it as proved."""
+    expected = dict.fromkeys(("image", "argument", "environment", *([] if went_back else ["key"])), state)
     for host in hosts:
-        found = {"serving": serving(host), "loaded": loaded(host), "disk": on_disk(host)}
+        facets_by_place = {"serving": serving(host), "loaded": loaded(host), "disk": on_disk(host)}
         if went_back:
-            # Whatever key it is, the engine answers to the one that lies there.
-            assert found["serving"]["key"] == found["disk"]["key"], (host, found)
-            found = {place: one_key(host, each) for place, each in found.items()}
-        assert found == {
-            "serving": whole,
-            "loaded": whole,
-            "disk": whole,
+            # The engine answers to the key in the present file.
+            assert facets_by_place["serving"]["key"] == facets_by_place["disk"]["key"], (host, facets_by_place)
+            facets_by_place = {place: one_key(host, facets) for place, facets in facets_by_place.items()}
+        assert facets_by_place == {
+            "serving": expected,
+            "loaded": expected,
+            "disk": expected,
         }, host
         shown = node(host, "systemctl", "show", "--property=ActiveState,NeedDaemonReload", "--value", UNIT)
         assert shown.split() == ["no", "active"] or shown.split() == ["active", "no"], (host, shown)
@@ -221,7 +221,7 @@ def assert_is(state, hosts=HOSTS, went_back=False):
         assert leftovers(host) == [], host
 
 
-# --- runs, and where they are hurt
+# --- runs, and the points of their faults
 
 
 class Run:
@@ -268,24 +268,24 @@ class Run:
         return self.process.wait(timeout=300), self.text()
 
     def relatives(self):
-        """Processes of the run: workers and ssh are in sessions of their own, so they are told by their environment."""
-        found = []
+        """Processes of the run: workers and ssh are in separate sessions, so their environment tells them apart."""
+        processes = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 if self.mark.encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
-        return found
+                    processes.append(int(path.parent.name))
+        return processes
 
     def kill(self):
         """What a controller that loses its power does to the run: nothing of it is left, and nobody is told."""
         deadline = time.monotonic() + 30
         while True:
             self.process.poll()
-            left = self.relatives()
-            if not left:
+            remaining = self.relatives()
+            if not remaining:
                 break
-            assert time.monotonic() < deadline, left
-            for pid in left:
+            assert time.monotonic() < deadline, remaining
+            for pid in remaining:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
@@ -301,12 +301,12 @@ def folder():
 
 def state_now():
     """The state that all hosts are wholly, none otherwise."""
-    found = {state for host in HOSTS for state in [*on_disk(host).values(), *serving(host).values()]}
-    return found.pop() if len(found) == 1 else None
+    states = {state for host in HOSTS for state in [*on_disk(host).values(), *serving(host).values()]}
+    return states.pop() if len(states) == 1 else None
 
 
 def mended(folder):
-    """The state that both hosts are in; what an earlier test has left broken is mended first."""
+    """The state of both hosts; remains of an earlier failed test are mended first."""
     state = state_now()
     if state is None:
         code, text = Run("site", folder, faults="old").end()
@@ -322,18 +322,18 @@ def before(folder):
 @pytest.fixture(scope="session")
 def tasks(folder):
     """The tasks of a run of site.yml that changes everything, in order, with the hosts that each of them reached."""
-    # There and back: what is asked once of an image is no task of later runs.
+    # There and back: questions that an image is asked once are no tasks of later runs.
     for traced in ({}, {"trace": folder / "trace"}):
-        wanted = OTHER[mended(folder)]
-        code, text = Run("site", folder, faults=wanted, **traced).end()
+        target = OTHER[mended(folder)]
+        code, text = Run("site", folder, faults=target, **traced).end()
         assert code == 0, text
-        assert_is(wanted)
-    found = {}
+        assert_is(target)
+    by_host = {}
     for line in (folder / "trace").read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
-        found.setdefault((entry["task"], entry["occurrence"]), []).append(entry["host"])
-    assert len(found) > 8, found
-    return [{"task": task, "occurrence": number, "hosts": hosts} for (task, number), hosts in found.items()]
+        by_host.setdefault((entry["task"], entry["occurrence"]), []).append(entry["host"])
+    assert len(by_host) > 8, by_host
+    return [{"task": task, "occurrence": number, "hosts": hosts} for (task, number), hosts in by_host.items()]
 
 
 @pytest.fixture
@@ -346,8 +346,8 @@ def position(tasks, needle):
     return next(number for number, entry in enumerate(tasks) if needle in entry["task"])
 
 
-def said(entry, **more):
-    """Show what was chosen, for the report of a test that fails; returns the point."""
+def write_entry(entry, **more):
+    """Print the chosen point for the report of a failed test; returns it."""
     print(f"FAULTS_SEED={os.environ['FAULTS_SEED']}: {entry['task']!r}, occurrence {entry['occurrence']}", more or "")
     return {"task": entry["task"], "occurrence": entry["occurrence"]}
 
@@ -369,7 +369,7 @@ def test_a_run_of_site_that_is_killed(folder, tasks, before, chance, part):
     placed = position(tasks, PLACED)
     entry = chance.choice(tasks[: placed + 1] if part.startswith("before") else tasks[placed + 1 :])
     delay = chance.uniform(0, 1.5)
-    run = Run("site", folder, at=said(entry, delay=delay), faults=OTHER[before])
+    run = Run("site", folder, at=write_entry(entry, delay=delay), faults=OTHER[before])
     run.go()
     # No wait for anything: wherever in its task, or in the next ones, it is by then.
     time.sleep(delay)
@@ -382,16 +382,16 @@ def test_a_run_of_site_that_is_killed_while_engines_start(folder, tasks, before)
     """They take longer than the proof waits for what answers already, as real ones do."""
     entry = tasks[position(tasks, "Wait until started services answer")]
     slow = {"faults_start_seconds": "30", "prove_timeout": 10}
-    run = Run("site", folder, at=said(entry), faults=OTHER[before], **slow)
+    run = Run("site", folder, at=write_entry(entry), faults=OTHER[before], **slow)
     run.kill()
-    # What ran before has gone by then.
+    # The earlier container has gone by then.
     wait(lambda: {active_state(host) for host in HOSTS} == {"activating"}, 20, "both engines are starting")
     assert_healed("site", folder, OTHER[before], **slow)
 
 
 @contextmanager
 def cut_off(host):
-    """A host that the controller does not reach: what is under way on it goes on."""
+    """A host that the controller does not reach; its running tasks go on."""
     rules = [[chain, way, LAN, "-j", "DROP"] for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o"))]
     for rule in rules:
         node(host, "iptables", "-I", *rule)
@@ -405,7 +405,7 @@ def cut_off(host):
 def test_a_host_that_site_loses(folder, tasks, before, chance):
     entry = chance.choice(tasks)
     host = chance.choice(entry["hosts"])
-    run = Run("site", folder, at=said(entry, host=host), faults=OTHER[before])
+    run = Run("site", folder, at=write_entry(entry, host=host), faults=OTHER[before])
     with cut_off(host):
         code, text = run.end()
         assert code != 0 and re.search(rf"{host} .*unreachable=1", text), text
@@ -429,7 +429,7 @@ cp -a $aside/. $place/; rm -r $aside
 
 @contextmanager
 def small(host, place):
-    """A folder of a host as a file system of its own with little room, and what is in it kept."""
+    """A folder of a host as a separate file system with little room; its files are kept."""
     head = f"place={place}; aside=/run/faults{place}\n"
     node(host, "sh", "-ec", head + OWN_FILE_SYSTEM)
     try:
@@ -464,7 +464,7 @@ def test_disks_that_are_full(folder, tasks, before, chance, places, last):
     with ExitStack() as mounts, ExitStack() as fillers:
         for host, place in hosts.items():
             mounts.enter_context(small(host, place))
-        run = Run("site", folder, at=said(entry, hosts=hosts), faults=OTHER[before])
+        run = Run("site", folder, at=write_entry(entry, hosts=hosts), faults=OTHER[before])
         for host, place in hosts.items():
             fillers.enter_context(full(host, place))
         code, text = run.end()
@@ -505,7 +505,7 @@ def test_tools_that_never_answer(folder, before):
         assert time.monotonic() - began < 50, text
         assert "systemctl did not answer in 10 s" in said_by and "docker did not answer in" in said_by, text
         assert "does not exist" not in said_by and "absent" not in said_by, text
-        # What hung is gone with the question.
+        # The hanging program ended with the question.
         assert node("spark-1", "pgrep", "-f", "^/bin/sh /usr/local/bin/systemctl", check=False).split()[1:] == []
     code, text = Run("status", folder, faults=before).end()
     assert code == 0 and "did not answer" not in text, text
@@ -519,7 +519,7 @@ def test_docker_is_restarted_under_a_run_of_site(folder, tasks, before, chance):
     entry = chance.choice(tasks)
     host = chance.choice(entry["hosts"])
     pid = docker_pid(host)
-    run = Run("site", folder, at=said(entry, host=host), faults=OTHER[before])
+    run = Run("site", folder, at=write_entry(entry, host=host), faults=OTHER[before])
     with subprocess.Popen(["docker", "exec", NODES[host], "systemctl", "restart", "docker.service"]) as restart:
         code, _text = run.end()
         assert restart.wait(timeout=120) == 0
@@ -547,7 +547,7 @@ def test_a_rollout_that_is_killed(folder, before, chance, rollout_tasks):
     """At the canary, or after it."""
     entry = {"task": chance.choice(rollout_tasks), "occurrence": chance.choice([1, 2])}
     delay = chance.uniform(0, 1.5)
-    run = Run("rollout", folder, at=said(entry, delay=delay), faults=OTHER[before], **CANARY)
+    run = Run("rollout", folder, at=write_entry(entry, delay=delay), faults=OTHER[before], **CANARY)
     run.go()
     time.sleep(delay)
     run.kill()
@@ -559,7 +559,7 @@ def test_a_host_that_a_rollout_loses(folder, before, chance, rollout_tasks):
     """The other one of its batch goes back by itself."""
     host, other = chance.sample(HOSTS, 2)
     entry = {"task": chance.choice(rollout_tasks), "occurrence": 1}
-    run = Run("rollout", folder, at=said(entry, host=host), faults=OTHER[before], **TOGETHER)
+    run = Run("rollout", folder, at=write_entry(entry, host=host), faults=OTHER[before], **TOGETHER)
     with cut_off(host):
         code, text = run.end()
         assert code != 0 and re.search(rf"{host} .*unreachable=1", text), text

@@ -107,14 +107,14 @@ def run(program: str) -> dict:
 
 def assert_deployed(state: str) -> None:
     """The node has the document, and nothing that only the other one has."""
-    wanted = document(state)
-    paths = sorted(file["path"] for file in wanted["files"] if file["path"].startswith(FOLDER))
+    expected = document(state)
+    paths = sorted(file["path"] for file in expected["files"] if file["path"].startswith(FOLDER))
     assert sorted(node("find", FOLDER, "-type", "f").stdout.split()) == paths
-    for file in wanted["files"]:
+    for file in expected["files"]:
         assert node("cat", file["path"]).stdout == file["content"], file["path"]
-    folders = sorted(row["path"] for row in wanted["folders"])
+    folders = sorted(row["path"] for row in expected["folders"])
     assert sorted(node("find", FOLDER, "-type", "d").stdout.split()) == folders
-    units = [unit["name"] for unit in wanted["units"]]
+    units = [unit["name"] for unit in expected["units"]]
     shown = node(
         "systemctl", "show", "--property=ActiveState,UnitFileState,NeedDaemonReload,Description", *units
     ).stdout
@@ -135,10 +135,10 @@ def assert_deployed(state: str) -> None:
     assert node("id", f"spark-killed-{other}", check=False).returncode != 0
     record = json.loads(node("cat", RECORD).stdout)["state"]
     assert sorted(row["path"] for row in record["files"] if row["part"] == PART) == sorted(
-        file["path"] for file in wanted["files"]
+        file["path"] for file in expected["files"]
     )
-    found = node("find", "/etc/dgxspark", "/etc/systemd/system", "/var/lib/dgxspark", "-name", ".dgxspark-*").stdout
-    assert found == ""
+    leftovers = node("find", "/etc/dgxspark", "/etc/systemd/system", "/var/lib/dgxspark", "-name", ".dgxspark-*").stdout
+    assert leftovers == ""
 
 
 def test_a_killed_deploy_is_completed_by_the_next(programs):
@@ -150,18 +150,18 @@ def test_a_killed_deploy_is_completed_by_the_next(programs):
         began = time.monotonic()
         run(programs[state])
         seconds.append(time.monotonic() - began)
-    whole, killed, started = max(seconds), 0, 0
+    longest, killed, started = max(seconds), 0, 0
     for point in range(POINTS):
         state = "second" if state == "first" else "first"
-        moment = chance.uniform(0.15, 1.0) * whole
+        moment = chance.uniform(0.15, 1.0) * longest
         ran = node("timeout", "--signal=KILL", f"{moment:.3f}", "python3", programs[state], check=False)
         killed += ran.returncode == 137
         # systemd finishes a job that the module has asked for.
         result = run(programs[state])
         started += result["changed"]
-        print(f"point {point}: {state}, killed after {moment:.3f} of {whole:.3f} s: {ran.returncode}")
+        print(f"point {point}: {state}, killed after {moment:.3f} of {longest:.3f} s: {ran.returncode}")
         assert_deployed(state)
-        again = run(programs[state])
-        assert again["changed"] is False, again
+        second = run(programs[state])
+        assert second["changed"] is False, second
     print(f"{killed} of {POINTS} runs were killed; {started} of the next runs had something left to do")
     assert killed > POINTS / 2

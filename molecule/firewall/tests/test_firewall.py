@@ -1,4 +1,4 @@
-"""Ports of engines, Ray and torch answer on the fabric alone; what the host has besides stays as it is.
+"""Ports of engines, Ray and torch answer on the fabric alone; the host's other ports stay unchanged.
 
 The tests run in order on the shared nodes. Connections are real ones, from the other node.
 """
@@ -131,7 +131,7 @@ def test_a_random_port_answers_on_the_fabric_alone(kind):
 
 
 @pytest.mark.parametrize(
-    "port", [6379, 29450, 8005, *(pytest.param(each, marks=pytest.mark.nightly) for each in (8265, 12345, 7010))]
+    "port", [6379, 29450, 8005, *(pytest.param(number, marks=pytest.mark.nightly) for number in (8265, 12345, 7010))]
 )
 def test_ports_of_ray_torch_and_the_services_are_closed(port):
     with listener(port):
@@ -139,7 +139,7 @@ def test_ports_of_ray_torch_and_the_services_are_closed(port):
 
 
 @pytest.mark.parametrize(
-    "port", [40001, 22, 9100, *(pytest.param(each, marks=pytest.mark.nightly) for each in (8000, 7011))]
+    "port", [40001, 22, 9100, *(pytest.param(number, marks=pytest.mark.nightly) for number in (8000, 7011))]
 )
 def test_what_was_asked_for_and_everything_else_is_left_alone(port):
     with contextlib.nullcontext(port) if port == 22 else listener(port):
@@ -162,23 +162,23 @@ def test_those_who_are_named_come_to_their_ports_and_nobody_else(port):
         assert from_outside(port) == "dropped"
 
 
-@pytest.mark.parametrize(("port", "given"), [(7001, "dropped"), (7011, "open")])
-def test_a_port_is_closed_before_it_is_sent_on(port, given):
-    """As Docker does it with ports that it publishes: what arrives for one port goes to another, which is open."""
-    there = ["table", "ip", "sim-published"]
-    node("spark-1", "nft", "add", *there)
+@pytest.mark.parametrize(("port", "destination"), [(7001, "dropped"), (7011, "open")])
+def test_a_port_is_closed_before_it_is_sent_on(port, destination):
+    """As for ports that Docker publishes: packets for one port go to another, which is open."""
+    table = ["table", "ip", "sim-published"]
+    node("spark-1", "nft", "add", *table)
     try:
-        node("spark-1", "nft", "add", "chain", *there[1:], "in", "{ type nat hook prerouting priority dstnat ; }")
-        node("spark-1", "nft", "add", "rule", *there[1:], "in", "tcp", "dport", str(port), "redirect", "to", ":9100")
+        node("spark-1", "nft", "add", "chain", *table[1:], "in", "{ type nat hook prerouting priority dstnat ; }")
+        node("spark-1", "nft", "add", "rule", *table[1:], "in", "tcp", "dport", str(port), "redirect", "to", ":9100")
         with listener(9100):
-            assert ask(MANAGEMENT, port) == given
+            assert ask(MANAGEMENT, port) == destination
             assert ask(RAIL, port) == "open"
     finally:
-        node("spark-1", "nft", "delete", *there)
+        node("spark-1", "nft", "delete", *table)
 
 
 def test_what_passes_through_to_another_host_is_left_alone():
-    """A Spark that routes, as it does for its own containers, closes its own ports and not those of others."""
+    """A Spark that routes, as for its own containers, closes its own ports and not the ports of others."""
     far = "10.98.0.2"
     node("spark-1", "ip", "netns", "add", "far")
     try:
@@ -193,11 +193,11 @@ def test_what_passes_through_to_another_host_is_left_alone():
         node("spark-1", "iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "10.98.0.0/24", "-j", "MASQUERADE")
         node("spark-2", "systemctl", "stop", UNIT)
         with listener(7001, name="spark-2"), listener(7001):
-            asked = [
+            commands = [
                 node("spark-1", *inside, "python3", "-c", ASK, "tcp", address, "7001")
                 for address in (f"{SUBNET}.0.12", MANAGEMENT)
             ]
-        assert asked == ["open", "dropped"]
+        assert commands == ["open", "dropped"]
     finally:
         node("spark-2", "systemctl", "start", UNIT)
         node(
@@ -319,11 +319,11 @@ def test_a_change_takes_effect_at_once(play):
         assert code == 0 and answers(port) == ("dropped", "open"), text
 
 
-# --- what is refused, and the end
+# --- refusals, and the end
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"firewall_peers": ["10.88.1.0/24; drop"]}, "10.88.1.0/24; drop of firewall_peers is no address or network"),
         pytest.param(
@@ -336,10 +336,10 @@ def test_a_change_takes_effect_at_once(play):
         ),
     ],
 )
-def test_wrong_settings_change_nothing(play, settings, said):
+def test_wrong_settings_change_nothing(play, settings, message):
     before = table(), node("spark-1", "cat", TABLE)
     code, text = play("--limit", "spark-1", **settings)
-    assert code != 0 and said in text, text
+    assert code != 0 and message in text, text
     assert (table(), node("spark-1", "cat", TABLE)) == before
 
 

@@ -47,7 +47,7 @@ def available(host):
 
 
 def guard():
-    """What the guard has written last."""
+    """The last report of the guard."""
     return json.loads(node(GUARDED, "cat", STATE))
 
 
@@ -55,20 +55,20 @@ def active(host, name):
     return node(host, "systemctl", "is-active", f"spark-{name}.service", check=False).strip()
 
 
-def wait(condition, seconds, what):
+def wait(condition, seconds, description):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(1)
     pytest.fail(
-        f"not within {seconds} s: {what}; guard: {node(GUARDED, 'journalctl', '-u', 'spark-agent', '-n', '20', '-o', 'cat')}"
+        f"not within {seconds} s: {description}; guard: {node(GUARDED, 'journalctl', '-u', 'spark-agent', '-n', '20', '-o', 'cat')}"
     )
 
 
 def since(host, unit, moment):
-    """What a unit has said since a moment, a line each."""
+    """The log lines of a unit since a moment."""
     return node(host, "journalctl", "-u", unit, "--since", f"@{int(moment)}", "-o", "cat", "--no-pager").splitlines()
 
 
@@ -88,9 +88,9 @@ class Eater:
             "the memory is taken",
         )
 
-    def eat_until(self, left):
+    def eat_until(self, remaining_gib):
         """Take all at once, but for so many GiB."""
-        self.eat(available(self.host) - left)
+        self.eat(available(self.host) - remaining_gib)
 
     def stop(self):
         if self.units:
@@ -108,7 +108,7 @@ def eaters():
 
 @contextlib.contextmanager
 def clients(host, *names):
-    """Ask engines all the time; what became of it is in the mapping afterwards."""
+    """Ask engines all the time; the mapping has the answers afterwards."""
     end = f"/run/asker-{next(NUMBERS)}"
     argv = [
         "docker",
@@ -119,13 +119,13 @@ def clients(host, *names):
         end,
         *(f"{name}={PORTS[name]}" for name in names),
     ]
-    said = {}
+    answers = {}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
         try:
-            yield said
+            yield answers
         finally:
             node(host, "touch", end)
-            said.update(json.loads(program.communicate(timeout=60)[0]))
+            answers.update(json.loads(program.communicate(timeout=60)[0]))
 
 
 def relay(near, far):
@@ -142,9 +142,9 @@ def relay(near, far):
 
 
 def log_in(host):
-    """The seconds from the connection to the end of a login's first command; None where it failed.
+    """The seconds from the connection to the end of a login's first command; None after a failure.
 
-    The connection goes through a relay of its own, whose clock starts when ssh connects: how long this machine takes to start a client
+    The connection goes through a separate relay, whose clock starts when ssh connects: how long this machine takes to start a client
     is nothing that the host answers for.
     """
     options = [
@@ -194,15 +194,15 @@ def knocking(capsys):
     finally:
         over.set()
         thread.join()
-    slowest = max((each for each in took if each is not None), default=None)
+    slowest = max((seconds for seconds in took if seconds is not None), default=None)
     with capsys.disabled():
         print(f"\n{len(took)} logins to {GUARDED}, the slowest took {slowest} s")
-    assert len(took) >= 3 and not [each for each in took if each is None or each > REACH_SECONDS], took
+    assert len(took) >= 3 and not [seconds for seconds in took if seconds is None or seconds > REACH_SECONDS], took
 
 
 @pytest.fixture(autouse=True, scope="module")
 def first_come_nodes():
-    """Give the nodes their turn on a machine that others use: how long a login waits for a core is not what is looked at."""
+    """Give the nodes their turn on a shared machine: the wait of a login for a core is not measured."""
     for name in NODES.values():
         subprocess.run(["docker", "update", "--cpu-shares=20480", name], check=True, capture_output=True)
     for host in NODES:
@@ -263,19 +263,19 @@ def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):
     """The cache goes, then Ollama's model; then it says who took the memory, and no engine is touched."""
     load_ollama()
     before, began = steps(), time.time()
-    with clients(GUARDED, "heavy", "fast") as said, knocking(capsys):
+    with clients(GUARDED, "heavy", "fast") as answers, knocking(capsys):
         while available(GUARDED) > 2.5:
             eaters[GUARDED].eat(min(2.0, available(GUARDED) - 2.2))
             time.sleep(2)
         wait(lambda: MODEL not in node(GUARDED, "curl", "-sS", "http://127.0.0.1:11434/api/ps"), 60, "Ollama lets go")
-        # What Ollama gave back is eaten, too: now there is nothing milder left.
+        # The memory that Ollama gave back is eaten, too: now there is nothing milder left.
         eaters[GUARDED].eat_until(0.7)
         wait(lambda: guard()["steps"]["name"] > before["name"], 60, "it says who took the memory")
         time.sleep(10)
         after = guard()
         code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
     assert {name: active(GUARDED, name) for name in PORTS} == {"heavy": "active", "fast": "active"}
-    assert said["heavy"]["failed"] == [] == said["fast"]["failed"] and said["heavy"]["good"] > 10
+    assert answers["heavy"]["failed"] == [] == answers["fast"]["failed"] and answers["heavy"]["good"] > 10
     assert after["steps"]["stop"] == before["stop"] and after["steps"]["restart"] == before["restart"]
     assert after["level"] == "critical" and "eater-" in after["who"], after
     lines = since(GUARDED, "spark-agent", began)
@@ -292,7 +292,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters, capsys):
     """The least important one first, after its requests; the other one only when that was not enough, and each is stopped cleanly."""
     set_guard(stop_for_others=True)
     before, began = steps(), time.time()
-    with clients(GUARDED, "heavy", "fast") as said, knocking(capsys):
+    with clients(GUARDED, "heavy", "fast") as answers, knocking(capsys):
         time.sleep(5)
         eaters[GUARDED].eat_until(0.8)  # at once
         wait(lambda: active(GUARDED, "fast") == "inactive", 90, "fast gives way")
@@ -300,7 +300,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters, capsys):
         wait(lambda: available(GUARDED) > 8, 60, "its memory is back")
         time.sleep(25)  # the next step would come now
         assert active(GUARDED, "heavy") == "active"
-    assert said["heavy"]["failed"] == [] and said["heavy"]["good"] > 10 and said["fast"]["failed"]
+    assert answers["heavy"]["failed"] == [] and answers["heavy"]["good"] > 10 and answers["fast"]["failed"]
     lines = since(GUARDED, "spark-agent", began)
     refuse, stop = places(lines, "lets the gateway give fast no new requests", "stops fast")
     assert refuse is not None and refuse < stop, lines
@@ -320,7 +320,7 @@ def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eat
     """Step by step more than there is: with the guard the least important one is stopped before; without, the largest one is killed."""
     began, ends = time.time(), {}
     with contextlib.ExitStack() as stack:
-        said = {host: stack.enter_context(clients(host, "heavy")) for host in NODES}
+        answers = {host: stack.enter_context(clients(host, "heavy")) for host in NODES}
         stack.enter_context(knocking(capsys))
         for host in NODES:
             eaters[host].eat_until(2.0)
@@ -332,6 +332,6 @@ def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eat
         ends = {host: active(host, "fast") for host in NODES}
     killed = {host: [line for line in since(host, "last-resort", began) if "killed" in line] for host in NODES}
     assert killed[BARE][:1] == ["out of memory: killed heavy"], killed
-    assert said[BARE]["heavy"]["failed"], "nothing was lost without the guard"
-    assert killed[GUARDED] == [] and said[GUARDED]["heavy"]["failed"] == [], (killed, said[GUARDED])
+    assert answers[BARE]["heavy"]["failed"], "nothing was lost without the guard"
+    assert killed[GUARDED] == [] and answers[GUARDED]["heavy"]["failed"] == [], (killed, answers[GUARDED])
     assert ends == {GUARDED: "inactive", BARE: "active"}

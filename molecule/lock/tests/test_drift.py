@@ -1,6 +1,6 @@
-"""drift.yml on nodes that are as they were deployed, and on ones that somebody laid hands on. Each test leaves them as it found them.
+"""drift.yml on unchanged nodes, and on nodes that somebody changed by hand. Each test restores the nodes.
 
-Of nodes that nobody touched there may be to say what the lock file does not have, or by a name that moved since: both are left out.
+Unchanged nodes may have findings about images that the lock file lacks or whose tag moved since: both are left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def looks():
 
 @pytest.fixture
 def drift(tmp_path):
-    """Look, see that looking changed nothing, and return what was found and printed."""
+    """Look, see that looking changed nothing, and return report and output."""
     report = tmp_path / "drift.json"
 
     def look(*options, code=0, ignore=(MOVED, UNLISTED)):
@@ -68,15 +68,15 @@ def drift(tmp_path):
     return look
 
 
-def rules(found):
-    return [(finding["host"], finding["rule"]) for finding in found["findings"]]
+def rules(report):
+    return [(finding["host"], finding["rule"]) for finding in report["findings"]]
 
 
-def until(what, *argv, host, seconds=180):
+def until(expected, *argv, host, seconds=180):
     """Wait until a command on a node says something, for a bounded time."""
     end = time.monotonic() + seconds
-    while (said := node(host, *argv, check=False).strip()) != what:
-        assert time.monotonic() < end, f"{host}: {' '.join(argv)} says {said!r} instead of {what!r}"
+    while (output := node(host, *argv, check=False).strip()) != expected:
+        assert time.monotonic() < end, f"{host}: {' '.join(argv)} says {output!r} instead of {expected!r}"
         time.sleep(0.5)
 
 
@@ -85,8 +85,8 @@ def serves(host):
 
 
 @contextmanager
-def kept(host, *paths):
-    """Put files back as they were, with their times."""
+def restored(host, *paths):
+    """Restore files afterwards, with their times."""
     node(host, "mkdir", "/run/kept")
     node(host, "cp", "--archive", "--parents", *paths, "/run/kept")
     try:
@@ -99,11 +99,11 @@ def kept(host, *paths):
 
 @pytest.mark.parametrize("options", [(), pytest.param(("--check",), marks=pytest.mark.nightly)])
 def test_nodes_that_are_as_they_were_deployed_are_one_line(drift, options):
-    found, text = drift("-e", "spark_drift_fail_on=info", *options)
-    assert found["findings"] == [], text
+    report, text = drift("-e", "spark_drift_fail_on=info", *options)
+    assert report["findings"] == [], text
     assert "2 hosts, 2 services: nothing has drifted." in text
-    assert {host: body["state"] for host, body in found["hosts"].items()} == dict.fromkeys(NODES, "same")
-    assert all(body["generation"] >= 1 and body["proven"] for body in found["hosts"].values())
+    assert {host: body["state"] for host, body in report["hosts"].items()} == dict.fromkeys(NODES, "same")
+    assert all(body["generation"] >= 1 and body["proven"] for body in report["hosts"].values())
 
 
 @pytest.mark.nightly
@@ -113,31 +113,33 @@ def test_a_tag_that_moved_since_it_was_locked_is_said(drift):
     assert was in LOCKED
     newer = node("spark-2", "docker", "commit", "spark-fast", REF).strip()
     try:
-        there = {host: node(host, "docker", "image", "inspect", "--format", "{{.Id}}", REF).strip() for host in NODES}
-        found, text = drift("-e", "spark_drift_fail_on=warning", code=2, ignore=(UNLISTED,))
+        image_ids = {
+            host: node(host, "docker", "image", "inspect", "--format", "{{.Id}}", REF).strip() for host in NODES
+        }
+        report, text = drift("-e", "spark_drift_fail_on=warning", code=2, ignore=(UNLISTED,))
     finally:
         node("spark-2", "docker", "tag", was, REF)
         node("spark-2", "docker", "image", "rm", newer)
-    assert rules(found) == [(host, MOVED) for host in NODES if there[host] not in LOCKED]
-    assert ("spark-2", MOVED) in rules(found)
+    assert rules(report) == [(host, MOVED) for host in NODES if image_ids[host] not in LOCKED]
+    assert ("spark-2", MOVED) in rules(report)
     assert f"{REF} is {newer[7:19]} on this host now; " in text
 
 
 def test_files_changed_by_hand_are_named_and_not_shown(drift):
     dropin = f"{UNIT}.d/override.conf"
-    with kept("spark-1", UNIT, ENV):
+    with restored("spark-1", UNIT, ENV):
         node("spark-1", "mkdir", f"{UNIT}.d")
         try:
             node("spark-1", "sh", "-ec", f"echo '# by hand' >> {UNIT}; echo TOKEN={SECRET} | tee -a {ENV} > {dropin}")
-            found, text = drift("-e", "spark_drift_fail_on=warning", code=2)
+            report, text = drift("-e", "spark_drift_fail_on=warning", code=2)
         finally:
             node("spark-1", "rm", "-r", f"{UNIT}.d")
-    assert rules(found) == [("spark-1", f"drift.file_{kind}") for kind in ("changed", "changed", "added")]
-    assert [finding["service"] for finding in found["findings"]] == ["fast"] * 3
+    assert rules(report) == [("spark-1", f"drift.file_{kind}") for kind in ("changed", "changed", "added")]
+    assert [finding["service"] for finding in report["findings"]] == ["fast"] * 3
     for path in (UNIT, ENV, dropin):
         assert f"spark-1/fast: {path} was " in text
     assert "3 differences on 1 of 2 hosts (spark-1): drift.file_changed, drift.file_added" in text
-    assert SECRET not in text and SECRET not in json.dumps(found)
+    assert SECRET not in text and SECRET not in json.dumps(report)
 
 
 @pytest.mark.nightly
@@ -148,13 +150,13 @@ def test_a_container_that_was_recreated_from_another_image(drift):
     try:
         node("spark-2", "systemctl", "stop", "spark-fast.service")
         node("spark-2", "docker", "run", "--detach", "--name=spark-fast", "--entrypoint=sleep", "sim/by-hand:1", "900")
-        found, text = drift()
+        report, text = drift()
     finally:
         node("spark-2", "docker", "rm", "--force", "spark-fast")
         node("spark-2", "systemctl", "start", "spark-fast.service")
         node("spark-2", "docker", "image", "rm", "sim/by-hand:1")
         serves("spark-2")
-    assert rules(found) == [("spark-2", "drift.by_hand"), ("spark-2", "drift.image")]
+    assert rules(report) == [("spark-2", "drift.by_hand"), ("spark-2", "drift.image")]
     assert f"it runs image {other[7:19]}, and {deployed[7:19]} was deployed" in text
     assert "its container spark-fast runs, and its unit is inactive: it was started by hand" in text
 
@@ -166,35 +168,35 @@ def test_an_image_that_its_unit_was_made_to_name(drift):
     named = node("spark-2", "docker", "container", "inspect", "--format", "{{.Config.Image}}", "spark-fast").strip()
     node("spark-2", "docker", "commit", "spark-fast", "sim/by-hand:2")
     try:
-        with kept("spark-2", UNIT):
+        with restored("spark-2", UNIT):
             node("spark-2", "sed", "-i", f"s|{named}|sim/by-hand:2|", UNIT)
             node("spark-2", "systemctl", "daemon-reload")
             node("spark-2", "systemctl", "restart", "spark-fast.service")
             serves("spark-2")
-            found, _text = drift()
+            report, _text = drift()
     finally:
         node("spark-2", "systemctl", "daemon-reload")
         node("spark-2", "systemctl", "restart", "spark-fast.service")
         node("spark-2", "docker", "image", "rm", "sim/by-hand:2")
         serves("spark-2")
-    assert ("spark-2", "drift.image") in rules(found)
-    assert [each["message"] for each in found["findings"] if each["rule"] == "drift.file_changed"] == [
+    assert ("spark-2", "drift.image") in rules(report)
+    assert [finding["message"] for finding in report["findings"] if finding["rule"] == "drift.file_changed"] == [
         f"{UNIT} was changed after it was deployed."
     ]
-    assert {host for host, _rule in rules(found)} == {"spark-2"}
+    assert {host for host, _rule in rules(report)} == {"spark-2"}
     assert node("spark-2", "docker", "container", "inspect", "--format", "{{.Image}}", "spark-fast").strip() == deployed
 
 
 def test_a_service_that_was_stopped_by_hand(drift):
     try:
         node("spark-1", "systemctl", "disable", "--now", "spark-fast.service")
-        found, text = drift("-e", "spark_drift_fail_on=error", "-e", "spark_drift_show=lines", code=2)
+        report, text = drift("-e", "spark_drift_fail_on=error", "-e", "spark_drift_show=lines", code=2)
     finally:
         node("spark-1", "systemctl", "enable", "--now", "spark-fast.service")
         serves("spark-1")
-    assert rules(found) == [("spark-1", "drift.stopped"), ("spark-1", "drift.boot")]
+    assert rules(report) == [("spark-1", "drift.stopped"), ("spark-1", "drift.boot")]
     assert "ERROR   spark-1/fast: it should run, but spark-fast.service is inactive. [drift.stopped]" in text
-    assert found["hosts"]["spark-2"]["state"] == "same"
+    assert report["hosts"]["spark-2"]["state"] == "same"
 
 
 @pytest.mark.nightly
@@ -204,21 +206,23 @@ def test_a_model_that_lacks_a_file_and_one_that_is_cut_short(drift):
         node("spark-1", "readlink", "--canonicalize", f"{folder}/{name}").strip()
         for name in ("config.json", "README.md")
     )
-    with kept("spark-1", first, second):
+    with restored("spark-1", first, second):
         node("spark-1", "truncate", "--size=10", first)
         node("spark-1", "rm", second)
-        found, text = drift()
-    assert rules(found) == [("spark-1", "drift.model_files")]
+        report, text = drift()
+    assert rules(report) == [("spark-1", "drift.model_files")]
     assert "config.json has 10 bytes instead of " in text and "README.md is missing" in text
 
 
 @pytest.mark.nightly
 def test_a_service_that_the_inventory_names_otherwise_is_said_once(drift):
     service = {"name": "quick", "recipe": "qwen3-4b-instruct-2507", "image": REF, "port": 8001}
-    found, text = drift("-e", json.dumps({"spark_services": [service]}), ignore=(MOVED,))
-    told = sorted(rules(found))
-    assert [rule for host, rule in told if host == "spark-1"] == [rule for host, rule in told if host == "spark-2"]
-    assert {"drift.not_deployed", "drift.unplanned", "lock.unlisted"} <= {rule for _host, rule in told}
+    report, text = drift("-e", json.dumps({"spark_services": [service]}), ignore=(MOVED,))
+    rule_names = sorted(rules(report))
+    assert [rule for host, rule in rule_names if host == "spark-1"] == [
+        rule for host, rule in rule_names if host == "spark-2"
+    ]
+    assert {"drift.not_deployed", "drift.unplanned", "lock.unlisted"} <= {rule for _host, rule in rule_names}
     assert text.count("[drift.unplanned]") == text.count("[drift.not_deployed]") == text.count("[lock.unlisted]") == 1
     assert (
         "fast on spark-1..2: it is deployed on this host, but not in the inventory any more; its unit is active."

@@ -76,8 +76,8 @@ def test_the_lock_says_what_is_served_to_the_last_file():
     assert LOCK["services"]["spark-2/fast"] == entry
     assert LOCK["images"][REF]["vllm_version"] == "0.19.0"
     assert IMAGE["digest"].startswith("sha256:")
-    there = on("spark-1", f"cd {SNAPSHOT}; find -L . -type f -printf '%P %s\\n' | sort").splitlines()
-    assert there == [f"{name} {file['size']}" for name, file in sorted(MODEL["files"].items())]
+    files = on("spark-1", f"cd {SNAPSHOT}; find -L . -type f -printf '%P %s\\n' | sort").splitlines()
+    assert files == [f"{name} {file['size']}" for name, file in sorted(MODEL["files"].items())]
 
 
 def test_every_file_is_as_locked_and_belongs_to_the_owner_of_the_folder(host):
@@ -94,21 +94,21 @@ def test_every_file_is_as_locked_and_belongs_to_the_owner_of_the_folder(host):
 
 
 def test_the_engine_runs_the_locked_image_at_the_locked_commit(host):
-    said = json.loads(host.check_output("docker container inspect spark-fast"))[0]
-    assert said["Image"] == IMAGE["id"]
-    words = said["Args"]
+    container = json.loads(host.check_output("docker container inspect spark-fast"))[0]
+    assert container["Image"] == IMAGE["id"]
+    words = container["Args"]
     assert words[words.index("--revision") + 1] == MODEL["commit"]
-    assert said["State"]["Running"]
+    assert container["State"]["Running"]
 
 
 def test_it_answers(host):
-    asked = {"model": "fast", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 16}
+    body = {"model": "fast", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 16}
     models = json.loads(host.check_output("curl --silent --fail http://127.0.0.1:8001/v1/models"))
-    asked["model"] = models["data"][0]["id"]
+    body["model"] = models["data"][0]["id"]
     answer = json.loads(
         host.check_output(
             "curl --silent --fail -H 'Content-Type: application/json' --data %s http://127.0.0.1:8001/v1/chat/completions",
-            json.dumps(asked),
+            json.dumps(body),
         )
     )
     assert answer["choices"][0]["message"]["content"].strip()
@@ -118,7 +118,7 @@ def test_one_of_them_has_no_way_out_and_never_had_the_tag():
     assert on("spark-2", "ip route show default") == ""
     assert on("spark-2", "docker image inspect --format '{{.Id}}' " + REF) == IMAGE["id"]
     assert set(on("spark-2", "docker image ls --all --quiet --no-trunc").split()) == {IMAGE["id"]}
-    # What it runs has no registry's digest there; the one that has a registry goes by the digest.
+    # Its local image has no registry's digest; the image with a registry goes by the digest.
     assert container("spark-2")["Config"]["Image"] == IMAGE["id"]
     assert container("spark-1")["Config"]["Image"] == f"{REF.rpartition(':')[0]}@{IMAGE['digest']}"
 
@@ -158,8 +158,8 @@ def test_a_tag_that_moved_is_said_and_not_deployed():
     before = container("spark-1")
     code, text = play("site", "--limit", "spark-1", "-e", "spark_verify=all")
     assert code == 0, text
-    said = f"{REF} is {newer[7:19]} on this host now; {IMAGE['digest'][7:19]} of the lock file is deployed."
-    assert said in text
+    message = f"{REF} is {newer[7:19]} on this host now; {IMAGE['digest'][7:19]} of the lock file is deployed."
+    assert message in text
     assert "dgxspark.vllm.lock --limit spark-1" in text
     assert "changed=0" in text
     assert (container("spark-1")["Id"], container("spark-1")["Image"]) == (before["Id"], IMAGE["id"])
@@ -168,13 +168,13 @@ def test_a_tag_that_moved_is_said_and_not_deployed():
 @pytest.mark.nightly
 def test_a_flipped_byte_in_the_bundle_is_refused_by_name():
     file = next(path for path in BUNDLE.rglob(WEIGHTS) if MODEL["commit"] in path.parts)
-    whole = file.read_bytes()
+    original = file.read_bytes()
     on("spark-2", f"rm {SNAPSHOT}/{WEIGHTS}")
-    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    file.write_bytes(original[:-1] + bytes([original[-1] ^ 1]))
     try:
         code, text = play("site", "--limit", "spark-2", "--tags", "models")
     finally:
-        file.write_bytes(whole)
+        file.write_bytes(original)
     assert code != 0
     assert f"{file} in the bundle is damaged: its sha256 is not that of the manifest. Nothing of it was used." in text
     assert on("spark-2", f"ls {SNAPSHOT}/{WEIGHTS} 2>/dev/null || echo none") == "none"

@@ -1,4 +1,4 @@
-"""Engines that requests start: what clients see, and what is on the nodes meanwhile. The tests run in order on the shared nodes."""
+"""Engines that requests start: answers to clients, and the state of the nodes meanwhile. The tests run in order on the shared nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BIG = ("one", "two", "three")
 PLACES = {name: ("11", 8001 + place) for place, name in enumerate(BIG)}
 if AT_NIGHT:
     PLACES["tiny"] = ("12", 8003)
-# A model over both nodes, which one of the tests deploys beside the others; and the gateway.
+# A model over both nodes, which one of the tests adds; and the gateway.
 FURTHER = {"both": ("11", 8005), "gateway": ("12", 4000)}
 SLOW = 120.0
 
@@ -45,8 +45,8 @@ def host_of(name):
 
 def ask(name, method="POST", path="/v1/completions", key=KEY, timeout=SLOW, stream=False, model=""):
     """Ask a service at its port; returns the status, its headers and the body."""
-    own, port = {**PLACES, **FURTHER}[name]
-    client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=timeout)
+    address, port = {**PLACES, **FURTHER}[name]
+    client = http.client.HTTPConnection(f"{SUBNET}.0.{address}", port, timeout=timeout)
     body = (
         json.dumps({"model": model or name, "prompt": "Say hello", "max_tokens": 4, "stream": stream})
         if method == "POST"
@@ -69,11 +69,11 @@ def unit(name):
     return node(host_of(name), "systemctl", "is-active", f"spark-{name}.service", check=False)
 
 
-def until(what, seconds=SLOW):
+def until(condition, seconds=SLOW):
     """Wait for something that has to come."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if what():
+        if condition():
             return
         time.sleep(1)  # each look starts programs in the nodes
     raise AssertionError({host: state(host) for host in NODES})
@@ -90,8 +90,8 @@ def available_gib(host):
 
 def play(playbook, *options, code=0):
     argv = ["ansible-playbook", f"--inventory={ROOT}/molecule/inventory.yml"]
-    wanted = ("inventory", "nightly/inventory") if AT_NIGHT else ("inventory",)
-    argv += [f"--inventory={ROOT}/molecule/on_demand/{name}.yml" for name in wanted]
+    names = ("inventory", "nightly/inventory") if AT_NIGHT else ("inventory",)
+    argv += [f"--inventory={ROOT}/molecule/on_demand/{name}.yml" for name in names]
     argv += [f"dgxspark.vllm.{playbook}", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
@@ -156,16 +156,21 @@ def test_a_stream_of_the_real_engine_has_comments_while_it_loads():
 @pytest.mark.nightly
 def test_what_each_stage_of_a_start_took_is_kept_and_told():
     for name in ("one", "tiny"):
-        kept = json.loads(node(host_of(name), "cat", f"/var/lib/dgxspark/starts/{name}.json"))["starts"]
+        recorded = json.loads(node(host_of(name), "cat", f"/var/lib/dgxspark/starts/{name}.json"))["starts"]
         # The proof started it, and then a request did.
-        assert len(kept) >= 2 and list(kept[-1]["stages"])[:2] == ["gate", "arguments"], kept
-        # What it tells is written after what is kept.
-        until(lambda name=name, kept=kept: state(host_of(name))[name]["last_start"]["stages"] == kept[-1]["stages"], 60)
+        assert len(recorded) >= 2 and list(recorded[-1]["stages"])[:2] == ["gate", "arguments"], recorded
+        # Its report is written after the records.
+        until(
+            lambda name=name, recorded=recorded: (
+                state(host_of(name))[name]["last_start"]["stages"] == recorded[-1]["stages"]
+            ),
+            60,
+        )
         assert state(host_of(name))[name]["last_start"]["seconds"] > 0
     # The real engine prints its stages.
-    assert {"device", "load", "serving"} <= set(kept[-1]["stages"]), kept
-    found = json.loads(node("spark-2", "cat", "/var/lib/dgxspark/starts/tiny.json"))["starts"]
-    assert len({each["launch"] for each in found}) == 1 and found[0]["launch"]
+    assert {"device", "load", "serving"} <= set(recorded[-1]["stages"]), recorded
+    tiny_starts = json.loads(node("spark-2", "cat", "/var/lib/dgxspark/starts/tiny.json"))["starts"]
+    assert len({start["launch"] for start in tiny_starts}) == 1 and tiny_starts[0]["launch"]
     text = play("doctor", "--limit", "spark-2", "-e", "spark_doctor_fail_on=never")
     assert "its last start took" in " ".join(text.split()), text
 
@@ -173,13 +178,13 @@ def test_what_each_stage_of_a_start_took_is_kept_and_told():
 @pytest.mark.nightly
 def test_two_that_ask_at_once_start_one_engine():
     until(lambda: cold("two"))
-    found = []
-    callers = [threading.Thread(target=lambda: found.append(ask("two")[0])) for _number in range(8)]
+    answers = []
+    callers = [threading.Thread(target=lambda: answers.append(ask("two")[0])) for _number in range(8)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    assert found == [200] * 8
+    assert answers == [200] * 8
     since = node("spark-1", "systemctl", "show", "--property=InactiveExitTimestamp", "--value", "spark-two.service")
     started = node(
         "spark-1",
@@ -237,7 +242,7 @@ def tone(seconds):
     return buffer.getvalue()
 
 
-def hear(seconds=1, method="POST", path="/v1/audio/transcriptions", own="11", port=8765, model="parakeet-tdt-0.6b"):
+def hear(seconds=1, method="POST", path="/v1/audio/transcriptions", address="11", port=8765, model="parakeet-tdt-0.6b"):
     """Send the speech server on demand a recording, in chunks; returns the status and the body."""
     head = "--mark\r\nContent-Disposition: form-data; name="
     parts = [
@@ -245,7 +250,7 @@ def hear(seconds=1, method="POST", path="/v1/audio/transcriptions", own="11", po
     ]
     audio = tone(seconds) if method == "POST" else b""
     parts += [audio[at : at + 2**16] for at in range(0, len(audio), 2**16)] + [b"\r\n--mark--\r\n"]
-    client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=300)
+    client = http.client.HTTPConnection(f"{SUBNET}.0.{address}", port, timeout=300)
     headers = {"Content-Type": "multipart/form-data; boundary=mark", "Authorization": f"Bearer {KEY}"}
     try:
         client.request(method, path, iter(parts) if method == "POST" else None, headers)
@@ -273,7 +278,7 @@ def test_a_speech_server_starts_with_its_first_upload_and_an_engine_makes_room()
     assert ears() == "active" and "active" in (unit("one"), unit("two")) and not unit("one") == unit("two") == "active"
     assert node("spark-1", "docker", "port", "spark-ears") == "5092/tcp -> 127.0.0.1:18765"
     # Through the gateway, and idle again by its own requests.
-    assert hear(own="12", port=4000)[0] == 200
+    assert hear(address="12", port=4000)[0] == 200
     until(lambda: ears() == "inactive")
     until(lambda: state("spark-1")["ears"]["state"] == "cold", 60)
     time.sleep(15)  # checks of the gateway
@@ -305,8 +310,8 @@ def test_a_start_that_fails_says_why_at_once():
     try:
         status, headers, body = ask("three")
         begin = time.monotonic()
-        again = ask("three")
-        assert (status, again[0]) == (503, 503) and time.monotonic() - begin < 2
+        second = ask("three")
+        assert (status, second[0]) == (503, 503) and time.monotonic() - begin < 2
         assert "Retry-After" in headers and "three" in json.loads(body)["error"]["message"]
         until(lambda: state("spark-1")["three"]["state"] == "failed", 10)
     finally:
@@ -319,7 +324,7 @@ def test_a_start_that_fails_says_why_at_once():
 @pytest.mark.nightly
 def test_through_the_gateway_cold_models_are_listed_and_start_with_their_first_request():
     status, _headers, body = ask("gateway", "GET", "/v1/models")
-    assert status == 200 and set(PLACES) <= {each["id"] for each in json.loads(body)["data"]}
+    assert status == 200 and set(PLACES) <= {model["id"] for model in json.loads(body)["data"]}
     until(lambda: cold("one", "two"), 180)  # whom somebody asked before
     time.sleep(15)  # checks of the gateway come by, several times
     assert cold("one", "two")
@@ -351,15 +356,15 @@ def test_the_program_is_killed_and_nobody_is_sent_away():
 @pytest.mark.nightly
 def test_an_engine_that_is_killed_while_it_loads_is_told_to_who_waits():
     play("stop", "-e", "services=one,two,three", "-e", "spark_pin=false")
-    found = []
-    caller = threading.Thread(target=lambda: found.append(ask("two")))
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(ask("two")))
     caller.start()
     until(lambda: "spark-two" in node("spark-1", "docker", "ps", "--format", "{{.Names}}"))
     node("spark-1", "docker", "kill", "spark-two")
     caller.join()
-    assert found[0][0] in (200, 503)
-    if found[0][0] == 503:
-        assert "two" in json.loads(found[0][2])["error"]["message"]
+    assert answers[0][0] in (200, 503)
+    if answers[0][0] == 503:
+        assert "two" in json.loads(answers[0][2])["error"]["message"]
         node("spark-1", "systemctl", "reset-failed", "spark-two.service", check=False)
 
 
@@ -374,8 +379,8 @@ def test_its_owner_keeps_it_down_and_up():
     assert cold("one") and ask("one")[0] == 200
 
 
-def rank(host, verb="is-active", of="service"):
-    return node(host, "systemctl", verb, f"spark-both.{of}", check=False)
+def rank(host, verb="is-active", unit_kind="service"):
+    return node(host, "systemctl", verb, f"spark-both.{unit_kind}", check=False)
 
 
 def ranks():
@@ -443,8 +448,8 @@ def test_a_node_that_does_not_take_part_is_the_reason_of_a_start_that_fails(tmp_
     try:
         status, headers, body = ask("both", timeout=120)
         begin = time.monotonic()
-        again = ask("both")
-        assert (status, again[0]) == (503, 503) and time.monotonic() - begin < 2
+        second = ask("both")
+        assert (status, second[0]) == (503, 503) and time.monotonic() - begin < 2
         assert "Retry-After" in headers
         assert "spark-2 (rank 1): no heartbeat" in json.loads(body)["error"]["message"]
     finally:

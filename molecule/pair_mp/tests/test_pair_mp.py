@@ -1,6 +1,6 @@
-"""A pair that vLLM spans by itself: what it serves and who reaches it; what it survives; what is refused before it starts.
+"""A pair that vLLM spans by itself: its answers and its clients; faults that it survives; refusals before its start.
 
-The tests run in order on one pair. Each leaves it serving, by what the hosts do on their own: a test puts back what it
+The tests run in order on one pair. Each leaves it serving, by the hosts' own means: a test puts back what it
 broke (a cable, power), and never what follows from it.
 """
 
@@ -136,15 +136,15 @@ def test_what_was_refused_left_the_model_answering():
 @pytest.mark.nightly
 def test_a_cable_that_is_out_for_30_s_is_survived_by_the_same_engines_and_the_request_under_way():
     before = pair.engines()
-    found = {}
-    request = threading.Thread(target=lambda: found.update(pair.chat(300, max_tokens=TOKENS, ignore_eos=True)))
+    results = {}
+    request = threading.Thread(target=lambda: results.update(pair.chat(300, max_tokens=TOKENS, ignore_eos=True)))
     pair.cable(WORKER, plugged=False)
     request.start()
     time.sleep(30)
-    assert not found, "a token took the other rank, and there was no way to it"
+    assert not results, "a token took the other rank, and there was no way to it"
     pair.cable(WORKER, plugged=True)
     request.join()
-    assert found["usage"]["completion_tokens"] == TOKENS
+    assert results["usage"]["completion_tokens"] == TOKENS
     pair.serves()
     assert pair.engines() == before
 
@@ -207,15 +207,15 @@ def test_a_head_that_is_stopped_on_purpose_ends_with_the_worker_waiting_and_serv
 
 
 def watched():
-    """What the watchdog says of the model. It watches on the head, which answers for all ranks."""
+    """The watchdog's state of the model. It watches on the head, which answers for all ranks."""
     return json.loads(node(HEAD, "cat", "/var/lib/dgxspark/watchdog/state.json"))["services"]["tiny"]
 
 
 def watch(**settings):
     """Have the watchdog go by such settings: quicker ones than the plan lets anybody ask for."""
     quick = {"interval_seconds": 1, "window_seconds": 5, "probe_seconds": 5, "grace_seconds": 2}
-    given = json.dumps({**quick, **settings})
-    node(HEAD, "sh", "-c", f"echo '{given}' > /etc/dgxspark/agent/watchdog.json && systemctl restart spark-agent")
+    variables = json.dumps({**quick, **settings})
+    node(HEAD, "sh", "-c", f"echo '{variables}' > /etc/dgxspark/agent/watchdog.json && systemctl restart spark-agent")
 
 
 @pytest.mark.nightly
@@ -256,15 +256,15 @@ def test_a_worker_that_stands_still_ends_with_new_engines_on_both_once_and_what_
     after = pair.engines()
     assert "starting" in seen, "it looked on while the ranks loaded"
     pair.wait(lambda: watched()["state"] in ("idle", "working"), 60, "the watchdog finds it well")
-    found = watched()
-    assert (found["restarts_24h"], found["last_action"]["what"]) == (1, "restart")
+    state = watched()
+    assert (state["restarts_24h"], state["last_action"]["what"]) == (1, "restart")
     assert pair.engines() == after
     assert {host: pair.starts(host) - starts[host] for host in NODES} == {HEAD: 1, WORKER: 1}
-    kept = {
-        name: node(HEAD, "cat", f"{found['last_action']['evidence']}/{name}.txt")
+    evidence = {
+        name: node(HEAD, "cat", f"{state['last_action']['evidence']}/{name}.txt")
         for name in ("docker", "journal", "metrics", "processes", "stacks")
     }
-    assert "Application startup complete" in kept["docker"] and "spark-rank:" in kept["journal"]
-    assert "vllm:generation_tokens_total" in kept["metrics"]
-    assert "wchan=" in kept["processes"] and "VLLM::EngineCor" in kept["stacks"]
-    assert not [name for name, text in kept.items() if pair.KEY in text]
+    assert "Application startup complete" in evidence["docker"] and "spark-rank:" in evidence["journal"]
+    assert "vllm:generation_tokens_total" in evidence["metrics"]
+    assert "wchan=" in evidence["processes"] and "VLLM::EngineCor" in evidence["stacks"]
+    assert not [name for name, text in evidence.items() if pair.KEY in text]

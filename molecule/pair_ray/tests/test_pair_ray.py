@@ -1,7 +1,7 @@
 """A pair that Ray spans: what it serves and who reaches it, what it survives where Ray makes a difference, and images without Ray.
 
-The tests run in order on one pair. Each leaves it serving, by what the hosts do on their own: a test puts back what it
-broke, and never what follows from it. What does not depend on the executor is in pair_mp.
+The tests run in order on one pair. Each leaves it serving, by the hosts' own means: a test puts back what it
+broke, and never what follows from it. Tests independent of the executor are in pair_mp.
 """
 
 from __future__ import annotations

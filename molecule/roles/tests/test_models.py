@@ -13,9 +13,9 @@ def test_every_byte_came_although_the_connection_broke_once(host):
     folder = "/srv/huggingface/hub/models--Org--Scripted"
     commit = host.file(f"{folder}/refs/main").content_string.strip()
     for source in SOURCE.iterdir():
-        wanted = hashlib.sha256(source.read_bytes()).hexdigest()
+        expected = hashlib.sha256(source.read_bytes()).hexdigest()
         for path in (f"{folder}/snapshots/{commit}/{source.name}", f"/srv/huggingface/local/copied/{source.name}"):
-            assert host.check_output("sha256sum %s", path).split()[0] == wanted
+            assert host.check_output("sha256sum %s", path).split()[0] == expected
 
 
 def test_a_file_of_the_snapshot_has_a_path_without_its_commit(host):
@@ -28,8 +28,8 @@ def test_a_file_of_the_snapshot_has_a_path_without_its_commit(host):
 
 def test_the_token_is_gone_and_so_is_the_download(host):
     with host.sudo():
-        found = host.check_output(
+        files = host.check_output(
             "grep -rlF hf_molecule_token /run/dgxspark /etc /srv/huggingface /var/lib/docker/containers || true"
         )
-        assert found == ""
+        assert files == ""
         assert "dgxspark-fetch" not in host.check_output("docker ps --all --format '{{.Names}}'")

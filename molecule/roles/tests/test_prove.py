@@ -1,4 +1,4 @@
-"""Receipts say what was deployed and what was measured; an engine that takes other than planned is named with its override."""
+"""Receipts have the deployment and its measured figures; an engine that differs from its plan is named with its override."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def test_receipts(host):
         assert measured["residency_gib"] > measured["gpu_gib"] > measured["weights_gib"]
         assert measured["kv_cache_tokens"] > measured["max_concurrency"] > 1
         assert 0 < measured["load_seconds"] < measured["start_seconds"] < 300
-        # The first figures of a deployment are what later ones are compared with.
+        # Later figures are compared with the first ones of a deployment.
         assert {"start_seconds", "kv_cache_tokens", "residency_gib"} <= set(receipt["baseline"])
 
 
 def test_engines_that_go_by_the_plan_are_no_finding(host):
     if spark(host) != "spark-1":
         return
-    found = load(host, "/run/dgxspark/engines.json")
-    assert found["findings"] == []
-    assert found["system"]["verdict"] == "as_planned"
-    for service in found["services"].values():
+    engines = load(host, "/run/dgxspark/engines.json")
+    assert engines["findings"] == []
+    assert engines["system"]["verdict"] == "as_planned"
+    for service in engines["services"].values():
         assert service["override"] == {}
         verdicts = {name: term["verdict"] for name, term in service["terms"].items()}
         assert set(verdicts.values()) <= {"as_planned", "not_planned"}, verdicts
@@ -47,15 +47,15 @@ def test_engines_that_go_by_the_plan_are_no_finding(host):
 def test_an_engine_that_takes_more_is_named_with_the_override(host):
     if spark(host) != "spark-2":
         return
-    found = load(host, "/run/dgxspark/engines.json")
-    assert [(entry["rule"], entry["severity"], entry["service"]) for entry in found["findings"]] == [
+    engines = load(host, "/run/dgxspark/engines.json")
+    assert [(entry["rule"], entry["severity"], entry["service"]) for entry in engines["findings"]] == [
         ("residency.inside", "warning", "gemma4"),
         ("residency.outside", "warning", "gemma4"),
     ]
-    overheads = found["services"]["gemma4"]["override"]["overheads"]
+    overheads = engines["services"]["gemma4"]["override"]["overheads"]
     assert abs(overheads["inside_gib"] - 9.5) < 0.05
     assert abs(overheads["outside_gib"] - 8.0) < 0.1
-    terms = found["services"]["gemma4"]["terms"]
+    terms = engines["services"]["gemma4"]["terms"]
     assert terms["weights"]["verdict"] == "as_planned"
     assert terms["kv_cache"]["measured"] < terms["kv_cache"]["planned"]["typical"] - 5
 

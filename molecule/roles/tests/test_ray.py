@@ -22,10 +22,10 @@ def test_ray_is_in_it_and_the_rest_is_as_before(host):
     layers = base["RootFS"]["Layers"]
     assert made["RootFS"]["Layers"][: len(layers)] == layers
     with host.sudo():
-        said = host.check_output("docker run --rm --entrypoint ray %s --version", TAG)
-        kept = host.check_output("docker run --rm --entrypoint ls %s -A /opt", TAG)
-    assert said == "ray, version 9.9.9"
-    assert "dgxspark-wheels" not in kept
+        version = host.check_output("docker run --rm --entrypoint ray %s --version", TAG)
+        files = host.check_output("docker run --rm --entrypoint ls %s -A /opt", TAG)
+    assert version == "ray, version 9.9.9"
+    assert "dgxspark-wheels" not in files
 
 
 def test_the_index_is_in_no_history(host):

@@ -98,10 +98,10 @@ def test_the_key_is_in_one_file_and_nowhere_else(host):
     if host.backend.get_hostname() != "spark-1":
         return
     with host.sudo():
-        found = host.check_output(
+        files = host.check_output(
             "grep -rlF %s /etc/systemd /etc/dgxspark /var/lib/dgxspark /usr/local /run/systemd || true", KEY
         )
-        assert sorted(found.split()) == [
+        assert sorted(files.split()) == [
             "/etc/dgxspark/secrets/fast/VLLM_API_KEY",
             "/etc/dgxspark/secrets/heavy/VLLM_API_KEY",
         ]

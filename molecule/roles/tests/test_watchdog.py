@@ -19,15 +19,15 @@ ASK = (
 )
 
 
-def told(host):
+def watchdog_state(host):
     with host.sudo():
         return json.loads(host.file(STATE).content_string)["services"]["fast"]
 
 
-def wait_for(what, seconds=120):
+def wait_for(condition, seconds=120):
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
-        if what():
+        if condition():
             return
         time.sleep(1)
     pytest.fail("it did not come to that")
@@ -47,7 +47,7 @@ def test_it_runs_where_it_is_not_switched_off(host):
         assert host.file("/etc/dgxspark/agent/watchdog.json").exists is is_watched(host)
     if is_watched(host):
         assert agent.is_running and agent.is_enabled
-        wait_for(lambda: told(host)["state"] in ("idle", "working"))
+        wait_for(lambda: watchdog_state(host)["state"] in ("idle", "working"))
         wait_for(lambda: "fast" in host.check_output("systemctl show --property=StatusText spark-agent"))
 
 
@@ -64,12 +64,12 @@ def test_a_wedged_engine_is_restarted_once(host):
     wait_for(lambda: host.service("spark-fast").is_running, 300)
     after = invocation(host)
     assert host.run(ASK, "20").rc == 0
-    wait_for(lambda: told(host)["state"] in ("idle", "working"))
-    found = told(host)
-    assert found["restarts_24h"] == 1 and found["last_action"]["what"] == "restart"
+    wait_for(lambda: watchdog_state(host)["state"] in ("idle", "working"))
+    state = watchdog_state(host)
+    assert state["restarts_24h"] == 1 and state["last_action"]["what"] == "restart"
     assert invocation(host) == after
     with host.sudo():
-        folder = found["last_action"]["evidence"]
+        folder = state["last_action"]["evidence"]
         assert host.file(folder).mode == 0o700
         assert "vllm:generation_tokens_total" in host.file(f"{folder}/metrics.txt").content_string
         # The container's own processes, seen from the host.
@@ -83,8 +83,8 @@ def test_a_stop_on_purpose_stays_a_stop(host):
         return
     with host.sudo():
         host.check_output("systemctl stop spark-fast")
-        wait_for(lambda: told(host)["state"] == "stopped")
+        wait_for(lambda: watchdog_state(host)["state"] == "stopped")
         time.sleep(10)
         assert not host.service("spark-fast").is_running
         host.check_output("systemctl start spark-fast")
-    assert told(host)["restarts_24h"] == 1
+    assert watchdog_state(host)["restarts_24h"] == 1

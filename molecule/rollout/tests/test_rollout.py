@@ -1,4 +1,4 @@
-"""A change that is good, one that is not, a controller that dies in between, and the way back; while clients go on asking.
+"""A good change, a bad one, a controller that dies in between, and the way back; while clients go on asking.
 
 The tests run in order on the shared nodes: spark-1 has the gateway. On each change there are two, at night four.
 """
@@ -97,8 +97,8 @@ def table(text):
 
 
 def tasks_of(text, host):
-    found = re.search(rf"^{host}\s*: ok=(\d+)", text.split("PLAY RECAP")[1], re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(rf"^{host}\s*: ok=(\d+)", text.split("PLAY RECAP")[1], re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def chat():
@@ -181,7 +181,7 @@ def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
     untouched = [host for host in HOSTS if host != "spark-2"]
     assert {host: container(host) for host in untouched} == {host: before[host] for host in untouched}
     assert drained() == []
-    # What failed is kept under its number, so that one can see what it was.
+    # The failed generation is kept under its number, for a look at it.
     assert json.loads(node("spark-2", "cat", "/var/lib/dgxspark/generations/3.json"))["proven"] is False
 
 
@@ -225,8 +225,8 @@ def other():
     return (1, FIRST) if generation("spark-1")[0] == 2 else (2, SECOND)
 
 
-def said(number):
-    """How a generation is asked for. Without a number a host that a rollout has put back stays where it is."""
+def report_of(number):
+    """Return the command that asks for a generation. Without a number a host that a rollout has put back stays unchanged."""
     return {} if number == 2 else {"generation": number}
 
 
@@ -234,7 +234,7 @@ def said(number):
 def test_a_check_of_the_way_back_touches_nobody():
     number, image = other()
     before = {host: runs(host) for host in HOSTS}
-    code, text = play("rollback", "--check", **said(number))
+    code, text = play("rollback", "--check", **report_of(number))
     assert code == 0, text
     assert "restarts spark-chat.service" in text
     assert {host: runs(host) for host in HOSTS} == before
@@ -245,7 +245,7 @@ def test_the_fleet_goes_back_while_clients_are_served():
     number, image = other()
     assert all(runs(host) != image_id(host, image) for host in HOSTS)
     with clients() as (answers, refused):
-        code, text = play("rollback", spark_rollback_batch=len(HOSTS) // 2, **said(number))
+        code, text = play("rollback", spark_rollback_batch=len(HOSTS) // 2, **report_of(number))
     assert code == 0, text
     assert refused == [] and answers, refused
     for host in HOSTS:
@@ -257,7 +257,7 @@ def test_the_fleet_goes_back_while_clients_are_served():
 @pytest.mark.nightly
 def test_back_already_the_same_command_changes_nothing():
     before = {host: container(host) for host in HOSTS}
-    code, text = play("rollback", **said(generation("spark-1")[0]))
+    code, text = play("rollback", **report_of(generation("spark-1")[0]))
     assert code == 0 and re.search(r"changed=[1-9]", text) is None, text
     assert {host: container(host) for host in HOSTS} == before
 

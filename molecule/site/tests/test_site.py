@@ -1,4 +1,4 @@
-"""What a running site does when it is looked at, changed, hurt and rebooted. The tests run in order on the shared nodes."""
+"""A running site that is looked at, changed, hurt and rebooted. The tests run in order on the shared nodes."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def services():
 
 
 def recap(text, host):
-    found = re.search(rf"^{host}\s*: (.*)$", text.split("PLAY RECAP")[1], re.MULTILINE)
-    return dict(part.split("=") for part in found.group(1).split())
+    match = re.search(rf"^{host}\s*: (.*)$", text.split("PLAY RECAP")[1], re.MULTILINE)
+    return dict(part.split("=") for part in match.group(1).split())
 
 
 def node(host, *argv, check=True):
@@ -93,13 +93,13 @@ def chat(name):
     return message["content"] or message["reasoning"]
 
 
-def wait(condition, seconds, what):
+def wait(condition, seconds, description):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return
         time.sleep(1)
-    pytest.fail(f"not within {seconds} s: {what}")
+    pytest.fail(f"not within {seconds} s: {description}")
 
 
 def active(name, host="spark-1"):
@@ -132,7 +132,7 @@ def test_what_the_real_engine_answers_without_its_key_is_what_the_catalogue_says
     """vLLM itself lists its paths; those that its key does not guard answer anything but 401."""
     plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
     (tiny,) = plan["hosts"]["spark-2"]["services"]
-    told = sockets.open_paths(tiny["vllm_version"], tiny["env"], tiny["args"])
+    open_paths = sockets.open_paths(tiny["vllm_version"], tiny["env"], tiny["args"])
     with urllib.request.urlopen(URLS["tiny"] + "/openapi.json", timeout=30) as answer:
         paths = json.loads(answer.read())["paths"]
     free = set()
@@ -148,8 +148,8 @@ def test_what_the_real_engine_answers_without_its_key_is_what_the_catalogue_says
         if code != 401:
             free.add(path)
     assert {"/invocations", "/tokenize"} <= free
-    assert sorted(free - set(told)) == [], "open, and not in the catalogue"
-    assert [path for path in told if path in paths and path not in free] == [], "in the catalogue, and not open"
+    assert sorted(free - set(open_paths)) == [], "open, and not in the catalogue"
+    assert [path for path in open_paths if path in paths and path not in free] == [], "in the catalogue, and not open"
 
 
 @pytest.mark.nightly
@@ -202,8 +202,8 @@ def test_doctor_finds_what_is_broken_and_nothing_of_it_before(play, tmp_path):
     def findings():
         code, text = play("doctor", "-e", f"spark_doctor_file={dest}", "-e", "spark_doctor_fail_on=never")
         assert code == 0, text
-        found = json.loads(dest.read_text(encoding="utf-8"))["findings"]
-        return {(finding["host"], finding["service"], finding["rule"]) for finding in found}
+        entries = json.loads(dest.read_text(encoding="utf-8"))["findings"]
+        return {(finding["host"], finding["service"], finding["rule"]) for finding in entries}
 
     rules = {rule for _host, _service, rule in findings()}
     assert {
@@ -214,14 +214,14 @@ def test_doctor_finds_what_is_broken_and_nothing_of_it_before(play, tmp_path):
     try:
         code, text = play("doctor", "-e", f"spark_doctor_file={dest}")
         assert code == 2 and "doctor.unit_stopped" in text, text
-        found = json.loads(dest.read_text(encoding="utf-8"))["findings"]
-        assert [(each["host"], each["service"]) for each in found if each["rule"] == "doctor.unit_stopped"] == [
+        report = json.loads(dest.read_text(encoding="utf-8"))["findings"]
+        assert [(row["host"], row["service"]) for row in report if row["rule"] == "doctor.unit_stopped"] == [
             ("spark-1", "fast")
         ]
         code, text = play("status", "-e", f"spark_status_file={dest}")
         assert code == 2 and "1 of 3 services are not ready: spark-1/fast" in text, text
         assert json.loads(dest.read_text(encoding="utf-8"))["services"][0]["state"] == "down"
-        # What is stopped on purpose stays stopped: nothing of the unit's starts it again.
+        # Services stopped on purpose stay stopped: nothing of the unit's starts them again.
         time.sleep(max(0.0, stopped + 12 - time.monotonic()))
         assert unit("fast", "ActiveState")["ActiveState"] == "inactive"
     finally:
@@ -295,9 +295,9 @@ def test_each_tag_works_alone(play, tag):
     ],
 )
 def test_bad_input_stops_before_any_host(play, change, needle):
-    wanted = services()
-    wanted["spark-1"][1].update(change)
-    code, text = play("site", services=wanted)
+    changed = services()
+    changed["spark-1"][1].update(change)
+    code, text = play("site", services=changed)
     assert code != 0
     assert needle in text
     assert "no host was touched" in text
@@ -307,10 +307,10 @@ def test_bad_input_stops_before_any_host(play, change, needle):
 
 @pytest.mark.nightly
 def test_the_first_failure_of_the_document_is_refused_in_vllms_words(play):
-    wanted = services()
-    wanted["spark-1"][0]["args"] = {"gpu-memory-utilization": 0.85}
-    wanted["spark-1"][1]["args"] = {"gpu-memory-utilization": 0.12}
-    code, text = play("site", services=wanted)
+    changed = services()
+    changed["spark-1"][0]["args"] = {"gpu-memory-utilization": 0.85}
+    changed["spark-1"][1]["args"] = {"gpu-memory-utilization": 0.12}
+    code, text = play("site", services=changed)
     flat = " ".join(text.split())
     assert code != 0
     assert "is less than desired GPU memory utilization (0.85, 101.72 GiB)" in flat
@@ -319,9 +319,9 @@ def test_the_first_failure_of_the_document_is_refused_in_vllms_words(play):
 
 def test_a_changed_service_restarts_alone(play):
     before = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
-    wanted = services()
-    wanted["spark-1"][1]["args"]["max-num-seqs"] = 4
-    code, text = play("site", "--limit", "spark-1", services=wanted)
+    changed = services()
+    changed["spark-1"][1]["args"]["max-num-seqs"] = 4
+    code, text = play("site", "--limit", "spark-1", services=changed)
     assert code == 0, text
     assert "spark-2 " not in text.split("PLAY RECAP")[1]
     after = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
@@ -338,9 +338,9 @@ def test_a_run_that_was_cut_off_before_its_restart_is_finished_by_the_next(play)
     node("spark-1", "sed", "--in-place", "s/dgxspark.fingerprint=old/dgxspark.fingerprint=/", path)
     node("spark-1", "systemctl", "daemon-reload")
     before = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
-    wanted = services()
-    wanted["spark-1"][1]["args"]["max-num-seqs"] = 4  # as the test before left it
-    code, text = play("site", "--limit", "spark-1", "--tags", "service", services=wanted)
+    changed = services()
+    changed["spark-1"][1]["args"]["max-num-seqs"] = 4  # as the test before left it
+    code, text = play("site", "--limit", "spark-1", "--tags", "service", services=changed)
     assert code == 0, text
     assert unit("heavy", "ExecMainStartTimestampMonotonic") == before[0]
     assert unit("fast", "ExecMainStartTimestampMonotonic") != before[1]
@@ -373,11 +373,11 @@ def test_what_is_not_ours_is_reported_and_left_alone(play):
     image = node("spark-2", "docker", "inspect", "--format", "{{.Image}}", "spark-tiny").strip()
     node("spark-2", "docker", "run", "--detach", "--name", "spark-mine", "--entrypoint", "sleep", image, "600")
     node("spark-2", "systemd-run", "--unit", "theirs", "python3", "-m", "http.server", "8123")
-    wanted = services()
-    wanted["spark-2"].append(
+    changed = services()
+    changed["spark-2"].append(
         {"name": "mine", "recipe": "qwen3-8b", "port": 8123, "args": {"gpu-memory-utilization": 0.3}}
     )
-    code, text = play("site", services=wanted)
+    code, text = play("site", services=changed)
     flat = " ".join(text.split())
     assert code != 0
     assert "a container spark-mine exists that this collection did not make" in flat
@@ -390,9 +390,9 @@ def test_what_is_not_ours_is_reported_and_left_alone(play):
 @pytest.mark.nightly
 def test_an_engine_that_never_gets_ready_fails_with_its_stage_and_log(play):
     before = unit("tiny", "ExecMainStartTimestampMonotonic", host="spark-2")
-    wanted = services()
-    wanted["spark-1"][1].update(env={"SPARK_SIM_FAULT": "fail"})
-    code, text = play("site", services=wanted)
+    changed = services()
+    changed["spark-1"][1].update(env={"SPARK_SIM_FAULT": "fail"})
+    code, text = play("site", services=changed)
     assert code != 0
     assert "stage: health" in text
     assert "Last lines of its log" in text
@@ -404,9 +404,9 @@ def test_an_engine_that_never_gets_ready_fails_with_its_stage_and_log(play):
 
 @pytest.mark.nightly
 def test_an_engine_that_is_healthy_but_gives_no_token_is_not_ready(play):
-    wanted = services()
-    wanted["spark-1"][1].update(env={"SPARK_SIM_FAULT": "wedge"}, start_timeout=60)
-    code, text = play("site", "--limit", "spark-1", services=wanted)
+    changed = services()
+    changed["spark-1"][1].update(env={"SPARK_SIM_FAULT": "wedge"}, start_timeout=60)
+    code, text = play("site", "--limit", "spark-1", services=changed)
     assert code != 0
     assert "stage: completion" in text
     assert "Last lines of its log" in text
@@ -422,9 +422,9 @@ def test_the_repaired_site_comes_back(play):
 
 
 def test_a_service_that_leaves_the_inventory_is_removed(play):
-    wanted = services()
-    del wanted["spark-1"][1]
-    code, text = play("site", "--limit", "spark-1", services=wanted)
+    changed = services()
+    del changed["spark-1"][1]
+    code, text = play("site", "--limit", "spark-1", services=changed)
     assert code == 0, text
     assert (
         node("spark-1", "systemctl", "show", "--property=LoadState", "spark-fast.service").strip()
@@ -522,24 +522,24 @@ OURS = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark", "/v
 
 
 def left_behind(host):
-    """What of ours is on a node: folders, units, containers, the account."""
-    found = node(host, "ls", "--directory", *OURS, check=False).split()
-    found += node(
+    """The collection's folders, units, containers and account on a node."""
+    leftovers = node(host, "ls", "--directory", *OURS, check=False).split()
+    leftovers += node(
         host, "find", "/etc/systemd/system", "-name", "spark-*.service", "-not", "-name", "spark-sim*"
     ).split()
-    found += node(host, "docker", "ps", "--all", "--format", "{{.Names}}").split()
-    return found + node(host, "getent", "passwd", "dgxspark", check=False).split()
+    leftovers += node(host, "docker", "ps", "--all", "--format", "{{.Names}}").split()
+    return leftovers + node(host, "getent", "passwd", "dgxspark", check=False).split()
 
 
 def test_reset_leaves_the_weights_and_nothing_else(play):
     node("spark-1", "sh", "-c", "echo mine > /var/cache/dgxspark/theirs; echo mine > /srv/huggingface/theirs")
     code, text = play("reset", "-e", "spark_reset_confirm=true")
     assert code == 0, text
-    # What is not ours stays, and so do the weights with the notes by which they can be removed.
+    # Foreign files stay, and so do the weights with the notes that their removal needs.
     assert "/var/cache/dgxspark: not empty: theirs" in text
     assert node("spark-1", "cat", "/srv/huggingface/theirs", "/var/cache/dgxspark/theirs").split() == ["mine", "mine"]
     node("spark-1", "rm", "-r", "/srv/huggingface/theirs", "/var/cache/dgxspark")
-    # A model of the controller came to spark-2; those of spark-1 were there before, unless another scenario has brought some.
+    # A model of the controller came to spark-2; spark-1's were there before, unless another scenario has brought some.
     assert left_behind("spark-2") == ["/var/lib/dgxspark"]
     assert set(left_behind("spark-1")) <= {"/var/lib/dgxspark"}
     assert "models" in node("spark-2", "ls", "/var/lib/dgxspark").split()
@@ -564,6 +564,6 @@ def test_reset_removes_the_weights_when_it_is_told_to(play):
     code, text = play("reset", "-e", "spark_reset_confirm=true", "-e", "spark_reset_weights=true")
     assert code == 0, text
     assert left_behind("spark-1") == left_behind("spark-2") == []
-    # Those that were brought; what was there before is nobody's to remove.
+    # Only the brought ones; earlier files are nobody's to remove.
     assert "scripted" not in node("spark-2", "ls", "/srv/huggingface/local", check=False)
     assert "models--Qwen--Qwen3-4B-Instruct-2507" in node("spark-1", "ls", "/srv/huggingface/hub")

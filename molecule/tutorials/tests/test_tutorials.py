@@ -1,9 +1,9 @@
 """The tutorials, typed as docs/tutorials.md has them, on two simulated Sparks: each command of the page, in its order.
 
-What differs from the page: addresses, how ssh finds the key, the simulation's variables (what it has no GPU, RDMA and hub for), shorter
+Differences from the page: addresses, how ssh finds the key, the simulation's variables (it has no GPU, RDMA and hub), shorter
 benchmarks, and the model of the pair, which is the scripted one on real vLLM under the name of the page's recipe. Each command has to end with
-the exit code that the page has for it, 0 where it has none, and print the lines that the page shows, whatever their figures; models have to
-answer. Every command and what it printed is kept in `.cache/tutorials.log`. Tests run once, in this order.
+the page's exit code, by default 0, and print the lines of the page, with any figures; models have to
+answer. Commands and output are kept in `.cache/tutorials.log`. Tests run once, in this order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REAL_RECIPE, SCRIPTED = "qwen3-235b-a22b-gptq-int4", ROOT / "playbooks" / "recip
 def variables(recipes):
     """Return what differs for simulated Sparks, as a file of variables.
 
-    recipes: a folder to make, with what they have in place of a model that takes two GPUs: a recipe of the same name
+    recipes: a folder to make, with a substitute for a model that takes two GPUs: a recipe of the same name
     """
     recipes.mkdir()
     recipe = yaml.safe_load(SCRIPTED.read_text(encoding="utf-8"))
@@ -74,28 +74,28 @@ def tutorials():
     return re.findall(r"^## (.*)$", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def follow(terminal, each):
+def follow(terminal, command):
     """Type a command of the page, and see that it ends, prints and answers as the page says."""
-    contacts = newcomer.CONTACTS_HOSTS.search(each.text)
+    contacts = newcomer.CONTACTS_HOSTS.search(command.text)
     deadline = time.monotonic() + SCRAPED_SECONDS
     while True:
-        code, said = terminal.type(f"{each.plain} -e @simulated.yml" if contacts else each.text)
-        problem = each.problem(code, said, str(FOLDER / "home")) or unanswered(each, said)
+        code, output = terminal.type(f"{command.plain} -e @simulated.yml" if contacts else command.text)
+        problem = command.problem(code, output, str(FOLDER / "home")) or unanswered(command, output)
         # The page says of this one alone that it takes a while.
-        if not problem or "query=up" not in each.text or time.monotonic() > deadline:
+        if not problem or "query=up" not in command.text or time.monotonic() > deadline:
             break
         time.sleep(5)
     assert not problem, problem
 
 
-def unanswered(each, said):
-    """Return what is wrong with the answer of a server that a command of the page has asked; empty when nothing is."""
-    if "/v1/chat/completions" in each.text:
-        message = json.loads(said)["choices"][0]["message"]
-        return "" if (message["content"] or message["reasoning"]).strip() else said
-    if "query=up" in each.text:
-        targets = {each["metric"]["job"]: each["value"][1] for each in json.loads(said)["data"]["result"]}
-        return "" if {"node", "vllm"} <= set(targets) and set(targets.values()) == {"1"} else said
+def unanswered(command, output):
+    """Return the fault of a server's answer to a command of the page; empty for a right answer."""
+    if "/v1/chat/completions" in command.text:
+        message = json.loads(output)["choices"][0]["message"]
+        return "" if (message["content"] or message["reasoning"]).strip() else output
+    if "query=up" in command.text:
+        targets = {command["metric"]["job"]: command["value"][1] for command in json.loads(output)["data"]["result"]}
+        return "" if {"node", "vllm"} <= set(targets) and set(targets.values()) == {"1"} else output
     return ""
 
 
@@ -103,5 +103,5 @@ def unanswered(each, said):
 def test_the_tutorial(terminal, heading):
     typed = tutorial.commands(PAGE, heading)
     assert typed
-    for each in typed:
-        follow(terminal, each)
+    for command in typed:
+        follow(terminal, command)

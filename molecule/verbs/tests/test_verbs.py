@@ -22,7 +22,7 @@ def name(host):
 
 
 def run(verbs, *options, code=0):
-    """Type a verb, or several one after another; return what was printed."""
+    """Type a verb, or several one after another; return the output."""
     argv = ["ansible-playbook", *(f"dgxspark.vllm.{verb}" for verb in verbs.split())]
     argv += [f"--inventory={ROOT}/molecule/inventory.yml", f"--inventory={ROOT}/molecule/verbs/inventory.yml", *options]
     ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -62,7 +62,7 @@ def test_a_stop_ends_when_the_memory_is_back(first):
     assert active(first) == enabled(first) == ["heavy"]
     before = available_gib(first)
     text = run("stop", "-e", "services=heavy", "-e", "spark_stop_permanent=true")
-    # 0.40 of 119.67 GiB and what an engine takes beside it, minus what it leaves of its request.
+    # 0.40 of 119.67 GiB and an engine's memory outside of it, minus the unused part of its request.
     assert available_gib(first) - before > 40
     assert "heavy stopped" in text
     assert active(first) == []
@@ -211,7 +211,7 @@ def test_a_check_of_every_verb_changes_nothing(updates):
 
 WEIGHTS = "/srv/huggingface/hub/models--Qwen--Qwen3-4B-Instruct-2507"
 OLD = "0" * 40
-# Notes that what was put there by hand came by this collection, as they would be after a run; the rest stays the owner's.
+# Notes as after a run, which claim hand-made files for this collection; the other files stay the owner's.
 NOTE = """
 import json, pathlib, sys
 state, image, weights, old = pathlib.Path("/var/lib/dgxspark"), *sys.argv[1:]
@@ -251,15 +251,15 @@ def leftovers(first):
 def test_what_nothing_uses_is_listed_and_removed_on_request(leftovers):
     first, images, folder = leftovers
     # Images of other scenarios lie here, too.
-    kept = json.dumps({"spark_clean_keep": images})
-    text = run("clean", "--limit", "spark-1", "-e", kept)
+    extra_vars = json.dumps({"spark_clean_keep": images})
+    text = run("clean", "--limit", "spark-1", "-e", extra_vars)
     for named in ("/var/cache/dgxspark/gone", "Org/Forgotten", "vllm/vllm-openai:v0.0.1", f"2507@{OLD[:12]}"):
         assert named in text
     assert text.count("Qwen3-4B-Instruct-2507") == 1  # the old revision alone
     kinds = ("-e", "spark_clean_remove=caches,downloads,images,revisions")
-    assert "spark_clean_weights=true" in run("clean", "--limit", "spark-1", "-e", kept, *kinds, code=2)
+    assert "spark_clean_weights=true" in run("clean", "--limit", "spark-1", "-e", extra_vars, *kinds, code=2)
     assert first.file(f"{WEIGHTS}/snapshots/{OLD}").exists
-    run("clean", "--limit", "spark-1", "-e", kept, *kinds, "-e", "spark_clean_weights=true")
+    run("clean", "--limit", "spark-1", "-e", extra_vars, *kinds, "-e", "spark_clean_weights=true")
     for gone in ("/var/cache/dgxspark/gone", f"{WEIGHTS}/snapshots/{OLD}", f"{WEIGHTS}/blobs/old"):
         assert not first.file(gone).exists
     assert first.run("docker image inspect vllm/vllm-openai:v0.0.1").rc != 0
@@ -335,7 +335,7 @@ UNITS_BY_HAND = {
     "docker": f"/usr/bin/docker run --rm --name mine {MOUNTS} {IMAGE} {SERVE} --port 8011",
     "venv": f"/opt/molecule/bin/vllm serve {SERVE} --port 8011",
 }
-# A vLLM of somebody's own without a container: what stands before a script in /proc is its interpreter, as for the real one.
+# A foreign vLLM without a container: in /proc an interpreter stands before a script, as for the real one.
 VENV = """\
 #!/usr/bin/python3
 import json, sys

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._host import nvidia_smi
 from .._runtime import command, guard, hostmem, http_client, metrics, state_file, unloading
 from . import services
 from .services import PROC, Service, read_text

@@ -236,7 +236,9 @@ VARIABLES: dict[str, Key] = {
     "spark_exporters": Key(dict, {}, "exporters of this Spark", page="monitoring.md"),
     "spark_monitoring": Key(dict, {}, "Prometheus, alerts and dashboards on the host", page="monitoring.md"),
     "spark_fleet_monitor": Key(dict, {}, "makes the host watch all endpoints", page="fleet_monitor.md"),
-    "spark_watchdog": Key((bool, dict), True, "restarts of wedged model servers; on when left out", page="agent.md#watchdog"),
+    "spark_watchdog": Key(
+        (bool, dict), True, "restarts of wedged model servers; on when left out", page="agent.md#watchdog"
+    ),
     "spark_load_guard": Key(
         (bool, dict), True, "keeps memory free while a model loads; on when left out", page="agent.md#load-guard"
     ),

@@ -185,16 +185,29 @@ _LATE = Maybe({"median": NUMBER, "p95": NUMBER})
 _ENGINE = dict.fromkeys(("cached_share", "draft_acceptance", "tokens_per_step"), FIGURE)
 _ROW = optional(
     {
-        **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked", "reasoning_tokens"), FIGURE),
+        **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked"), FIGURE),
         **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second"), _SPREAD),
         **dict.fromkeys(("repeats", "short", "disturbed"), SIZE),
         **_ENGINE,
         "tokens_per_arrival": FIGURE,
-        "counted_by": Maybe(LINE),
         "inter_token_ms": _LATE,
     }
 )
 _SINGLE = {"prompt_tokens": SIZE, **_ROW}
+_CONTENT = {"content": one_of(*benchmark.CONTENTS), **_SINGLE}
+_PREFIX = {
+    "prompt_tokens": SIZE,
+    "repeats": SIZE,
+    "hit_rate?": FIGURE,
+    "first_ttft_seconds?": FIGURE,
+    "ttft_seconds?": _SPREAD,
+    "disturbed?": SIZE,
+}
+_SAMPLE = {
+    **dict.fromkeys(("sm_clock_mhz", "power_watts", "temperature_c"), FIGURE),
+    "driver?": Maybe(LINE),
+    "power_limit_watts?": FIGURE,
+}
 
 
 def _check_load(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -225,17 +238,8 @@ _BASELINE = optional(
         "conditions": _TERMS,
         "workload": _TERMS,
         "single": Maybe(Most([_SINGLE], 1000)),
-        "contents": Maybe(Most([{"content": one_of(*benchmark.CONTENTS), **_SINGLE}], 100)),
-        "prefix_cache": Maybe(
-            {
-                "prompt_tokens": SIZE,
-                "repeats": SIZE,
-                "hit_rate?": FIGURE,
-                "first_ttft_seconds?": FIGURE,
-                "ttft_seconds?": _SPREAD,
-                "disturbed?": SIZE,
-            }
-        ),
+        "contents": Maybe(Most([_CONTENT], 100)),
+        "prefix_cache": Maybe(_PREFIX),
         "concurrency": Maybe(Most([LOAD_ROW], 1000)),
         "request_rates": Maybe(Most([LOAD_ROW], 1000)),
     }
@@ -251,25 +255,6 @@ _LOOK = {
     },
     "busy": Most([WORDS], 1000),
     "receipt": Maybe({"benchmark?": {"baseline?": _BASELINE}}),
-}
-_STREAM = {
-    "figures": {
-        **dict.fromkeys(("asked_tokens", "arrivals", "characters"), SIZE),
-        **dict.fromkeys(("prompt_tokens", "completion_tokens", "reasoning_tokens"), Maybe(SIZE)),
-        **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second", "seconds"), FIGURE),
-        "counted_by": one_of("events", "usage", "pieces"),
-        "gaps_ms": Most([NUMBER], 1_000_000),
-        "seen": {"disturbed": bool, "foreign_tokens": FIGURE, "preemptions": FIGURE, **_ENGINE},
-    },
-    "gpu": [
-        {
-            **dict.fromkeys(("sm_clock_mhz", "power_watts", "temperature_c"), FIGURE),
-            "driver?": Maybe(LINE),
-            "power_limit_watts?": FIGURE,
-        }
-    ],
-    "api": one_of("chat", "completions"),
-    "extras": one_of(*range(len(benchmark.EXTRAS))),
 }
 _OFFLINE = {
     "row": {
@@ -293,8 +278,16 @@ def _step(record: dict[str, Any]) -> Callable[[Any, str], Any]:
 
 SERVICE_BENCH: Mapping[str, Any] = {
     "look": _step(_LOOK),
-    "stream": _step(_STREAM),
-    "load": _step({"row": LOAD_ROW, "reason": WORDS}),
+    **{
+        part: _step({"row": row, "gpu": Most([_SAMPLE], 100_000)})
+        for part, row in (
+            ("single", _SINGLE),
+            ("contents", _CONTENT),
+            ("prefix_cache", _PREFIX),
+            ("concurrency", LOAD_ROW),
+            ("request_rates", LOAD_ROW),
+        )
+    },
     "offline": _step(_OFFLINE),
 }
 """Results of M(dgxspark.vllm.service_bench) by step."""

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare measurements of a service with its baseline and with published figures, and print them as tables.
+"""Compare measurements of a service with its baseline and with published figures.
 
 Two figures are comparable if both were measured with the same image, arguments, environment and workload, on a GPU under the same
 conditions. For other figures, the differences are listed and no ratio is given.
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .._common import tables
 from .._common.findings import Finding
 
 SCHEMA = 1
@@ -24,8 +23,6 @@ PUBLISHED_SHARE = 0.7
 NOISY_SHARE = 0.15
 PARTS = ("single", "contents", "prefix_cache", "concurrency", "request_rates")
 """The parts of a measurement. Only single requests are always measured."""
-BAR = "█"
-WIDTH = 40
 
 # Conditions whose differences are listed: key -> words.
 DEPLOYED = {"image_id": "image", "fingerprint": "arguments and environment", "vllm_version": "vLLM"}
@@ -35,9 +32,7 @@ WORKLOAD = {
     "output_tokens": "answer length",
     "api": "API",
     "thinking": "thinking",
-    "forced": "forced length",
-    "counted_by": "how tokens were counted",
-    "prompts": "text of the prompts",
+    "prompts": "client and text of the prompts",
 }
 
 
@@ -105,7 +100,7 @@ def compare(
     decode = middle(headline(new), "decode_tokens_per_second")
     disturbed = _is_disturbed(new)
     usable = decode is not None and not disturbed
-    fresh = usable and bool(not baseline or measured or settings["rebaseline"])
+    fresh = usable and any((not baseline, measured, settings["rebaseline"]))
     same_deployment = usable and not fresh
     comparable = same_deployment and not host
     reference = _parts(new) if fresh else dict(baseline)
@@ -118,40 +113,21 @@ def compare(
     if comparable:
         findings += _regressions(reference, new, service, percent)
         _add_new_parts(reference, new)
-    ratio = _ratio(decode, old) if comparable else None
     section = {
         "schema": SCHEMA,
         **_parts(new),
-        "left_out": _left_out(new),
+        "left_out": list(new.get("left_out") or []),
         "disturbed": disturbed,
         "decode_tokens_per_second": decode,
         "baseline_decode_tokens_per_second": old,
-        "ratio": ratio,
+        "ratio": _ratio(decode, old) if comparable else None,
         "comparable": comparable,
         "differs": [*measured, *host],
         "baseline": reference,
     }
     if fresh:
         section.update(ratio=1.0, comparable=True, differs=[])
-    return section, _plain(findings)
-
-
-def _baseline_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the baseline of an earlier section, empty without a usable one."""
-    baseline = (previous or {}).get("baseline")
-    return baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
-
-
-def _is_disturbed(new: Mapping[str, Any]) -> bool:
-    return any(row.get("disturbed") for row in new["single"])
-
-
-def _left_out(section: Mapping[str, Any]) -> list[str]:
-    return list(section.get("left_out") or [])
-
-
-def _plain(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [finding.to_dict() for finding in findings]
+    return section, [finding.to_dict() for finding in findings]
 
 
 def _ratio(decode: float | None, old: float | None) -> float | None:
@@ -163,31 +139,35 @@ def _add_new_parts(baseline: dict[str, Any], new: Mapping[str, Any]) -> None:
     baseline.update({name: new[name] for name in PARTS if new.get(name) and not baseline.get(name)})
 
 
+def _is_disturbed(section: Mapping[str, Any]) -> bool:
+    return any(row.get("disturbed") for row in section["single"])
+
+
+def _baseline_of(previous: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the baseline of an earlier section, empty without a usable one."""
+    baseline = (previous or {}).get("baseline")
+    return baseline if isinstance(baseline, Mapping) and baseline.get("single") else {}
+
+
 def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequence[str], usable: bool) -> Finding:
-    return Finding(
-        rule="bench.other",
-        severity="info",
-        service=service,
-        message=f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}",
-        fix="nothing, if that was meant: this measurement is the new baseline" if usable else "",
-        basis="measured",
-    )
+    message = f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}"
+    fix = "nothing, if that was meant: this measurement is the new baseline" if usable else ""
+    return _measured("bench.other", "info", service, message, fix)
 
 
 def _other_conditions(
     service: str, decode: float | None, old: float | None, host: Sequence[str], percent: float
 ) -> Finding:
     worse = old is not None and decode is not None and decode < old * (1 - percent / 100)
-    return Finding(
-        rule="bench.conditions",
-        severity="warning" if worse else "info",
-        service=service,
-        message=f"decode of {service} is {_shown(decode)} tokens/s and was {_shown(old)}; the two are not comparable: "
-        f"{'; '.join(host)}",
-        fix="bring the host back to how it was and measure again; if it is meant to stay as it is, take a new "
-        "baseline with spark_bench: {rebaseline: true}",
-        basis="measured",
+    message = (
+        f"decode of {service} is {_shown(decode)} tokens/s and was {_shown(old)}; the two are not comparable: "
+        f"{'; '.join(host)}"
     )
+    fix = (
+        "bring the host back to how it was and measure again; if it is meant to stay as it is, take a new "
+        "baseline with spark_bench: {rebaseline: true}"
+    )
+    return _measured("bench.conditions", "warning" if worse else "info", service, message, fix)
 
 
 def _parts(new: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,7 +244,7 @@ def _check_load(new: Mapping[str, Any], service: str) -> Iterator[Finding]:
         )
         fix = "compare up to that many, or raise max-num-seqs if the KV cache holds more"
         yield _measured("bench.queued", "info", service, message, fix)
-    failed = next((row for row in _loads(new) if row.get("failed")), None)
+    failed = next((row for row in loads(new) if row.get("failed")), None)
     if failed:
         message = f"{service} did not answer {failed['failed']} of {failed['requests']} requests at {pace(failed)[0]}"
         yield _measured("bench.failed", "warning", service, message, "see the unit's log")
@@ -307,8 +287,8 @@ def _compared_figures(
     for row in new.get("contents") or []:
         old = by_content.get(row["content"]) or {}
         yield "bench.decode", f"decode of {row['content']}", _old_and_new(old, row, "decode_tokens_per_second")
-    by_pace = {pace(row): row for row in _loads(baseline)}
-    for row in _loads(new):
+    by_pace = {pace(row): row for row in loads(baseline)}
+    for row in loads(new):
         old = by_pace.get(pace(row)) or {}
         rates = old.get("output_tokens_per_second"), row["output_tokens_per_second"], True
         yield "bench.concurrency", f"output at {pace(row)[0]}", rates
@@ -321,9 +301,20 @@ def _old_and_new(
     return middle(old, figure), middle(row, figure), bool(before and now and now["high"] < before["low"])
 
 
-def _loads(section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def loads(section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the rows of requests under load: several at once, or at a rate."""
     return [row for part in ("concurrency", "request_rates") for row in section.get(part) or []]
+
+
+def row_summary(row: Mapping[str, Any]) -> str:
+    """Return the main figures of a row, for a line of progress."""
+    if "client" in row:
+        return f"{row['output_tokens_per_second'] or 0:,.1f} tokens/s together"
+    if "hit_rate" in row:
+        return f"first token after {row['first_ttft_seconds']:.2f} s, later {middle(row, 'ttft_seconds') or 0:.2f} s"
+    prefill, decode = middle(row, "prefill_tokens_per_second"), middle(row, "decode_tokens_per_second")
+    parts = [f"prefill {prefill:,.0f}" if prefill else "", f"decode {decode:,.1f} tokens/s" if decode else ""]
+    return ", ".join(part for part in parts if part)
 
 
 def pace(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -370,7 +361,7 @@ def published(
         "check the clock and power of the GPU first (nvidia-smi: a unit capped by its power supply shows a few "
         "watts at a full clock), then the image"
     )
-    return rows, _plain([_measured("bench.published", "warning", service["name"], message, fix)])
+    return rows, [_measured("bench.published", "warning", service["name"], message, fix).to_dict()]
 
 
 def _differences_from_recipe(service: Mapping[str, Any], recipe: Mapping[str, Any]) -> Iterator[str]:
@@ -395,241 +386,3 @@ def _published_row(entry: Mapping[str, Any], section: Mapping[str, Any], differs
         measured = levels.get(streams)
     share = None if measured is None else round(measured / rate, 3)
     return {**entry, "streams": streams, "measured": measured, "share": share, "differs": differs}
-
-
-# --- for people ----------------------------------------------------------------------------------------------------
-
-
-def _figure(value: Any, digits: int = 1) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def _ms(row: Mapping[str, Any], name: str) -> str:
-    pair = row.get(name)
-    return "-" if not pair else f"{pair['median']:.1f} / {pair['p95']:.1f}"
-
-
-def single_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of single streams. results: sections with C(where), the displayed name of the service."""
-    header = ["service", "prompt", "answer", "TTFT s", "prefill tok/s", "decode tok/s", "spread", "token ms p50/p95"]
-    drafted = any(row.get("tokens_per_step") for result in results for row in result["single"])
-    if drafted:
-        header.append("tokens/step")
-    header.append("baseline")
-    cells = []
-    for result in results:
-        before = {row["prompt_tokens"]: row for row in (result.get("baseline") or {}).get("single") or []}
-        for row in result["single"]:
-            rate = row.get("decode_tokens_per_second")
-            old = middle(before.get(row["prompt_tokens"]) or {}, "decode_tokens_per_second")
-            cells.append(
-                [
-                    result["where"],
-                    str(row.get("prompt_tokens_measured") or row["prompt_tokens"]),
-                    str(row.get("output_tokens") or "-"),
-                    _figure(middle(row, "ttft_seconds"), 2),
-                    _figure(middle(row, "prefill_tokens_per_second"), 0),
-                    _figure(middle(row, "decode_tokens_per_second")),
-                    "-" if not rate else f"{rate['low']:g}..{rate['high']:g}",
-                    _ms(row, "inter_token_ms"),
-                    *([_figure(row.get("tokens_per_step"), 2)] if drafted else []),
-                    _against(result, middle(row, "decode_tokens_per_second"), old),
-                ]
-            )
-    return tables.table(header, cells)
-
-
-def _against(result: Mapping[str, Any], now: float | None, old: float | None) -> str:
-    if now is None or old is None:
-        return "-"
-    if not result.get("comparable"):
-        return f"{old:g} (not comparable)"
-    if (result.get("baseline") or {}).get("at") == result.get("at"):
-        return "this one"
-    return f"{old:g} ({100 * (now / old - 1):+.1f} %)"
-
-
-def load_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of concurrent requests."""
-    header = [
-        "service",
-        "requests come",
-        "client",
-        "requests",
-        "output tok/s",
-        "per request",
-        "TTFT ms p50/p95",
-        "token ms p50/p95",
-    ]
-    cells = []
-    for result in results:
-        for row in _loads(result):
-            rate, at_once = row["output_tokens_per_second"], row.get("concurrency")
-            failed = f" ({row['failed']} failed)" if row["failed"] else ""
-            cells.append(
-                [
-                    result["where"],
-                    f"{at_once} at once" if at_once else f"{row['request_rate']:g} a second",
-                    row["client"],
-                    f"{row['requests']}{failed}",
-                    _figure(rate),
-                    _figure(rate / at_once if rate is not None and at_once else None),
-                    _ms(row, "ttft_ms"),
-                    _ms(row, "time_per_token_ms"),
-                ]
-            )
-    return tables.table(header, cells) if cells else ""
-
-
-def content_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of answers by content, one a row: the drafter shows how well it guesses each."""
-    header = [
-        "service",
-        "content",
-        "answer",
-        "TTFT s",
-        "decode tok/s",
-        "spread",
-        "drafts accepted",
-        "tokens/step",
-        "baseline",
-    ]
-    cells = []
-    for result in results:
-        before = {row["content"]: row for row in (result.get("baseline") or {}).get("contents") or []}
-        for row in result.get("contents") or []:
-            rate, accepted = row.get("decode_tokens_per_second"), row.get("draft_acceptance")
-            old = middle(before.get(row["content"]) or {}, "decode_tokens_per_second")
-            cells.append(
-                [
-                    result["where"],
-                    row["content"],
-                    str(row.get("output_tokens") or "-"),
-                    _figure(middle(row, "ttft_seconds"), 2),
-                    _figure(middle(row, "decode_tokens_per_second")),
-                    "-" if not rate else f"{rate['low']:g}..{rate['high']:g}",
-                    "-" if accepted is None else f"{accepted:.0%}",
-                    _figure(row.get("tokens_per_step"), 2),
-                    _against(result, middle(row, "decode_tokens_per_second"), old),
-                ]
-            )
-    return tables.table(header, cells) if cells else ""
-
-
-def prefix_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of requests that share a system prompt: what the prefix cache saves them."""
-    header = ["service", "shared prompt", "from the prefix cache", "TTFT s of the first", "TTFT s of others"]
-    cells = []
-    for result in results:
-        row = result.get("prefix_cache")
-        if row:
-            rate = row.get("hit_rate")
-            cells.append(
-                [
-                    result["where"],
-                    str(row["prompt_tokens"]),
-                    "not counted" if rate is None else f"{rate:.0%}",
-                    _figure(row.get("first_ttft_seconds"), 2),
-                    _figure(middle(row, "ttft_seconds"), 2),
-                ]
-            )
-    return tables.table(header, cells) if cells else ""
-
-
-def offline_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of models without their server, by C(vllm bench throughput)."""
-    header = ["service", "requests", "prompt", "answer", "seconds", "requests/s", "all tok/s", "output tok/s"]
-    cells = [
-        [
-            result["where"],
-            *(str(result["offline"][name]) for name in ("requests", "prompt_tokens", "output_tokens")),
-            _figure(result["offline"]["seconds"]),
-            _figure(result["offline"]["requests_per_second"], 2),
-            _figure(result["offline"]["tokens_per_second"]),
-            _figure(result["offline"]["output_tokens_per_second"]),
-        ]
-        for result in results
-    ]
-    return tables.table(header, cells)
-
-
-def bars(title: str, rows: Sequence[tuple[str, float | None]], digits: int = 1) -> str:
-    """Return a small chart: a bar of blocks a row, the longest C(WIDTH) wide.
-
-    :param title: the first line
-    :param rows: label and value; None and 0 get no bar
-    :param digits: behind the point of each value
-    :returns: lines of text, empty when no value is known
-    """
-    values = [value for _label, value in rows if value]
-    if not values:
-        return ""
-    most, label_width = max(values), max(len(label) for label, _value in rows)
-    lines = [title]
-    for label, value in rows:
-        size = 0 if not value else max(1, round(WIDTH * value / most))
-        lines.append(f"  {label.rjust(label_width)}  {BAR * size} {_figure(value, digits)}".rstrip())
-    return "\n".join(lines)
-
-
-def chart(result: Mapping[str, Any]) -> str:
-    """Return the charts of one service: its rates by prompt length and by load."""
-    single = [(f"{row['prompt_tokens']} tokens", row) for row in result["single"]]
-    parts = [
-        bars(
-            f"{result['where']}: decode tokens/s, one request",
-            [(label, middle(row, "decode_tokens_per_second")) for label, row in single],
-        ),
-        bars(
-            f"{result['where']}: prefill tokens/s",
-            [(label, middle(row, "prefill_tokens_per_second")) for label, row in single],
-            0,
-        ),
-    ]
-    load = [
-        (f"{row['concurrency']} at once", row["output_tokens_per_second"]) for row in result.get("concurrency") or []
-    ]
-    if load:
-        single_rate = middle(headline(result), "decode_tokens_per_second")
-        parts.append(
-            bars(f"{result['where']}: output tokens/s of all requests together", [("1 alone", single_rate), *load])
-        )
-    return "\n".join(part for part in parts if part)
-
-
-def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> str:
-    """Return the text that bench.yml prints: tables, charts, published figures, findings, and services without measurement.
-
-    results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
-    """
-    parts: list[str] = []
-    offline = [result for result in results if result.get("offline")]
-    results = [result for result in results if not result.get("offline")]
-    if offline:
-        parts.append(offline_table(offline))
-    if results:
-        parts += [single_table(results), content_table(results), prefix_table(results), load_table(results)]
-        parts += [chart(result) for result in results]
-    parts.append("\n".join(dict.fromkeys(note for result in results for note in _notes(result))))
-    parts.append("\n".join(_finding_lines(results, refused)))
-    return "\n\n".join(part for part in parts if part) or "no service to measure"
-
-
-def _notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the published figures of a service and the parts that were left out."""
-    for row in result.get("published") or []:
-        share = "" if row["share"] is None else f"; measured {row['measured']:g}, {row['share']:.0%} of it"
-        yield f"{result['where']}: published {row['tokens_per_second']:g} tokens/s, {row['what']} ({row['source']}){share}"
-        yield f"  not called comparable: {'; '.join(row['differs'])}"
-    for text in _left_out(result):
-        yield f"{result['where']}: left out: {text}"
-
-
-def _finding_lines(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    for result in results:
-        for finding in result.get("findings") or []:
-            yield f"{finding['severity'].upper():<7} {result['where']}: {finding['message']}. [{finding['rule']}]"
-            if finding.get("fix"):
-                yield f"        Fix: {finding['fix']}."
-    for entry in refused:
-        yield f"ERROR   {entry['where']} was not measured: {entry['reason']}"

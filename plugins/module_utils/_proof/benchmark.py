@@ -1,23 +1,21 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure a service: the requests, and the figures that follow from the arrival times of the answers.
+"""Measure a service with the C(vllm bench serve) in its image: workloads, options of the program, and figures of its result.
 
-Three rules of the practical guide for the DGX Spark keep the figures honest:
+Options and result are the same from vLLM 0.17 to 0.33 (C(vllm/benchmarks/serve.py)). Images lack pandas, so of the datasets only
+C(sonnet), C(sharegpt) and C(random) work in all of them.
 
-1. The length of an answer is forced, so that a rate rests on the requested number of tokens, not on a short reply.
-2. All prompts begin differently, so that the prefix cache never answers for the engine.
-3. Every token counts, reasoning included: the engine's usage counts, not the displayed text.
-
-Pure functions; C(plugins/modules/service_bench.py) makes the requests.
+Pure functions; C(plugins/modules/service_bench.py) runs the program.
 """
 
 from __future__ import annotations
 
-import random
+import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._common import schema, validation
@@ -37,18 +35,12 @@ KEYS: dict[str, Key] = {
         list, [], "what answers consist of, measured one by one: medium, long (prose), code, reasoning; none by default"
     ),
     "prefix_tokens": Key(
-        int, 8192, "length of a system prompt that requests share, to measure the prefix cache; 0 for none", least=0
+        int, 8192, "length of a prefix that requests share, to measure the prefix cache; 0 for none", least=0
     ),
     "request_rates": Key(
         list, [], "requests a second, begun at random moments whether or not earlier ones have ended; none by default"
     ),
     "rate_requests": Key(int, 100, "how many requests are made at each of these rates", least=2, most=10000),
-    "client": Key(
-        str,
-        "auto",
-        "what makes the concurrent requests: vllm (vllm bench serve of the image), own, or auto",
-        choices=("auto", "vllm", "own"),
-    ),
     "thinking": Key(bool, None, "turn a model's thinking on or off; left to the model when left out"),
     "seconds": Key(
         int, 1800, "how long the measurement of one service may take; what does not fit in is left out", least=10
@@ -60,31 +52,51 @@ KEYS: dict[str, Key] = {
 }
 """What may stand below C(spark_bench)."""
 
-CONTENTS = ("medium", "long", "code", "reasoning")
-"""Names of the contents of an answer; C(workloads.py) has the prompts."""
-PROMPTS = 1
-"""Version of the texts below: figures of different ones are not compared."""
+CONTENTS: dict[str, tuple[int, str]] = {
+    "medium": (
+        300,
+        "Explain to a new colleague how a lending library of a town of ten thousand people works: members, loans, reminders, "
+        "purchases. Write about 300 words of plain prose.",
+    ),
+    "long": (
+        600,
+        "Write the history of a fictional harbour town from its founding to today, in at least eight paragraphs of plain prose. "
+        "Tell of its trade, its floods, its people and its quarrels.",
+    ),
+    "code": (
+        300,
+        "Write a Python class for an interval tree with insert, remove and overlap queries, with type hints and docstrings, and "
+        "then a test of each method. Answer with code only.",
+    ),
+    "reasoning": (
+        300,
+        "A train leaves at 9:40 at 84 km/h. A second one leaves the same station at 10:25 at 112 km/h on the same line and stops "
+        "for six minutes after every 70 km. Work out step by step when and where it catches up, and check the result.",
+    ),
+}
+"""Content of an answer -> tokens of the answer, and the prompt. The report on a pair of Sparks (June 2026) has these four contents
+and lengths in its table."""
+PROMPTS = 2
+"""Version of the prompts and of the program that sends them: figures of different ones are not compared."""
 ROUNDS = 2
 """Requests that each of the concurrent clients makes, one after another."""
+RATE_WARMUP = 4
+"""Warm-up requests before a rate is measured."""
 MARGIN = 64
-"""Tokens of the context reserved for the chat template and for prompts that are longer than estimated."""
+"""Tokens of the context reserved for the chat template and for prompts that are longer than requested."""
 SHORTEST = 32
-CHARACTERS_PER_TOKEN = 5.0
-"""First estimate; the warm-up measures the value of the model."""
+SUFFIX_TOKENS = 32
+"""Length of the part of a prompt behind a shared prefix."""
+PREFIX_OUTPUT_TOKENS = 64
+"""Length of the answers to requests with a shared prefix, of which only the first token is measured."""
 FOREIGN_SHARE = 0.1
 """Tolerated tokens of other requests, as a share of the measured ones: probes of a watchdog ask for one token."""
-LOADER_GIB = 3.0
-"""Memory that has to be free for vLLM's own client, which loads its libraries a second time: 0.6 GiB on CPU builds."""
+CLIENT_GIB = 3.0
+"""Memory that has to be free for C(vllm bench), which loads vLLM's libraries a second time: 0.6 GiB on CPU builds."""
+LINES = 256
 
-# Extra options of the first request; after a refusal, the next try has fewer of them.
-EXTRAS: tuple[tuple[str, ...], ...] = (
-    ("ignore_eos", "min_tokens", "continuous_usage_stats"),
-    ("ignore_eos", "continuous_usage_stats"),
-    ("ignore_eos",),
-    (),
-)
-
-# A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly.
+# A plain text for the prompts. Its content does not matter, but it must be prose: drafters guess noise badly. C(sonnet) tries random
+# lines until a prompt is short enough, for ever if none can be; lines of less than half of the average length prevent that.
 NOTES = (
     "The harbour freezes in January, and the ferries wait for the ice breaker before they leave.",
     "A baker on the corner starts at three and sells out of rye bread before the schools open.",
@@ -98,28 +110,11 @@ NOTES = (
     "Fishermen say that the lighthouse is brighter in fog, although the lamp is the same.",
     "The school moved its lessons outdoors and found that the noise of the street was the harder problem.",
     "A cartographer drew the coast from memory and was wrong by less than a mile.",
-    "The city counts its trees every ten years and loses the list about as often.",
-    "Rain came late, so the mill stood still and the grain was carried over the hill by hand.",
-    "The choir practises in a room with a low ceiling, which makes the basses sound sure of themselves.",
-    "Nobody knew who owned the well until it ran dry, and then there were eleven heirs.",
-    "A telescope on the roof of the brewery finds a new comet every few years.",
-    "The postman knows which houses are empty by the way the dogs greet him.",
-    "Glass from this valley is green because of the sand, and the sand is green because of copper.",
-    "The old quarry became a lake, and the lake became a reason to build a road.",
-    "Her notebooks describe the same storm from six villages, and no two of them agree on the hour.",
-    "The warehouse burned twice; after the second time the owners bought a pump instead of insurance.",
-    "Bees were brought to the island by a teacher who wanted to prove a point about clover.",
-    "The theatre has a trapdoor that has not opened since a king fell through it.",
-    "A tunnel under the pass was planned, drawn, paid for and forgotten.",
-    "The market sells clocks on Tuesdays, cheese on Thursdays, and opinions on all days.",
-    "Surveyors found that the border runs through a kitchen, and the family now cooks in both countries.",
-    "The canal is straight for twelve miles because the man who dug it owned no compass, only a rope.",
-    "On clear nights the observatory turns its dome by hand, since the motor disturbs the neighbours' sheep.",
-    "The last stonecutter taught his trade to a programmer, who taught him to keep accounts.",
-    "An apprentice mended the organ with parts of a loom, and it has kept its tune ever since.",
-    "The reservoir was built for a town of nine thousand and serves a city of two hundred thousand.",
+    "Snow fell.",
+    "Nobody answered.",
+    "The lamp went out.",
+    "It rained.",
 )
-TASK = "Read the notes below. Then write a long and detailed essay about the places in them, one after another."
 
 
 def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
@@ -135,7 +130,7 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         wrong = [entry for entry in settings[key] if not _is_whole(entry) or entry < least]
         settings[key] = _without_wrong(problems, key, settings[key], wrong, f"whole numbers from {least}")
     _check_contents(problems, settings["contents"])
-    wrong = [entry for entry in settings["request_rates"] if not _finite(entry) or not 0 < entry <= 1000]
+    wrong = [entry for entry in settings["request_rates"] if not _is_finite(entry) or not 0 < entry <= 1000]
     settings["request_rates"] = _without_wrong(
         problems, "request_rates", settings["request_rates"], wrong, "numbers above 0, at most 1000"
     )
@@ -161,214 +156,441 @@ def _check_contents(problems: validation.Problems, contents: Sequence[Any]) -> N
         problems.add(f"'contents' holds {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def names(value: Any) -> list[str]:
     """Return the service names that -e spark_bench_services=a,b, or a list, picks."""
     parts = value.split(",") if isinstance(value, str) else [str(entry) for entry in value or []]
     return [part.strip() for part in parts if part.strip()]
 
 
-def lengths(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[int], list[int]]:
+def prompt_lengths(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[int], list[int]]:
     """Return the prompt lengths that fit into the context together with the answer, and those that do not.
 
     When none does, the longest that would is measured instead, if there is any.
     """
-    prompt_lengths = list(settings["prompt_tokens"])
+    lengths = list(settings["prompt_tokens"])
     if max_model_len is None:
-        return prompt_lengths, []
+        return lengths, []
     room = max_model_len - settings["output_tokens"] - MARGIN
-    fitting = [length for length in prompt_lengths if length * 1.05 <= room]
+    fitting = [length for length in lengths if length * 1.05 <= room]
     if not fitting and int(room / 1.05) >= SHORTEST:
         fitting = [int(room / 1.05)]
-    return fitting, [length for length in prompt_lengths if length not in fitting]
+    return fitting, [length for length in lengths if length not in fitting]
 
 
-def prompt(characters: int, nonce: str, seed: str) -> str:
-    """Return a prompt that no prefix cache has.
+# --- workloads -----------------------------------------------------------------------------------------------------
 
-    Prefix caches keep whole blocks, each under the hash of all that stands before it: what differs in the first
-    words shares no block. The rest stays the same from one measurement to the next, so that drafters meet the
-    same text.
 
-    :param characters: its length, about
-    :param nonce: what it begins with, another one for each request
-    :param seed: the same seed makes the same text behind the nonce
-    :returns: the prompt
+@dataclass(frozen=True)
+class Workload:
+    """One run of C(vllm bench serve). part: the list of the section that gets its row. Lengths are in tokens."""
+
+    part: str
+    label: str
+    prompt_tokens: int
+    output_tokens: int
+    requests: int
+    warmup: int = 0
+    """Requests before the counted ones."""
+    content: str = ""
+    """Of C(CONTENTS), for the part C(contents)."""
+    level: int = 0
+    """Requests at once, for the part C(concurrency)."""
+    rate: float = 0.0
+    """Requests a second, for the part C(request_rates)."""
+
+    @property
+    def single(self) -> bool:
+        """Whether requests run one at a time, each with its own figures."""
+        return not self.level and not self.rate
+
+
+def workloads(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[Workload], list[str]]:
+    """Return the runs that fit into the context, and a line for each other one.
+
+    :param settings: C(spark_bench) with every default
+    :param max_model_len: tokens of the context, None if unknown
+    :returns: workloads, empty if no prompt fits, and the excluded ones in words
     """
-    order = random.Random(seed)
-    parts = [f"Run {nonce}. {TASK}"]
-    size = len(parts[0])
-    notes: list[str] = []
-    while size < characters:
-        if not notes:
-            notes = list(NOTES)
-            order.shuffle(notes)
-        note = notes.pop()
-        parts.append(note)
-        size += len(note) + 1
-    text = " ".join(parts)
-    return text[: max(characters, len(parts[0]))]
+    lengths, too_long = prompt_lengths(settings, max_model_len)
+    left_out = [f"prompts of {length} tokens: the context is {max_model_len}" for length in too_long]
+    if not lengths:
+        return [], left_out
+    answer, repeats, warmup = settings["output_tokens"], settings["repeats"], settings["warmup"]
+    runs = [Workload("single", f"prompt {length}", length, answer, repeats, warmup) for length in lengths]
+    room = float("inf") if max_model_len is None else max_model_len - 4 * MARGIN
+    for content in settings["contents"]:
+        tokens = CONTENTS[content][0]
+        if tokens <= room:
+            runs.append(Workload("contents", f"content {content}", 0, tokens, repeats, 1, content))
+        else:
+            left_out.append(f"content {content}: the context is {max_model_len}")
+    prefix = settings["prefix_tokens"]
+    if prefix * 1.05 > room - PREFIX_OUTPUT_TOKENS:
+        left_out.append(f"a shared prefix of {prefix} tokens: the context is {max_model_len}")
+    elif prefix:
+        runs.append(Workload("prefix_cache", f"shared prefix of {prefix}", prefix, PREFIX_OUTPUT_TOKENS, 1 + repeats))
+    for level in settings["concurrency"]:
+        runs.append(Workload("concurrency", f"{level} at once", lengths[0], answer, level * ROUNDS, level, level=level))
+    for rate in settings["request_rates"]:
+        requests = settings["rate_requests"]
+        runs.append(
+            Workload("request_rates", f"{rate:g} a second", lengths[0], answer, requests, RATE_WARMUP, rate=rate)
+        )
+    return runs, left_out
 
 
-def characters(tokens: int, seen_characters: int | None = None, seen_tokens: int | None = None) -> int:
-    """Return how many characters make so many tokens, by what an earlier prompt of this model came to.
+def requests_in(rate: float, requests: int, seconds: float) -> int:
+    """Return the number of requests that begin within half of the remaining time, at least one.
 
-    :param tokens: wanted
-    :param seen_characters: length of an earlier prompt in characters
-    :param seen_tokens: and in tokens, as the engine counted; None, or no engine yet, takes
-        C(CHARACTERS_PER_TOKEN)
-    :returns: characters
+    :param rate: requests a second
+    :param requests: upper limit
+    :param seconds: remaining time
+    :returns: requests
     """
-    if not seen_characters or not seen_tokens:
-        return round(tokens * CHARACTERS_PER_TOKEN)
-    return max(1, round(tokens * seen_characters / seen_tokens))
+    return max(1, min(requests, int(rate * seconds / 2)))
 
 
-def body(
-    model: str, api: str, messages: Sequence[Mapping[str, str]], max_tokens: int, extras: int, thinking: bool | None
-) -> dict[str, Any]:
-    """Return the request for one answer of a forced length.
+def dataset(workload: Workload, api: str, nonce: str) -> tuple[str, list[str]]:
+    """Return the text of the dataset file, empty for none, and the options that name the dataset.
 
+    A prefix cache stores whole blocks by the hash of everything before them, so prompts that begin with a nonce share no
+    block. The text behind it is the same in each run, so that a drafter gets the same input.
+
+    :param workload: the run
+    :param api: C(chat), or C(completions) for a model without a chat template, which C(sonnet) needs
+    :param nonce: a new one for each run
+    :returns: text and options
+    """
+    prompt, answer = str(workload.prompt_tokens), str(workload.output_tokens)
+    if workload.part == "contents":
+        turns = [
+            {"conversations": [{"value": f"Run {nonce}-{number}. {CONTENTS[workload.content][1]}"}, {"value": ""}]}
+            for number in range(workload.warmup + workload.requests)
+        ]
+        return json.dumps(turns), ["--dataset-name", "sharegpt", "--sharegpt-output-len", answer]
+    if workload.part == "single" and api == "chat":
+        lines = [f"{nonce}-{number}: {NOTES[number % len(NOTES)]}\n" for number in range(LINES)]
+        lengths = ["--sonnet-input-len", prompt, "--sonnet-output-len", answer, "--sonnet-prefix-len", "0"]
+        return "".join(lines), ["--dataset-name", "sonnet", *lengths]
+    options = ["--dataset-name", "random", "--random-output-len", answer]
+    if workload.part == "prefix_cache":
+        return "", [*options, "--random-prefix-len", prompt, "--random-input-len", str(SUFFIX_TOKENS)]
+    return "", [*options, "--random-input-len", prompt]
+
+
+def serve_options(
+    workload: Workload, url: str, model: str, api: str, thinking: bool | None, seed: int, args: Mapping[str, Any]
+) -> list[str]:
+    """Return the options of C(vllm bench serve), but for the dataset.
+
+    Load is put on plain completions: no reasoning parser stands between, and others measure the same way. The warm-up of
+    single requests is the first of their requests, since C(--num-warmups) would put the first prompt into the prefix cache.
+
+    :param workload: the run
+    :param url: of the server, from inside its container
     :param model: served name
-    :param api: C(chat) or C(completions)
-    :param messages: the prompt, as messages of a chat
-    :param max_tokens: tokens of the answer
-    :param extras: which of C(EXTRAS) to ask for, by index
+    :param api: C(chat) or C(completions), for single requests
     :param thinking: whether the model is to think, None to leave it to the template
-    :returns: the body in OpenAI's form
+    :param seed: of the prompts; for C(random) a new one each time, or the second run would be answered from the prefix cache
+    :param args: of the service's launch
+    :returns: words of a command line
     """
-    options_asked = EXTRAS[extras]
-    options: dict[str, Any] = {"include_usage": True}
-    if "continuous_usage_stats" in options_asked:
-        options["continuous_usage_stats"] = True
-    request: dict[str, Any] = {
-        "model": model,
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": options,
-    }
-    if api == "chat":
-        request["messages"] = [dict(message) for message in messages]
-        if thinking is not None:
-            # Both spellings: templates know one of them and ignore the other.
-            request["chat_template_kwargs"] = {"enable_thinking": thinking, "thinking": thinking}
+    chat = api == "chat" and workload.part in ("single", "contents")
+    endpoint = ("openai-chat", "/v1/chat/completions") if chat else ("openai", "/v1/completions")
+    options = ["--backend", endpoint[0], "--endpoint", endpoint[1], "--base-url", url, "--model", model]
+    options += ["--seed", str(seed), "--ignore-eos", "--temperature", "0", "--ready-check-timeout-sec", "0"]
+    options += ["--percentile-metrics", "ttft,tpot,itl", "--metric-percentiles", "95", "--disable-tqdm"]
+    if workload.single:
+        requests = workload.warmup + workload.requests
+        options += ["--num-prompts", str(requests), "--max-concurrency", "1", "--save-detailed"]
     else:
-        request["prompt"] = "\n\n".join(message["content"] for message in messages)
-    if "ignore_eos" in options_asked:
-        request["ignore_eos"] = True
-    if "min_tokens" in options_asked:
-        request["min_tokens"] = max_tokens
-    return request
+        options += ["--num-prompts", str(workload.requests), "--num-warmups", str(workload.warmup)]
+        pace = ("--request-rate", f"{workload.rate:g}") if workload.rate else ("--max-concurrency", str(workload.level))
+        options += pace
+    if chat and thinking is not None:
+        # Both spellings: templates know one of them and ignore the other.
+        kwargs = {"enable_thinking": thinking, "thinking": thinking}
+        options += ["--extra-body", json.dumps({"chat_template_kwargs": kwargs})]
+    if args.get("tokenizer-mode"):
+        options += ["--tokenizer-mode", str(args["tokenizer-mode"])]
+    if args.get("trust-remote-code") is True:
+        options.append("--trust-remote-code")
+    return options
 
 
-class Arrival(NamedTuple):
-    """A piece of an answer. tokens: generated up to then, None if the engine does not report it."""
+# --- the program ---------------------------------------------------------------------------------------------------
 
-    at: float
-    tokens: int | None
-    text: bool
+MARK = "dgxspark-bench-result"
+# $1 seconds, then the words of the program; {before} and {options} are of the kind of benchmark. The result is a file, since
+# logs are on the output too.
+_SCRIPT = f"""\
+set -u
+command -v vllm >/dev/null || {{{{ echo "the image has no program vllm" >&2; exit 127; }}}}
+out=$(mktemp -d) || exit 1
+seconds=$1
+shift
+{{before}}timeout --kill-after=30 "$seconds" vllm bench {{program}} "$@" {{options}} >"$out/log" 2>&1
+code=$?
+if [ $code -eq 0 ] && [ -s "$out/result.json" ]; then
+    echo "{MARK}"
+    cat "$out/result.json"
+else
+    tail -n 40 "$out/log" >&2
+    [ $code -ne 0 ] || code=1
+fi
+rm -rf "$out"
+exit $code
+"""
+# Runs in the service's container, where the key is a file that with-secrets has read: it gets its value by the environment of
+# this one program, and no argument list holds it. $1 model folder in the hub cache or '', $2 its revision, $3 tokenizer by
+# name, $4 text of the dataset or ''. A snapshot is named by its path, since offline a revision other than main has no name.
+_BEFORE_SERVE = """\
+folder=$1 revision=$2 tokenizer=$3
+if [ -n "$folder" ]; then
+    folder="${HF_HUB_CACHE:-${HF_HOME:-$HOME/.cache/huggingface}/hub}/$folder"
+    commit=$(cat "$folder/refs/$revision" 2>/dev/null || echo "$revision")
+    [ -d "$folder/snapshots/$commit" ] && tokenizer="$folder/snapshots/$commit"
+fi
+printf %s "$4" > "$out/dataset"
+[ -z "$4" ] || set -- "$@" --dataset-path "$out/dataset"
+shift 4
+if [ -n "${VLLM_API_KEY-}" ]; then export OPENAI_API_KEY="$VLLM_API_KEY"; fi
+"""
+SERVE_SCRIPT = _SCRIPT.format(
+    before=_BEFORE_SERVE,
+    program="serve",
+    options='--tokenizer "$tokenizer" --save-result --result-dir "$out" --result-filename result.json',
+)
+THROUGHPUT_SCRIPT = _SCRIPT.format(before="", program="throughput", options='--output-json "$out/result.json"')
 
 
-def arrival(at: float, event: Mapping[str, Any]) -> Arrival:
-    """Return time, tokens and presence of text of an event; text of any field counts, as versions name the reasoning differently."""
-    usage = event.get("usage")
-    tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-    choices = event.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    text = False
-    if isinstance(choice, Mapping):
-        delta = choice.get("delta")
-        texts = [choice.get("text")]
-        if isinstance(delta, Mapping):
-            texts += [value for name, value in delta.items() if name != "role"]
-        text = any(bool(value) for value in texts if isinstance(value, (str, list)))
-    elif choice is None and not choices:
-        tokens = None  # the last event has the total; no token arrived with it
-    return Arrival(at, tokens if _is_whole(tokens) else None, text)
+def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
+    """Return C([folder in the hub cache, revision, name]) of a service's tokenizer; the first two empty for a path.
 
-
-def _count_tokens(arrivals: Sequence[Arrival], usage: Mapping[str, Any]) -> tuple[str, list[Arrival], int, Any]:
-    """Return the way of counting, the arrivals that count, the tokens after the first of them, and all tokens."""
-    counted = [entry for entry in arrivals if entry.tokens]
-    total = usage.get("completion_tokens")
-    if len(counted) > 1:
-        came, most = [], 0
-        for entry in counted:
-            if (entry.tokens or 0) > most:
-                most = entry.tokens or 0
-                came.append(entry)
-        decoded = (came[-1].tokens or 0) - (came[0].tokens or 1)
-        return "events", came, decoded, total if _is_whole(total) else came[-1].tokens
-    came = [entry for entry in arrivals if entry.text]
-    if not _is_whole(total):
-        return "pieces", came, len(came) - 1, len(came)
-    return "usage", came, total - 1, total  # type: ignore[operator]  # mypy does not see that it is a number
-
-
-def stream_figures(
-    sent: float, arrivals: Sequence[Arrival], usage: Mapping[str, Any], asked_tokens: int
-) -> dict[str, Any]:
-    """Return the figures of one answer.
-
-    Decode rate: tokens after the first arrival by the time between first and last arrival. If every event reports the
-    tokens so far, an arrival may carry several (a drafter's) or tokens without text (a special one), and the count is
-    exact; else the first arrival counts as one token. Prefill rate: tokens of the prompt by the time to the first.
-
-    :param sent: when the request was sent, in seconds of the clock of C(arrivals)
-    :param arrivals: the events that carried text or tokens
-    :param usage: the engine's own count, of the last event that had one
-    :param asked_tokens: tokens that were asked for
-    :returns: seconds, tokens and tokens per second; C(counted_by) is C(events), C(usage), or C(pieces) for a
-        server that gives no count at all
+    model: C(argument), C(repo), C(revision) and C(extra) of the plan.
     """
-    by, came, decoded, total = _count_tokens(arrivals, usage)
-    prompt_tokens = usage.get("prompt_tokens")
-    figures: dict[str, Any] = {
-        "asked_tokens": asked_tokens,
-        "prompt_tokens": prompt_tokens if _is_whole(prompt_tokens) else None,
-        "completion_tokens": total,
-        "reasoning_tokens": _reasoning(usage),
-        "arrivals": len(came),
-        "counted_by": by,
-        "ttft_seconds": None,
-        "prefill_tokens_per_second": None,
-        "decode_tokens_per_second": None,
-        "seconds": None,
-        "gaps_ms": [],
+    configured = args.get("tokenizer")
+    name = str(configured or model["argument"])
+    if name.startswith("/"):
+        return ["", "", name]
+    revision = args.get("tokenizer-revision") or model.get("revision")
+    if configured and not args.get("tokenizer-revision"):
+        extra = [entry for entry in model.get("extra") or [] if entry.get("repo") == name]
+        same = name == model.get("repo")
+        revision = model.get("revision") if same else (extra[0].get("revision") if extra else None)
+    return ["models--" + name.replace("/", "--"), str(revision or "main"), name]
+
+
+def serve_command(
+    container: str, wrapper: str, tokenizer_words: Sequence[str], seconds: int, text: str, options: Sequence[str]
+) -> list[str]:
+    """Return the command that runs C(vllm bench serve) in a service's container.
+
+    :param container: its name
+    :param wrapper: with-secrets, or empty without keys
+    :param tokenizer_words: of C(tokenizer)
+    :param seconds: that it may take
+    :param text: of the dataset file, empty for none
+    :param options: of the program
+    :returns: words of a command line on the host
+    """
+    inner = ["sh", "-c", SERVE_SCRIPT, "bench", str(seconds), *tokenizer_words, text, *options]
+    return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
+
+
+def parse_output(rc: int, out: str, err: str, program: str) -> dict[str, Any]:
+    """Return the result that a script of C(vllm bench) printed.
+
+    :param rc: its exit code
+    :param out: its output
+    :param err: its errors
+    :param program: its name, for messages
+    :returns: the result
+    :raises ValueError: with the reason, for a run without a result
+    """
+    if rc in (124, 137):
+        raise ValueError(f"{program} did not end in time")
+    _log, mark, text = out.partition(MARK + "\n")
+    if rc or not mark:
+        lines = [line.strip() for line in err.splitlines() if line.strip()]
+        errors = [line for line in lines if re.search(r"\b\w*(Error|error|Exception|invalid|no program)\b", line)]
+        raise ValueError(f"{program}: {(errors or lines or [f'exit code {rc}'])[-1][:300]}")
+    try:
+        result = parse_json(text, program, finite=False)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        raise ValueError(f"{program} left no result that can be read")
+    return result
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """One answered request, as C(--save-detailed) records it. gaps: seconds between arrivals."""
+
+    prompt_tokens: int
+    tokens: int
+    ttft: float
+    gaps: Sequence[float]
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Tokens after the first arrival by the time from the first arrival to the last."""
+        seconds = sum(self.gaps)
+        return (self.tokens - 1) / seconds if self.tokens > 1 and seconds > 0 else None
+
+
+def _unreadable(name: str) -> ValueError:
+    return ValueError(f"vllm bench serve left figures that cannot be read: {name}")
+
+
+def _number(result: Mapping[str, Any], name: str) -> float:
+    value = result.get(name) or 0
+    if not _is_finite(value):
+        raise _unreadable(name)
+    return float(value)
+
+
+def check_completed(result: Mapping[str, Any]) -> int:
+    """Return how many requests were answered; raise ValueError if none was, or if the number makes no sense."""
+    done: Any = result.get("completed")
+    requests: Any = result.get("num_prompts")
+    if done == 0:
+        errors = [str(error).strip() for error in result.get("errors") or [] if error]
+        reason = f": {errors[0].splitlines()[-1][:300]}" if errors else ""
+        raise ValueError(f"all requests of vllm bench serve failed{reason}")
+    if not (_is_whole(done) and _is_whole(requests)) or not 0 < done <= requests:
+        raise _unreadable("completed, num_prompts")
+    return int(done)
+
+
+def read_answers(result: Mapping[str, Any]) -> list[Answer | None]:
+    """Return the answers of a detailed result in the order of the requests, None for a failed request."""
+    names = ("input_lens", "output_lens", "ttfts", "itls", "errors")
+    columns: list[Any] = [result.get(name) for name in names]
+    if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) != 1:
+        raise _unreadable(", ".join(names))
+    return [None if error else _read_answer(*figures) for *figures, error in zip(*columns)]
+
+
+def _read_answer(prompt_tokens: Any, tokens: Any, ttft: Any, gaps: Any) -> Answer:
+    if not (_is_whole(prompt_tokens) and _is_whole(tokens) and isinstance(gaps, list) and all(map(_is_finite, gaps))):
+        raise _unreadable("input_lens, output_lens, itls")
+    if not _is_finite(ttft) or ttft == 0:
+        raise _unreadable("ttfts")
+    return Answer(prompt_tokens, tokens, ttft, gaps)
+
+
+def tokens(workload: Workload, result: Mapping[str, Any], api: str) -> tuple[int | None, int]:
+    """Return the tokens of all prompts and of all answers of a run, including its warm-up.
+
+    :param workload: the run
+    :param result: of C(vllm bench serve)
+    :param api: C(chat) or C(completions)
+    :returns: both; the first is None if prompts were counted without the chat template, as C(sharegpt) counts them
+    """
+    share = 1.0 if workload.single else 1 + workload.warmup / max(workload.requests, 1)
+    prompts, answers = (_number(result, f"total_{name}_tokens") for name in ("input", "output"))
+    unknown = workload.part == "contents" and api == "chat"
+    return None if unknown else round(share * prompts), round(share * answers)
+
+
+def row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run.
+
+    :param workload: the run
+    :param result: of C(vllm bench serve)
+    :param seen: what C(compare_counters) said of it
+    :returns: the row of C(workload.part)
+    :raises ValueError: with the reason, if nothing was answered or figures make no sense
+    """
+    check_completed(result)
+    if not workload.single:
+        return _load_row(workload, result, seen)
+    answers = [answer for answer in read_answers(result)[workload.warmup :] if answer]
+    if not answers:
+        raise ValueError("no counted request of vllm bench serve was answered")
+    if workload.part == "prefix_cache":
+        return _prefix_row(answers, seen)
+    target = workload.prompt_tokens or answers[0].prompt_tokens
+    figures = _single_row(target, workload.output_tokens, answers, seen)
+    return {"content": workload.content, **figures} if workload.content else figures
+
+
+def _single_row(target: int, asked: int, answers: Sequence[Answer], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of one prompt length. The gaps of all answers are pooled.
+
+    :param target: requested tokens of the prompts
+    :param asked: requested tokens of the answers
+    :param answers: the counted ones, at least one
+    :param seen: what C(compare_counters) said of them
+    """
+    gaps = [1000 * gap for answer in answers for gap in answer.gaps]
+    tokens = sum(answer.tokens for answer in answers)
+    return {
+        "prompt_tokens": target,
+        "prompt_tokens_measured": _median([answer.prompt_tokens for answer in answers]),
+        "output_tokens": _median([answer.tokens for answer in answers]),
+        "output_tokens_asked": asked,
+        "repeats": len(answers),
+        "ttft_seconds": spread([answer.ttft for answer in answers]),
+        "prefill_tokens_per_second": spread([answer.prompt_tokens / answer.ttft for answer in answers]),
+        "decode_tokens_per_second": spread([answer.decode_rate for answer in answers]),
+        "inter_token_ms": _quantiles(gaps),
+        "tokens_per_arrival": round(tokens / (len(gaps) + len(answers)), 2),
+        "short": sum(answer.tokens < asked for answer in answers),
+        "disturbed": int(bool(seen.get("disturbed"))),
+        **{name: seen.get(name) for name in ("cached_share", "draft_acceptance", "tokens_per_step")},
     }
-    if not came:
-        return figures
-    ttft = came[0].at - sent
-    span = came[-1].at - came[0].at
-    figures["ttft_seconds"] = ttft
-    figures["seconds"] = came[-1].at - sent
-    if figures["prompt_tokens"] and ttft > 0:
-        figures["prefill_tokens_per_second"] = figures["prompt_tokens"] / ttft
-    if decoded > 0 and span > 0:
-        figures["decode_tokens_per_second"] = decoded / span
-    figures["gaps_ms"] = [round(1000 * (after.at - before.at), 3) for before, after in zip(came, came[1:])]
-    return figures
 
 
-def _reasoning(usage: Mapping[str, Any]) -> int | None:
-    details = usage.get("completion_tokens_details")
-    value = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
-    return value if _is_whole(value) else None
+def _prefix_row(answers: Sequence[Answer], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of requests that share a prefix, which the first of them puts into the prefix cache.
+
+    C(hit_rate) is the share of the tokens of later prompts that came from the cache, None if the engine does not count them.
+    """
+    share, later = seen.get("cached_share"), answers[1:]
+    if not later:
+        raise ValueError("only one request with the shared prefix was answered")
+    return {
+        "prompt_tokens": answers[0].prompt_tokens,
+        "repeats": len(later),
+        "hit_rate": None if share is None else round(min(1.0, share * len(answers) / len(later)), 4),
+        "first_ttft_seconds": significant(answers[0].ttft),
+        "ttft_seconds": spread([answer.ttft for answer in later]),
+        "disturbed": int(bool(seen.get("disturbed"))),
+    }
 
 
-def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return a percentile, interpolated linearly (as numpy and vLLM do); None without values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * share / 100
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+def _load_row(workload: Workload, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of several requests at once, or of so many a second."""
+    done = check_completed(result)
+    duration, rate = _number(result, "duration"), _number(result, "output_throughput")
+
+    def pair(name: str) -> dict[str, float] | None:
+        if result.get(f"median_{name}_ms") is None or result.get(f"p95_{name}_ms") is None:
+            return None
+        return {
+            "median": round(_number(result, f"median_{name}_ms"), 2),
+            "p95": round(_number(result, f"p95_{name}_ms"), 2),
+        }
+
+    return {
+        **({"request_rate": workload.rate} if workload.rate else {"concurrency": workload.level}),
+        "client": "vllm",
+        "requests": result["num_prompts"],
+        "failed": result["num_prompts"] - done,
+        "seconds": significant(duration),
+        "prompt_tokens": round(_number(result, "total_input_tokens") / done),
+        "output_tokens": round(_number(result, "total_output_tokens") / done),
+        "output_tokens_per_second": significant(rate),
+        "ttft_ms": pair("ttft"),
+        "time_per_token_ms": pair("tpot"),
+        "disturbed": bool(seen.get("disturbed")),
+        "preemptions": seen.get("preemptions"),
+    }
 
 
 def spread(values: Sequence[float | None]) -> dict[str, float] | None:
@@ -388,54 +610,28 @@ def significant(value: float, digits: int = 4) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def single_row(target: int, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the row of one prompt length from its counted answers. The gaps of all answers are pooled."""
-
-    def values(name: str) -> list[Any]:
-        return [run[name] for run in runs]
-
-    def counted(name: str) -> list[Any]:
-        return [(run.get("seen") or {}).get(name) for run in runs]
-
-    gaps = [gap for run_gaps in values("gaps_ms") for gap in run_gaps]
-    arrivals, tokens = sum(values("arrivals")), [count or 0 for count in values("completion_tokens")]
-    return {
-        "prompt_tokens": target,
-        "prompt_tokens_measured": _median(values("prompt_tokens")),
-        "output_tokens": _median(values("completion_tokens")),
-        "output_tokens_asked": runs[0]["asked_tokens"] if runs else None,
-        "reasoning_tokens": _median(values("reasoning_tokens")),
-        "repeats": len(runs),
-        "counted_by": runs[0]["counted_by"] if runs else None,
-        "ttft_seconds": spread(values("ttft_seconds")),
-        "prefill_tokens_per_second": spread(values("prefill_tokens_per_second")),
-        "decode_tokens_per_second": spread(values("decode_tokens_per_second")),
-        "inter_token_ms": _quantiles(gaps),
-        "tokens_per_arrival": round(sum(tokens) / arrivals, 2) if arrivals else None,
-        "short": sum(count < asked for count, asked in zip(tokens, values("asked_tokens"))),
-        "disturbed": sum(map(bool, counted("disturbed"))),
-        "cached_share": _largest(counted("cached_share")),
-        "draft_acceptance": _mean(counted("draft_acceptance")),
-        "tokens_per_step": _mean(counted("tokens_per_step")),
-    }
+def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
+    """Return median and 95th percentile, interpolated linearly as numpy and vLLM do; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    late = statistics.quantiles(values, n=20, method="inclusive")[-1]
+    return {"median": round(statistics.median(values), 2), "p95": round(late, 2)}
 
 
 def _median(values: Sequence[Any]) -> float | int | None:
     measured = [value for value in values if value is not None]
     if not measured:
         return None
-    middle = statistics.median(measured)
-    return int(middle) if float(middle).is_integer() else middle
+    median = statistics.median(measured)
+    return int(median) if float(median).is_integer() else median
 
 
-def _mean(values: Sequence[Any]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return round(statistics.mean(measured), 3) if measured else None
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _largest(values: Sequence[Any]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return max(measured) if measured else None
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
 
 
 # --- counters of the engine ----------------------------------------------------------------------------------------
@@ -464,12 +660,14 @@ def counters(text: str) -> dict[str, float | None]:
     }
 
 
-def seen(before: Mapping[str, Any], after: Mapping[str, Any], prompt_tokens: int, generated: int) -> dict[str, Any]:
+def compare_counters(
+    before: Mapping[str, Any], after: Mapping[str, Any], prompt_tokens: int | None, generated: int
+) -> dict[str, Any]:
     """Judge a measurement by what the engine counted meanwhile.
 
     :param before: counters of the engine before the measurement, by name
     :param after: and after it
-    :param prompt_tokens: of the measurement's own requests
+    :param prompt_tokens: of the measurement's own requests, None if the chat template adds an unknown number
     :param generated: tokens of their answers
     :returns: C(disturbed) (other requests had more than a small share of its work), C(cached_share) (of the
         prompt tokens, those that came from the prefix cache) and others; None where the engine does not count it
@@ -479,14 +677,14 @@ def seen(before: Mapping[str, Any], after: Mapping[str, Any], prompt_tokens: int
         old, new = before.get(name), after.get(name)
         return None if old is None or new is None or new < old else new - old
 
-    own_tokens = prompt_tokens + generated
-    made, read_ = grown("generation_tokens"), grown("prompt_tokens")
-    foreign = None if made is None or read_ is None else made + read_ - own_tokens
+    made, prompts = grown("generation_tokens"), grown("prompt_tokens")
+    foreign = None if made is None or prompts is None else made - generated
+    if foreign is not None and prompts is not None and prompt_tokens is not None:
+        foreign += prompts - prompt_tokens
     drafts, drafted, accepted = grown("drafts"), grown("draft_tokens"), grown("accepted_tokens")
     queries, hits = grown("cache_queries"), grown("cache_hits")
     return {
-        "disturbed": foreign is not None and foreign > FOREIGN_SHARE * own_tokens,
-        "foreign_tokens": None if foreign is None else max(0, int(foreign)),
+        "disturbed": foreign is not None and foreign > FOREIGN_SHARE * ((prompt_tokens or 0) + generated),
         "cached_share": round(hits / queries, 4) if queries and hits is not None else None,
         "draft_acceptance": round(accepted / drafted, 4) if drafted and accepted is not None else None,
         "tokens_per_step": round(1 + accepted / drafts, 3) if drafts and accepted is not None else None,
@@ -494,233 +692,11 @@ def seen(before: Mapping[str, Any], after: Mapping[str, Any], prompt_tokens: int
     }
 
 
-# --- several requests at once --------------------------------------------------------------------------------------
-
-
-def load_row(
-    level: float, runs: Sequence[Mapping[str, Any]], seconds: float, failed: int = 0, kind: str = "concurrency"
-) -> dict[str, Any]:
-    """Return the row of several requests at once from their answers, by C(vllm bench serve)'s definitions.
-
-    :param level: requests at once, or a second
-    :param runs: what C(stream_figures) returned of each that was answered
-    :param seconds: from the first request to the last token of all; the rate counts the tokens of the answers
-        over all of it
-    :param failed: requests that were not answered
-    :param kind: which of the two: C(concurrency) or C(request_rate)
-    :returns: the row
-    """
-    done = [run for run in runs if run["ttft_seconds"] is not None]
-    tokens = sum(run["completion_tokens"] or 0 for run in done)
-    per_token = [
-        1000 * (run["seconds"] - run["ttft_seconds"]) / (run["completion_tokens"] - 1)
-        for run in done
-        if (run["completion_tokens"] or 0) > 1
-    ]
-    return {
-        kind: level,
-        "client": "own",
-        "requests": len(runs) + failed,
-        "failed": failed + len(runs) - len(done),
-        "seconds": significant(seconds),
-        "prompt_tokens": _median([run["prompt_tokens"] for run in done]),
-        "output_tokens": _median([run["completion_tokens"] for run in done]),
-        "output_tokens_per_second": significant(tokens / seconds) if seconds > 0 and tokens else None,
-        "ttft_ms": _quantiles([1000 * run["ttft_seconds"] for run in done]),
-        "time_per_token_ms": _quantiles(per_token),
-    }
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
-    median, late = percentile(values, 50), percentile(values, 95)
-    return None if median is None or late is None else {"median": round(median, 2), "p95": round(late, 2)}
-
-
-MARK = "dgxspark-bench-result"
-# Runs in the service's container, where the key is a file that with-secrets has read: it gets its value by the environment of
-# this one program, and no argument list holds it. $1 model folder in the hub cache or '', $2 its revision, $3 tokenizer by
-# name, $4 seconds, then the options. A snapshot is named by its path, since offline a revision other than main has no name.
-LOAD_SCRIPT = f"""\
-set -u
-command -v vllm >/dev/null || {{ echo "the image has no program vllm" >&2; exit 127; }}
-folder=$1 revision=$2 tokenizer=$3 seconds=$4
-shift 4
-if [ -n "$folder" ]; then
-    folder="${{HF_HUB_CACHE:-${{HF_HOME:-$HOME/.cache/huggingface}}/hub}}/$folder"
-    commit=$(cat "$folder/refs/$revision" 2>/dev/null || echo "$revision")
-    [ -d "$folder/snapshots/$commit" ] && tokenizer="$folder/snapshots/$commit"
-fi
-if [ -n "${{VLLM_API_KEY-}}" ]; then export OPENAI_API_KEY="$VLLM_API_KEY"; fi
-out=$(mktemp -d) || exit 1
-timeout --kill-after=10 "$seconds" vllm bench serve "$@" --tokenizer "$tokenizer" \\
-    --save-result --result-dir "$out" --result-filename result.json >"$out/log" 2>&1
-code=$?
-if [ $code -eq 0 ] && [ -s "$out/result.json" ]; then
-    echo "{MARK}"
-    cat "$out/result.json"
-else
-    tail -n 25 "$out/log" >&2
-    [ $code -ne 0 ] || code=1
-fi
-rm -rf "$out"
-exit $code
-"""
-
-
-def load_options(url: str, model: str, task: Mapping[str, Any], seed: int, args: Mapping[str, Any]) -> list[str]:
-    """Return the options of C(vllm bench serve), which 0.19 to 0.33 spell alike.
-
-    Plain completions: their prompts are as long as was asked for, and no reasoning parser stands between.
-
-    :param url: of the server, from inside its container
-    :param model: served name
-    :param task: C(prompt_tokens) and C(output_tokens) of each request, and C(level), requests at once, or C(rate),
-        requests a second, with C(requests), how many
-    :param seed: a new one each time; by default all runs would ask the same, and the second would be answered
-        from the prefix cache
-    :param args: of the service's launch
-    :returns: words of a command line
-    """
-    rate = task.get("rate")
-    pace = (
-        ("--num-prompts", str(task["requests"]), "--request-rate", f"{rate:g}")
-        if rate
-        else ("--num-prompts", str(task["level"] * ROUNDS), "--max-concurrency", str(task["level"]))
-    )
-    options = [
-        *("--backend", "openai", "--endpoint", "/v1/completions", "--base-url", url, "--model", model),
-        *("--dataset-name", "random", "--random-input-len", str(task["prompt_tokens"])),
-        *("--random-output-len", str(task["output_tokens"]), *pace),
-        *("--seed", str(seed), "--ignore-eos", "--temperature", "0"),
-        *("--percentile-metrics", "ttft,tpot,itl", "--metric-percentiles", "95", "--disable-tqdm"),
-    ]
-    mode = args.get("tokenizer-mode")
-    if mode:
-        options += ["--tokenizer-mode", str(mode)]
-    if args.get("trust-remote-code") is True:
-        options.append("--trust-remote-code")
-    return options
-
-
-def tokenizer(model: Mapping[str, Any], args: Mapping[str, Any]) -> list[str]:
-    """Return C([folder in the hub cache, revision, name]) of a service's tokenizer; the first two empty for a path.
-
-    model: C(argument), C(repo), C(revision) and C(extra) of the plan.
-    """
-    configured = args.get("tokenizer")
-    name = str(configured or model["argument"])
-    if name.startswith("/"):
-        return ["", "", name]
-    revision = args.get("tokenizer-revision") or model.get("revision")
-    if configured and not args.get("tokenizer-revision"):
-        extra = [entry for entry in model.get("extra") or [] if entry.get("repo") == name]
-        same = name == model.get("repo")
-        revision = model.get("revision") if same else (extra[0].get("revision") if extra else None)
-    return ["models--" + name.replace("/", "--"), str(revision or "main"), name]
-
-
-def load_command(
-    container: str, wrapper: str, tokenizer_words: Sequence[str], seconds: int, options: Sequence[str]
-) -> list[str]:
-    """Return the command that runs C(vllm bench serve) in a service's container.
-
-    :param container: its name
-    :param wrapper: with-secrets, or empty without keys
-    :param tokenizer_words: of C(tokenizer)
-    :param seconds: that it may take
-    :param options: of C(load_options)
-    :returns: words of a command line on the host
-    """
-    inner = ["sh", "-c", LOAD_SCRIPT, "bench", *tokenizer_words, str(seconds), *options]
-    return docker.exec_command(container, *([wrapper] if wrapper else []), *inner)
-
-
-def parse_load(
-    rc: int, out: str, err: str, level: float, kind: str = "concurrency"
-) -> tuple[dict[str, Any] | None, str]:
-    """Read what C(load_command) printed.
-
-    :param rc: its exit code
-    :param out: its output
-    :param err: its errors
-    :param level: requests at once, or a second
-    :param kind: which of the two: C(concurrency) or C(request_rate)
-    :returns: the row, or None and the reason
-    """
-    if rc in (124, 137):
-        return None, "vllm bench serve did not end in time"
-    _log, mark, text = out.partition(MARK + "\n")
-    if rc or not mark:
-        return None, _reason(rc, err)
-    result = _parse_result(text)
-    if result is None:
-        return None, "vllm bench serve left no result that can be read"
-    done = result.get("completed")
-    if not done:
-        return None, "all requests of vllm bench serve failed"
-    requests = result.get("num_prompts") or done
-    numbers = {
-        name: result.get(name) or 0
-        for name in ("total_input_tokens", "total_output_tokens", "duration", "output_throughput")
-    }
-    odd = _odd_figures(result, numbers)
-    if odd or not (_is_whole(done) and _is_whole(requests)) or not 0 < done <= requests:
-        return (
-            None,
-            f"vllm bench serve left figures that cannot be read: {', '.join(sorted(odd)) or 'completed, num_prompts'}",
-        )
-
-    def pair(name: str) -> dict[str, float] | None:
-        median, late = result.get(f"median_{name}_ms"), result.get(f"p95_{name}_ms")
-        return None if median is None or late is None else {"median": round(median, 2), "p95": round(late, 2)}
-
-    return {
-        kind: level,
-        "client": "vllm",
-        "requests": requests,
-        "failed": requests - done,
-        "seconds": significant(numbers["duration"]),
-        "prompt_tokens": round(numbers["total_input_tokens"] / done),
-        "output_tokens": round(numbers["total_output_tokens"] / done),
-        "output_tokens_per_second": significant(numbers["output_throughput"]),
-        "ttft_ms": pair("ttft"),
-        "time_per_token_ms": pair("tpot"),
-    }, ""
-
-
-def _parse_result(text: str) -> dict[str, Any] | None:
-    try:
-        result = parse_json(text, "the result of vllm bench serve", finite=False)
-    except ValueError:
-        return None
-    return result if isinstance(result, dict) else None
-
-
-def _odd_figures(result: Mapping[str, Any], numbers: Mapping[str, Any]) -> list[str]:
-    """Return the names of the figures that are no finite numbers."""
-    timed = {name: result.get(name) or 0 for name in result if re.match(r"(median|p95)_(ttft|tpot)_ms", str(name))}
-    return [name for name, value in {**numbers, **timed}.items() if not _finite(value)]
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15
-
-
-def _reason(rc: int, err: str) -> str:
-    """Return the most telling line of a failed run: the last line that names an error, else the last line."""
-    lines = [line.strip() for line in err.splitlines() if line.strip()]
-    named = [line for line in lines if re.search(r"\b\w*(Error|error|Exception|invalid|no program)\b", line)]
-    reason = (named or lines or [f"exit code {rc}"])[-1]
-    return f"vllm bench serve: {reason[:300]}"
-
-
-# --- the host while it is measured ---------------------------------------------------------------------------------
-
-
 def gpu_under_load(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the medians of the samples taken during the answers, and the highest temperature."""
+    temperatures = [sample["temperature_c"] for sample in samples if sample["temperature_c"] is not None]
     return {
         "sm_clock_mhz": _median([sample["sm_clock_mhz"] for sample in samples]),
         "power_watts": _median([sample["power_watts"] for sample in samples]),
-        "temperature_c": _largest([sample["temperature_c"] for sample in samples]),
+        "temperature_c": max(temperatures, default=None),
     }

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._common.foreign_text import parse_json
-from .benchmark import significant
+from . import benchmark
 
-MARK = "dgxspark-bench-offline"
 _SERVER = (
     "headless api-server-count config grpc lora-modules chat-template chat-template-content-format trust-request-chat-template "
     "trust-request-mm-kwargs default-chat-template-kwargs reasoning-effort-map response-role return-tokens-as-token-ids "
@@ -34,23 +32,6 @@ _SERVER = (
 )
 SERVER_OPTIONS = frozenset(_SERVER.split())
 """Options of C(vllm serve) that only the server has: vLLM 0.33.0 declares them before its engine's; with older ones."""
-# $1 seconds, then the words of the program. The result is a file, since logs are on the output too.
-SCRIPT = f"""\
-set -u
-seconds=$1
-shift
-out=$(mktemp -d) || exit 1
-timeout --kill-after=30 "$seconds" vllm bench throughput "$@" --output-json "$out/result.json" >"$out/log" 2>&1
-code=$?
-if [ $code -eq 0 ] && [ -s "$out/result.json" ]; then
-    echo "{MARK}"
-    cat "$out/result.json"
-else
-    tail -n 40 "$out/log" >&2
-    [ $code -ne 0 ] || code=1
-fi
-exit $code
-"""
 _WITH_VALUE = ("--name", "--label", "--entrypoint")
 
 
@@ -98,40 +79,41 @@ def command(
     program += ["--num-prompts", str(settings["rate_requests"])]
     # NVIDIA's own entrypoint stays: it lets a newer CUDA run on an older driver.
     shell = (["--entrypoint", "/bin/sh"], []) if service["entrypoint"] == "serve" else ([], ["/bin/sh"])
-    return [*docker_words, *added, *shell[0], service["image"]["run"], *shell[1], "-c", SCRIPT, "bench", *program]
+    return [
+        *docker_words,
+        *added,
+        *shell[0],
+        service["image"]["run"],
+        *shell[1],
+        "-c",
+        benchmark.THROUGHPUT_SCRIPT,
+        "bench",
+        *program,
+    ]
 
 
-def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Read what C(command) printed.
+def row(result: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a result of C(vllm bench throughput).
 
-    :param rc: its exit code
-    :param out: its output
-    :param err: its errors
+    :param result: of the program
     :param settings: as C(command) had them
-    :returns: the row (C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
-        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)), or None and the reason
+    :returns: C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
+        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)
+    :raises ValueError: if figures are missing or make no sense
     """
-    if rc in (124, 137):
-        return None, "vllm bench throughput did not end in time"
-    _log, mark, text = out.partition(MARK + "\n")
-    lines = [line.strip() for line in err.splitlines() if line.strip()]
-    if rc or not mark:
-        reason = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
-        return None, f"vllm bench throughput: {reason[:300]}"
     try:
-        result = parse_json(text, "the result of vllm bench throughput")
         seconds, requests = float(result["elapsed_time"]), int(result["num_requests"])
         total = float(result["tokens_per_second"])
     except (ValueError, TypeError, KeyError):
-        return None, "vllm bench throughput left no result that can be read"
+        raise ValueError("vllm bench throughput left no result that can be read") from None
     if not (0 < seconds < 1e9 and 0 < requests < 1e9 and 0 < total < 1e12):
-        return None, "vllm bench throughput left figures that are none"
+        raise ValueError("vllm bench throughput left invalid figures")
     return {
         "requests": requests,
         "prompt_tokens": min(settings["prompt_tokens"]),
         "output_tokens": settings["output_tokens"],
-        "seconds": significant(seconds),
-        "requests_per_second": significant(requests / seconds),
-        "tokens_per_second": significant(total),
-        "output_tokens_per_second": significant(requests * settings["output_tokens"] / seconds),
-    }, ""
+        "seconds": benchmark.significant(seconds),
+        "requests_per_second": benchmark.significant(requests / seconds),
+        "tokens_per_second": benchmark.significant(total),
+        "output_tokens_per_second": benchmark.significant(requests * settings["output_tokens"] / seconds),
+    }

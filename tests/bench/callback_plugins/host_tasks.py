@@ -53,13 +53,13 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         super().__init__(*args, **kwargs)
         self.hosts: dict[str, dict[str, int]] = {}
 
-    def _count(self, result: Any, what: str) -> None:
+    def _count(self, result: Any, outcome: str) -> None:
         task, host = result.task, result.host.get_name()
         if task.action.rpartition(".")[2] in ON_CONTROLLER or task.delegate_to in LOCAL or host in LOCAL:
             return
         counts = self.hosts.setdefault(host, {"tasks": 0, "runs": 0, "changed": 0})
-        counts[what] += 1
-        if what == "tasks":
+        counts[outcome] += 1
+        if outcome == "tasks":
             counts["changed"] += bool(result.result.get("changed"))
             counts["runs"] += not task.loop
 
@@ -72,7 +72,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self._count(result, "tasks")
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        """One item of a loop came back: a module run of its own."""
+        """One item of a loop came back: a separate run of the module."""
         self._count(result, "runs")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:

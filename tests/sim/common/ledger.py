@@ -29,10 +29,10 @@ OS_RESERVE = int(5.2 * GIB)
 def pool_settings() -> dict[str, int]:
     """Total and OS reserve of the pool, as the node wrote them."""
     try:
-        found = json.loads((ROOT / "pool.json").read_text())
+        settings = json.loads((ROOT / "pool.json").read_text())
     except (OSError, ValueError):
-        found = {}
-    return {"total": int(found.get("total", TOTAL)), "os_reserve": int(found.get("os_reserve", OS_RESERVE))}
+        settings = {}
+    return {"total": int(settings.get("total", TOTAL)), "os_reserve": int(settings.get("os_reserve", OS_RESERVE))}
 
 
 def locked(stream: IO[str]) -> bool:
@@ -59,7 +59,7 @@ def books() -> Iterator[None]:
 
 def records() -> list[dict[str, Any]]:
     """What live holders occupy. Call it inside books()."""
-    found = []
+    entries = []
     for path in sorted(FOLDER.glob("*.json")):
         try:
             with path.open() as stream:
@@ -68,10 +68,10 @@ def records() -> list[dict[str, Any]]:
                     continue
                 record = json.load(stream)
                 record["inode"] = os.fstat(stream.fileno()).st_ino
-                found.append(record)
+                entries.append(record)
         except (OSError, ValueError):
             continue
-    return found
+    return entries
 
 
 def occupied(entries: list[dict[str, Any]]) -> int:

@@ -6,8 +6,8 @@
     hermes --version
     hermes gateway run
 
-It thinks of nothing by itself: a request goes on to the model of its settings, with a tool that tells the time, and what the model says
-comes back as the agent's. Settings of an administrator (HERMES_MANAGED_DIR) win over those of its home (HERMES_HOME), and what
+It thinks of nothing by itself: a request goes on to the model of its settings, with a tool that tells the time, and the model's answer
+comes back as the agent's. Settings of an administrator (HERMES_MANAGED_DIR) win over its home's (HERMES_HOME), and what
 the real one refuses to start with is refused here too: exit code 78.
 """
 
@@ -110,15 +110,15 @@ class Provider:
         used: list[str] = []
         for turn in range(ROUNDS + 1):
             tools = {"tools": [TOOL], "tool_choice": "auto"} if turn < ROUNDS else {}
-            said = self.ask({"messages": messages, "max_tokens": 256, **tools})["choices"][0]["message"]
-            calls = said.get("tool_calls") or []
+            message = self.ask({"messages": messages, "max_tokens": 256, **tools})["choices"][0]["message"]
+            calls = message.get("tool_calls") or []
             if not calls:
                 break
-            messages = [*messages, {"role": "assistant", "content": said.get("content") or "", "tool_calls": calls}]
+            messages = [*messages, {"role": "assistant", "content": message.get("content") or "", "tool_calls": calls}]
             for call in calls:
                 used.append(call["function"]["name"])
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": time.strftime("%H:%M")})
-        return said.get("content") or said.get("reasoning_content") or "", used
+        return message.get("content") or message.get("reasoning_content") or "", used
 
 
 class Api(BaseHTTPRequestHandler):
@@ -195,7 +195,7 @@ class Api(BaseHTTPRequestHandler):
 
 
 def gateway() -> None:
-    """Run what C(hermes gateway run) runs, as far as it is here: the API server."""
+    """Run the part of C(hermes gateway run) that is simulated: the API server."""
     config, env = settings()
     if env.get("API_SERVER_ENABLED") != "true":
         refuse("no platform is enabled: API_SERVER_ENABLED is not true.")

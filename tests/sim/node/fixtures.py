@@ -179,7 +179,7 @@ def files(repo: str, config: dict[str, Any], sim: dict[str, Any], weights: bool)
     def text(value: Any) -> bytes:
         return (json.dumps(value, indent=1) + "\n").encode()
 
-    found = {
+    texts = {
         "README.md": README.format(repo=repo).encode(),
         "config.json": text(config),
         "generation_config.json": text({"do_sample": True}),
@@ -190,13 +190,13 @@ def files(repo: str, config: dict[str, Any], sim: dict[str, Any], weights: bool)
     }
     if weights:
         size = int(sum(float(sim.get(key, 0)) for key in ("weights_gib", "mtp_gib")) * (1 << 30))
-        found["model-00001-of-00001.safetensors"] = safetensors()
-        found["model.safetensors.index.json"] = text(
+        texts["model-00001-of-00001.safetensors"] = safetensors()
+        texts["model.safetensors.index.json"] = text(
             {"metadata": {"total_size": size}, "weight_map": {"simulated.weight": "model-00001-of-00001.safetensors"}}
         )
     if sim:
-        found["spark_sim.json"] = text(sim)
-    return found
+        texts["spark_sim.json"] = text(sim)
+    return texts
 
 
 def write(home: Path) -> None:

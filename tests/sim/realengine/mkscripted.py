@@ -107,7 +107,7 @@ def vector(size: int) -> tuple[list[int], bytes]:
 
 
 def tensors(script: Script, shape: Shape) -> dict[str, tuple[list[int], bytes]]:
-    found = {
+    made = {
         "model.embed_tokens.weight": matrix(shape.size, shape.size, [(i, i) for i in range(shape.size)]),
         "lm_head.weight": matrix(shape.size, shape.size, [(after, token) for token, after in script.next.items()], 4.0),
         "model.norm.weight": vector(shape.size),
@@ -115,9 +115,9 @@ def tensors(script: Script, shape: Shape) -> dict[str, tuple[list[int], bytes]]:
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
         for name in ("input_layernorm", "post_attention_layernorm"):
-            found[f"{prefix}{name}.weight"] = vector(shape.size)
+            made[f"{prefix}{name}.weight"] = vector(shape.size)
         for name in ("q_norm", "k_norm"):
-            found[f"{prefix}self_attn.{name}.weight"] = vector(shape.head_dim)
+            made[f"{prefix}self_attn.{name}.weight"] = vector(shape.head_dim)
         for name, rows, columns in (
             ("self_attn.q_proj", shape.heads * shape.head_dim, shape.size),
             ("self_attn.k_proj", shape.kv_heads * shape.head_dim, shape.size),
@@ -127,8 +127,8 @@ def tensors(script: Script, shape: Shape) -> dict[str, tuple[list[int], bytes]]:
             ("mlp.up_proj", shape.mlp, shape.size),
             ("mlp.down_proj", shape.size, shape.mlp),
         ):
-            found[f"{prefix}{name}.weight"] = matrix(rows, columns, [])
-    return found
+            made[f"{prefix}{name}.weight"] = matrix(rows, columns, [])
+    return made
 
 
 def safetensors(content: dict[str, tuple[list[int], bytes]]) -> bytes:

@@ -8,7 +8,7 @@
     node   os + what makes it look like a Spark (tests/sim/node, tests/sim/common)
     store  a volume: /var/lib/docker with the engine images in it, copied for each node
 
-Every name carries a hash of its inputs, so what exists is current and nothing is built twice.
+Every name carries a hash of its inputs, so an existing image is current and nothing is built twice.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Plan:
         )
 
     def store(self, real: bool, gateway: bool) -> str:
-        """The name of the volume with these images; what nobody asks for is not built."""
+        """The name of the volume with these images; unrequested ones are not built."""
         parts = [self.standin_hash, self.real_hash if real else "standin", *([] if gateway else ["no gateway"])]
         return f"{STORE_PREFIX}-{content_hash(*parts)}"
 
@@ -220,19 +220,19 @@ class Plan:
 def build(
     docker: Docker, real_wanted: bool = True, gateway_wanted: bool = True, real_required: bool = False
 ) -> tuple[Plan, str]:
-    """Build what is missing; returns the plan and the name of the store volume.
+    """Build missing images; returns the plan and the name of the store volume.
 
-    A store that is there and has more than is wanted is taken as it is.
+    An existing store with more than the requested images is used unchanged.
 
     :param real_required: raise SimError where the real engine cannot be had, in place of a stand-in that takes its name
     """
     timer = Timer()
     plan = Plan.make()
     realengine.write_scripted_model()
-    found = next(
+    store_tag = next(
         (name for name in wanted_stores(plan, real_wanted, gateway_wanted) if docker.exists("volume", name)), None
     )
-    real_needed = found is None and real_wanted and real_store(docker, plan) is None
+    real_needed = store_tag is None and real_wanted and real_store(docker, plan) is None
     with ThreadPoolExecutor(max_workers=2) as pool:
         tree = pool.submit(realengine.fetch, plan.suite, plan.real_hash, timer.step) if real_needed else None
         if not docker.exists("image", plan.base):
@@ -247,26 +247,26 @@ def build(
                 tree.result()
             except realengine.NotAvailable as error:
                 reason = str(error)
-    if found is None and real_wanted and reason is None:
-        found = plan.store(True, gateway_wanted)
+    if store_tag is None and real_wanted and reason is None:
+        store_tag = plan.store(True, gateway_wanted)
         try:
-            build_store(docker, plan, found, True, gateway_wanted, timer)
+            build_store(docker, plan, store_tag, True, gateway_wanted, timer)
         except realengine.NotAvailable as error:
-            found, reason = None, str(error)
+            store_tag, reason = None, str(error)
     if reason is not None and real_required:
         raise SimError(f"the real vLLM (CPU) cannot be had here: {reason}")
     if reason is not None:
         warn(f"the real vLLM (CPU) cannot be had here, a stand-in takes its name {REAL_IMAGE}: {reason}")
-    if found is None:
-        found = plan.store(False, gateway_wanted)
-        if not docker.exists("volume", found):
-            build_store(docker, plan, found, False, gateway_wanted, timer)
-    prune(docker, plan, found)
-    return plan, found
+    if store_tag is None:
+        store_tag = plan.store(False, gateway_wanted)
+        if not docker.exists("volume", store_tag):
+            build_store(docker, plan, store_tag, False, gateway_wanted, timer)
+    prune(docker, plan, store_tag)
+    return plan, store_tag
 
 
 def wanted_stores(plan: Plan, real: bool, gateway: bool) -> list[str]:
-    """Names of stores that have what is wanted, what fits best first."""
+    """Names of stores that have the requested images, the best first."""
     reals = (True,) if real else (False, True)
     gateways = (True,) if gateway else (False, True)
     return [plan.store(with_real, with_gateway) for with_real in reals for with_gateway in gateways]
@@ -289,7 +289,7 @@ def build_base(docker: Docker, plan: Plan, timer: Timer) -> None:
             "force-unsafe-io\npath-exclude=/usr/share/man/*\npath-exclude=/usr/share/doc/*\npath-exclude=/usr/share/locale/*\n"
         )
         for folder in (rootfs, *(path for path in rootfs.rglob("*") if path.is_dir())):
-            folder.chmod(0o755)  # whatever the umask is: these become folders of the image
+            folder.chmod(0o755)  # under any umask: these become folders of the image
         if root:
             subprocess.run([*root, "chown", "-R", "0:0", str(rootfs)], check=True)
         env = [f"{key}={value}" for key, value in apt_environment().items()]
@@ -424,10 +424,10 @@ def wait_inner_engine(docker: Docker, container: str, seconds: float = 60) -> No
 
 
 def real_store(docker: Docker, plan: Plan) -> str | None:
-    """A store, of whatever stand-ins, that has the real engine as it is wanted now."""
+    """A store that has the present real engine, with any stand-ins."""
     labels = ["--filter", f"label={LABEL}=store", "--filter", f"label={LABEL}.real={plan.real_hash}"]
-    found = docker.lines("volume", "ls", "--quiet", *labels)
-    return found[-1] if found else None
+    volumes = docker.lines("volume", "ls", "--quiet", *labels)
+    return volumes[-1] if volumes else None
 
 
 def build_store(docker: Docker, plan: Plan, store: str, real: bool, with_gateway: bool, timer: Timer) -> None:
@@ -564,7 +564,7 @@ def build_standins(inner: Inner, plan: Plan, real: bool) -> None:
 def prune(docker: Docker, plan: Plan, store: str) -> None:
     """Remove images and stores of earlier inputs, where nothing uses them any more.
 
-    Those of the last day stay: another checkout may be at work with them, and would have to build them again.
+    Images of the last day stay: another checkout may be at work with them, and would have to build them again.
     """
     for kind in (plan.base, plan.os, plan.node):
         repository = kind.partition(":")[0]

@@ -34,10 +34,10 @@ class Cable:
 
 def parse(text: str) -> Cable:
     """Read C(1.0-2.1)."""
-    found = re.fullmatch(r"(\d)\.([01])-(\d)\.([01])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d)\.([01])-(\d)\.([01])", text)
+    if match is None:
         raise SimError(f"{text!r} is no cable; 1.0-2.1 joins port 0 of the first node with port 1 of the second")
-    return Cable(*map(int, found.groups()))
+    return Cable(*map(int, match.groups()))
 
 
 def ring(count: int) -> list[Cable]:
@@ -46,34 +46,34 @@ def ring(count: int) -> list[Cable]:
 
 
 def alias(cable: Cable) -> str:
-    """What the devices of a cable are labelled with, so that one that is there already is known."""
+    """The labels on the devices of a cable, by which an existing one is recognised."""
     return f"cable {cable}"
 
 
-def script(present: dict[str, str], processes: dict[int, int], wanted: list[Cable]) -> list[str]:
-    """The commands that make the cables what is wanted.
+def script(present: dict[str, str], processes: dict[int, int], cables: list[Cable]) -> list[str]:
+    """The commands that lay the requested cables.
 
     :param present: C(NODE/DEVICE) to alias of the devices that are there
     :param processes: node to a process in its network namespace
     :param wanted: the cables
     :returns: lines for a shell
     """
-    lines, taken = [], set()
-    for cable in wanted:
+    lines, used = [], set()
+    for cable in cables:
         for node, port in cable.ends:
             if node not in processes:
                 raise SimError(f"cable {cable}: node {node} does not run")
-            if (node, port) in taken:
+            if (node, port) in used:
                 raise SimError(f"cable {cable}: port {port} of node {node} has a cable already")
-            taken.add((node, port))
-    right = {alias(cable) for cable in wanted}
+            used.add((node, port))
+    right = {alias(cable) for cable in cables}
     for place, text in present.items():
         number, _, device = place.partition("/")
         if text not in right:  # its other end goes with it
             lines.append(f"nsenter -t {processes[int(number)]} -n ip link del {device} 2>/dev/null || true")
-    there = set(present.values())
-    for cable in wanted:
-        if alias(cable) in there:
+    names = set(present.values())
+    for cable in cables:
+        if alias(cable) in names:
             continue
         for device, other in zip(PORTS[cable.port], PORTS[cable.other_port], strict=True):
             near, far = (f"nsenter -t {processes[node]} -n ip link" for node, _port in cable.ends)
@@ -95,8 +95,8 @@ def look(docker: Docker, node: Node) -> dict[str, str]:
     return {f"{node.index}/{line.split()[0]}": line.partition(" ")[2] for line in lines}
 
 
-def lay(docker: Docker, nodes: list[Node], wanted: list[Cable]) -> None:
-    """Make the cables between nodes what is wanted; what is there already stays.
+def lay(docker: Docker, nodes: list[Node], cables: list[Cable]) -> None:
+    """Lay the requested cables between nodes; existing ones stay.
 
     :param docker: the engine that the nodes run in
     :param nodes: those that run
@@ -104,7 +104,7 @@ def lay(docker: Docker, nodes: list[Node], wanted: list[Cable]) -> None:
     """
     present = {place: text for node in nodes for place, text in look(docker, node).items()}
     processes = {node.index: int(docker.out("inspect", "--format", "{{.State.Pid}}", node.container)) for node in nodes}
-    lines = script(present, processes, wanted)
+    lines = script(present, processes, cables)
     if not lines:
         return
     # It has the tools, and the rights in the namespaces of others that the caller may lack.

@@ -21,7 +21,7 @@ from .engine import Docker, SimError, ensure_engine, say, warn
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Builds and boots wait for each other, also those of other checkouts: they share the engine and the names in it.
+    """Builds and boots wait for each other, also in other checkouts: they share the engine and the names in it.
 
     The lock is an abstract socket: every user can take it, and it goes with the process.
     """
@@ -43,10 +43,10 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def require_engine() -> Docker:
-    found = Docker.find()
-    if found is None:
+    docker = Docker.find()
+    if docker is None:
         raise SimError("no Docker engine answers: nothing runs (sparksim engine-ensure starts one)")
-    return found
+    return docker
 
 
 def command_build(args: argparse.Namespace) -> None:

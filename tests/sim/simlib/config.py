@@ -30,7 +30,7 @@ LINKS: tuple[tuple[str, str, int], ...] = (
 
 # The two interfaces of each port of a ConnectX-7; a cable joins the first ones of two ports, and the second ones.
 PORTS: dict[int, tuple[str, str]] = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
-CABLE_MTU = 1500  # as a card comes up; roles are to set what they need
+CABLE_MTU = 1500  # the default of a card; roles have to set their own
 
 # What the stores of the nodes hold: (name, entrypoint family, vLLM version it answers with).
 STANDIN_IMAGES: tuple[tuple[str, str, str], ...] = (
@@ -72,7 +72,7 @@ class Node:
 
 @dataclass(frozen=True)
 class NodeSet:
-    """A group of nodes with networks of its own; sets live side by side. cabled: its nodes have cables from port to port and no rails."""
+    """A group of nodes with separate networks; sets live side by side. cabled: its nodes have cables from port to port and no rails."""
 
     name: str
     container_prefix: str

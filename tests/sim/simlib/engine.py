@@ -123,7 +123,7 @@ def apt_install(packages: Sequence[str]) -> None:
 
 
 def ensure_commands(*commands: str) -> None:
-    """Install the packages of missing commands (Debian and Ubuntu); elsewhere say what is missing."""
+    """Install the packages of missing commands (Debian and Ubuntu); elsewhere name them."""
     missing = [name for name in commands if not which(name)]
     if not missing:
         return
@@ -139,9 +139,9 @@ def ensure_commands(*commands: str) -> None:
 
 
 def ensure_engine() -> Docker:
-    """A Docker engine that answers: the one that is there, or one installed and started here."""
-    found = Docker.find()
-    if found is None:
+    """A Docker engine that answers: the present one, or one installed and started here."""
+    docker = Docker.find()
+    if docker is None:
         if "DOCKER_HOST" in os.environ:
             raise SimError(
                 f"no Docker engine answers at DOCKER_HOST={os.environ['DOCKER_HOST']}; unset it or start that engine"
@@ -154,18 +154,18 @@ def ensure_engine() -> Docker:
         if packages:
             ensure_commands(*packages)
         start_engine()
-        found = Docker.find()
-        if found is None:
+        docker = Docker.find()
+        if docker is None:
             raise SimError("dockerd runs but does not answer this user: add yourself to group docker or use sudo")
-    if "rootless" in found.out("info", "--format", "{{.SecurityOptions}}"):
+    if "rootless" in docker.out("info", "--format", "{{.SecurityOptions}}"):
         raise SimError(
             "this Docker engine is rootless; a simulated Spark needs an ordinary one (systemd and an engine run inside)"
         )
-    return found
+    return docker
 
 
 def start_engine() -> None:
-    """Start dockerd: with systemd where that is PID 1, else in the background with its log in the cache."""
+    """Start dockerd: with systemd if that is PID 1, else in the background with its log in the cache."""
     if Path("/run/systemd/system").is_dir():
         say("starting docker.service")
         done = subprocess.run([*as_root(), "systemctl", "start", "docker"], capture_output=True, text=True, check=False)

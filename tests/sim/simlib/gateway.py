@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 VERSION = "1.108.14"
 IMAGE = f"ghcr.io/berriai/litellm:v{VERSION}"
-# The first is to be raised when fetch() leaves out something else.
+# Raise the first when fetch() leaves out something else.
 INPUTS: tuple[str | Path, ...] = ("1", SIM_DIR / "gateway", IMAGE, platform.machine())
 WASTE = ("numpy/_core/tests", "numpy/tests", "bin")
 """Tests and programs of others."""
 
 
 def fetch(target: Path) -> None:
-    """Install LiteLLM and what it needs into a folder."""
+    """Install LiteLLM and its dependencies into a folder."""
     requirements = SIM_DIR / "gateway" / "requirements.txt"
     try:
         realengine.uv_install(target, CACHE_DIR / "gateway.log", "--require-hashes", "--requirement", str(requirements))
@@ -70,10 +70,10 @@ def fetch_sound(target: Path) -> None:
                 packed.extractall(target)
 
 
-def write_context(context: Path, base: str, wanted: str) -> None:
-    """Put together what the image is built of."""
+def write_context(context: Path, base: str, tag: str) -> None:
+    """Collect the files of the image."""
     fetch(context / "site")
-    labels = {"dgxspark.sim": "image", "dgxspark.sim.hash": wanted, "dgxspark.simulated": "false"}
+    labels = {"dgxspark.sim": "image", "dgxspark.sim.hash": tag, "dgxspark.simulated": "false"}
     label = "LABEL " + " ".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
     recipe = (SIM_DIR / "gateway" / "Dockerfile").read_text(encoding="utf-8")
     (context / "Dockerfile").write_text(f"FROM {base}\n{label}\n{recipe}", encoding="utf-8")
@@ -81,13 +81,13 @@ def write_context(context: Path, base: str, wanted: str) -> None:
 
 def build(inner: Inner, base: str) -> None:
     """Make the image in the engine of a node, if it is missing or was made of other inputs."""
-    wanted = content_hash(base, *INPUTS)
-    if inner.label(IMAGE, "dgxspark.sim.hash") == wanted:
+    inputs_hash = content_hash(base, *INPUTS)
+    if inner.label(IMAGE, "dgxspark.sim.hash") == inputs_hash:
         return
     CACHE_DIR.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gateway-", dir=CACHE_DIR) as temp:
         context = Path(temp)
-        write_context(context, base, wanted)
+        write_context(context, base, inputs_hash)
         inner.build(IMAGE, context)
 
 

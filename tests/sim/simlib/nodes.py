@@ -35,7 +35,7 @@ def keygen(path: Path, comment: str) -> None:
 
 
 def prepare_keys(nodes: list[Node]) -> None:
-    """Keys of the run and of each node. They stay over down and up, so what is known of a host stays true."""
+    """Keys of the run and of each node. They stay over down and up, so known_hosts stays right."""
     ensure_commands("ssh-keygen")
     keygen(KEY, "spark-sim")
     for node in nodes:
@@ -85,13 +85,13 @@ def ensure_networks(docker: Docker, group: NodeSet) -> None:
 
 
 def node_spec(plan: Plan, store: str, node: Node) -> str:
-    """What a running node was made from; when it differs the node is made anew."""
+    """The inputs of a running node; when they differ the node is made anew."""
     parts = [plan.node, store, repr(NODE_FLAGS), repr(SETS[node.set_name].links), str(node.config_dir), node.address(0)]
     return content_hash(*parts, node.config_dir / "node.json", node.config_dir / "authorized_keys")
 
 
 def state(docker: Docker, node: Node) -> tuple[str, str]:
-    """(spec, status) of the node's container; both empty when there is none."""
+    """(spec, status) of the node's container; both empty without one."""
     done = docker.run(
         "inspect", "--type", "container", "--format", '{{index .Config.Labels "dgxspark.sim.spec"}} {{.State.Status}}',
         node.container, check=False,
@@ -171,14 +171,14 @@ def up(docker: Docker, plan: Plan, store: str, set_name: str, count: int) -> lis
     return nodes
 
 
-def lay(docker: Docker, set_name: str, wanted: list[cables.Cable]) -> None:
+def lay(docker: Docker, set_name: str, cable_list: list[cables.Cable]) -> None:
     """Have a set cabled like this and in no other way."""
     if not SETS[set_name].cabled:
         raise SimError(f"nodes of set {set_name} are on networks; those with cables are: --set ring")
     running = docker.lines("ps", "--format", "{{.Names}}", "--filter", f"label={LABEL}={set_name}")
     indices = sorted(int(name.removeprefix(SETS[set_name].container_prefix)) for name in running)
-    cables.lay(docker, [Node(set_name, index) for index in indices], wanted)
-    say(f"set {set_name}: cables {' '.join(str(cable) for cable in wanted) or 'none'}")
+    cables.lay(docker, [Node(set_name, index) for index in indices], cable_list)
+    say(f"set {set_name}: cables {' '.join(str(cable) for cable in cable_list) or 'none'}")
 
 
 def remove(docker: Docker, node: Node) -> None:
@@ -205,17 +205,17 @@ def down(docker: Docker, set_names: list[str]) -> None:
 
 
 def inner_containers(docker: Docker, containers: list[str]) -> list[str]:
-    """Ids of the containers inside the nodes, whose control groups lie beside those of the nodes on cgroup v1."""
-    found = list(containers)
+    """Ids of the containers inside the nodes, whose control groups lie next to the nodes' own on cgroup v1."""
+    ids = list(containers)
     for container in containers:
         done = docker.run("exec", container, "docker", "ps", "--all", "--quiet", "--no-trunc", check=False)
         if done.returncode == 0:
-            found += done.stdout.split()
-    return found
+            ids += done.stdout.split()
+    return ids
 
 
 def remove_left_cgroups(containers: list[str]) -> None:
-    """An engine that is killed with its node leaves empty groups behind on cgroup v1; remove those of ours."""
+    """An engine that is killed with its node leaves empty groups behind on cgroup v1; remove ours."""
     if os.geteuid() != 0:
         return
     for container in containers:

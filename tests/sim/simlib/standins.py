@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of what runs beside the engines: speech servers, Ollama and Open WebUI, by the names of the real ones, labelled simulated."""
+"""Images of add-on servers: speech servers, Ollama and Open WebUI, by the names of the real ones, labelled simulated."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ COMMON = f"{IMAGE_PREFIX}/beside:latest"
 
 def build(inner: Inner, base: str) -> None:
     """Make the images that are missing, or were made of other inputs, in the engine of a node."""
-    wanted = content_hash(base, *INPUTS)
-    stale = [row for row in IMAGES if inner.label(row[0], "dgxspark.sim.hash") != wanted]
+    inputs_hash = content_hash(base, *INPUTS)
+    stale = [row for row in IMAGES if inner.label(row[0], "dgxspark.sim.hash") != inputs_hash]
     if not stale:
         return
     CACHE_DIR.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def build(inner: Inner, base: str) -> None:
     for name, entrypoint, command, environment in stale:
         lines = [
             f"FROM {COMMON}",
-            f'LABEL dgxspark.simulated="true" dgxspark.sim="image" dgxspark.sim.hash="{wanted}"',
+            f'LABEL dgxspark.simulated="true" dgxspark.sim="image" dgxspark.sim.hash="{inputs_hash}"',
             *([f"ENV {environment}"] if environment else []),
             f"ENTRYPOINT {entrypoint}",
             f"CMD {command}",

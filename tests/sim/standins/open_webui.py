@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Stands in for Open WebUI: its variables, its accounts, and the models of its connections. There is no page to look at.
 
-What is here: /health, signing in and up, /api/models as an account sees them, a chat that goes to the connection which lists its model.
+Simulated: /health, signing in and up, /api/models as seen by an account, a chat that goes to the connection which lists its model.
 Accounts are kept in DATA_DIR; the first one is the administrator's, made from WEBUI_ADMIN_* where these are set.
 """
 
@@ -33,7 +33,7 @@ def is_on(name: str, default: str = "true") -> bool:
 
 
 def accounts() -> dict[str, str]:
-    """Return the accounts that there are: email to a hash of the password."""
+    """Return the existing accounts: email to a hash of the password."""
     return dict(json.loads(ACCOUNTS.read_text())) if ACCOUNTS.exists() else {}
 
 
@@ -58,24 +58,24 @@ def connections() -> list[tuple[str, str]]:
 
 
 def request(url: str, key: str, body: dict[str, Any] | None = None, seconds: float = 300) -> Any:
-    asked = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
-    asked.add_header("Content-Type", "application/json")
-    asked.add_header("Authorization", f"Bearer {key}")
-    with OPENER.open(asked, timeout=seconds) as answer:
+    http_request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
+    http_request.add_header("Content-Type", "application/json")
+    http_request.add_header("Authorization", f"Bearer {key}")
+    with OPENER.open(http_request, timeout=seconds) as answer:
         return json.load(answer)
 
 
 def models() -> dict[str, tuple[str, str]]:
-    """Return name to connection. One that cannot be asked is left out without a word, as the real one does."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return name to connection. A silent connection is left out without a word, as the real program does."""
+    by_name: dict[str, tuple[str, str]] = {}
     seconds = float(os.environ.get("AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST") or 10)
     for url, key in connections():
         try:
             for entry in request(f"{url}/models", key, seconds=seconds)["data"]:
-                found.setdefault(str(entry["id"]), (url, key))
+                by_name.setdefault(str(entry["id"]), (url, key))
         except (OSError, ValueError, KeyError) as error:
             log(f"connection {url}: {error}")
-    return found
+    return by_name
 
 
 class OpenWebui(Handler):
@@ -124,10 +124,10 @@ class OpenWebui(Handler):
     def chat(self) -> None:
         body = self.asked()
         self.check_account()
-        known = models()
-        if body.get("model") not in known:
+        by_name = models()
+        if body.get("model") not in by_name:
             raise Refused(404, {"detail": "Model not found"})
-        url, key = known[body["model"]]
+        url, key = by_name[body["model"]]
         try:
             self.json(
                 request(f"{url}/chat/completions", key, body, float(os.environ.get("AIOHTTP_CLIENT_TIMEOUT") or 300))

@@ -1,12 +1,12 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stands in for servers beside the engines: Parakeet, Chatterbox and Ollama, with their options, ports, paths and refusals.
+"""Stands in for add-on servers: Parakeet, Chatterbox and Ollama, with their options, ports, paths and refusals.
 
 usage: standin.py parakeet|chatterbox|ollama [ARGUMENT ...]
 
 Nothing is recognised, spoken or thought: a transcription says how long the audio was, speech is a tone as long as the text.
-What each of them would hold is booked in the ledger of the simulated pool, where that is mounted. SPARK_SIM_FAULT makes it
+The memory of the real ones is booked in the ledger of the simulated pool, if that is mounted. SPARK_SIM_FAULT makes it
 misbehave: fail (exit 1 at the start), hang (never ready), offline (nothing can be pulled).
 """
 
@@ -53,7 +53,7 @@ class Refused(Exception):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What the three have in common; ROUTES maps (method, path) to the name of a method."""
+    """The common part of the three; ROUTES maps (method, path) to the name of a method."""
 
     protocol_version = "HTTP/1.1"
     ROUTES: ClassVar[dict[tuple[str, str], str]] = {}
@@ -85,21 +85,21 @@ class Handler(BaseHTTPRequestHandler):
     def body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        found = bytearray()
+        content = bytearray()
         while size := int(self.rfile.readline(), 16):
-            found += self.rfile.read(size)
+            content += self.rfile.read(size)
             self.rfile.readline()
         self.rfile.readline()
-        return bytes(found)
+        return bytes(content)
 
-    def asked(self) -> dict[str, Any]:
+    def request_body(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.body() or b"{}")
+            content = json.loads(self.body() or b"{}")
         except ValueError:
             raise Refused(400, {"error": "invalid JSON"}) from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise Refused(400, {"error": "invalid JSON"})
-        return found
+        return content
 
     def answer(self, content: bytes, kind: str, code: int = 200) -> None:
         self.send_response(code)
@@ -196,7 +196,7 @@ class Chatterbox(Handler):
         )
 
     def speak(self) -> None:
-        text = self.asked().get("input")
+        text = self.request_body().get("input")
         if not isinstance(text, str) or not text.strip():
             raise Refused(422, {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]})
         if not self.loaded():
@@ -243,7 +243,7 @@ def number(name: str, default: int) -> int:
 
 
 def seconds_of(value: Any) -> float:
-    """A keep_alive: seconds, or a duration as Go writes it; infinity for what is negative."""
+    """A keep_alive: seconds, or a duration in Go's form; infinity for a negative one."""
     text = str(value)
     negative, text = text.startswith("-"), text.lstrip("-")
     if re.fullmatch(r"\d+(\.\d+)?", text):
@@ -265,8 +265,8 @@ class Runner:
         self.slot.write(gpu_bytes=size, host_bytes=0)
 
     def expires(self) -> str:
-        left = min(self.until - time.monotonic(), 100 * 365 * 86400)
-        return (datetime.now(timezone.utc) + timedelta(seconds=left)).isoformat()
+        remaining = min(self.until - time.monotonic(), 100 * 365 * 86400)
+        return (datetime.now(timezone.utc) + timedelta(seconds=remaining)).isoformat()
 
 
 class Store:
@@ -277,12 +277,12 @@ class Store:
         self.folder = Path(os.environ.get("OLLAMA_MODELS") or "/root/.ollama/models") / "simulated"
         self.running: dict[str, Runner] = {}
 
-    def there(self) -> dict[str, int]:
-        found = {}
+    def stored_models(self) -> dict[str, int]:
+        entries = {}
         for path in sorted(self.folder.glob("*.json")):
             entry = json.loads(path.read_text())
-            found[entry["name"]] = int(entry["size"])
-        return found
+            entries[entry["name"]] = int(entry["size"])
+        return entries
 
     def add(self, name: str, size: int) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -290,16 +290,16 @@ class Store:
         path.write_text(json.dumps({"name": name, "size": size}))
 
     def load(self, name: str, keep_alive: Any) -> Runner:
-        """Have a model in memory, at the expense of others where there may not be so many; refuse as Ollama does."""
+        """Load a model into memory, at the expense of others beyond the limit; refuse as Ollama does."""
         name = full_name(name)
         with self.lock:
-            size = self.there().get(name)
+            size = self.stored_models().get(name)
             if size is None:
                 raise Refused(404, {"error": f"model '{name}' not found"})
             runner = self.running.get(name)
             if runner is None:
                 while len(self.running) >= number("OLLAMA_MAX_LOADED_MODELS", 3):
-                    self.unload(min(self.running.values(), key=lambda each: each.used).name)
+                    self.unload(min(self.running.values(), key=lambda model: model.used).name)
                 runner = self.running[name] = self.start(name, size)
             runner.used = time.monotonic()
             runner.until = runner.used + seconds_of(
@@ -309,8 +309,10 @@ class Store:
 
     def start(self, name: str, size: int) -> Runner:
         context = number("OLLAMA_CONTEXT_LENGTH", 4096)
-        each = KV_BYTES_PER_TOKEN.get(os.environ.get("OLLAMA_KV_CACHE_TYPE") or "f16", KV_BYTES_PER_TOKEN["f16"])
-        need = size + RUNNER + context * number("OLLAMA_NUM_PARALLEL", 1) * each
+        bytes_per_token = KV_BYTES_PER_TOKEN.get(
+            os.environ.get("OLLAMA_KV_CACHE_TYPE") or "f16", KV_BYTES_PER_TOKEN["f16"]
+        )
+        need = size + RUNNER + context * number("OLLAMA_NUM_PARALLEL", 1) * bytes_per_token
         with ledger.books():
             free = ledger.available(ledger.records()) - int(os.environ.get("OLLAMA_GPU_OVERHEAD") or 0)
             if need > free:
@@ -388,7 +390,7 @@ class Ollama(Handler):
                         "digest": uuid.uuid5(uuid.NAMESPACE_DNS, name).hex,
                         "details": details(name),
                     }
-                    for name, size in STORE.there().items()
+                    for name, size in STORE.stored_models().items()
                 ]
             }
         )
@@ -399,15 +401,15 @@ class Ollama(Handler):
                 {
                     "models": [
                         {
-                            "name": each.name,
-                            "model": each.name,
-                            "size": each.size,
-                            "size_vram": each.size,
-                            "context_length": each.context,
-                            "expires_at": each.expires(),
-                            "details": details(each.name),
+                            "name": model.name,
+                            "model": model.name,
+                            "size": model.size,
+                            "size_vram": model.size,
+                            "context_length": model.context,
+                            "expires_at": model.expires(),
+                            "details": details(model.name),
                         }
-                        for each in STORE.running.values()
+                        for model in STORE.running.values()
                     ]
                 }
             )
@@ -419,18 +421,18 @@ class Ollama(Handler):
         return name
 
     def generate(self) -> None:
-        body = self.asked()
+        body = self.request_body()
         self.complete(body, "response", bool(body.get("prompt")))
 
     def chat(self) -> None:
-        body = self.asked()
+        body = self.request_body()
         self.complete(body, "message", bool(body.get("messages")))
 
     def complete(self, body: dict[str, Any], key: str, prompted: bool) -> None:
         name = self.named(body)
         keep_alive = body.get("keep_alive")
         if not prompted and keep_alive is not None and seconds_of(keep_alive) == 0:
-            if full_name(name) not in STORE.there():
+            if full_name(name) not in STORE.stored_models():
                 raise Refused(404, {"error": f"model '{name}' not found"})
             STORE.unload(name)
             self.json(
@@ -457,7 +459,7 @@ class Ollama(Handler):
         return text if key == "response" else {"role": "assistant", "content": text}
 
     def pull(self) -> None:
-        name = full_name(self.named(self.asked()))
+        name = full_name(self.named(self.request_body()))
         if FAULT == "offline":
             error = "pull model manifest: Get https://registry.ollama.ai/v2/: dial tcp: lookup registry.ollama.ai: no such host"
             self.lines([json.dumps({"error": error}).encode() + b"\n"], "application/x-ndjson")
@@ -472,8 +474,8 @@ class Ollama(Handler):
         self.lines([json.dumps(row).encode() + b"\n" for row in rows], "application/x-ndjson")
 
     def show(self) -> None:
-        name = full_name(self.named(self.asked()))
-        if name not in STORE.there():
+        name = full_name(self.named(self.request_body()))
+        if name not in STORE.stored_models():
             raise Refused(404, {"error": f"model '{name}' not found"})
         self.json({"details": details(name), "capabilities": ["completion"]})
 
@@ -481,12 +483,12 @@ class Ollama(Handler):
         self.json(
             {
                 "object": "list",
-                "data": [{"id": name, "object": "model", "owned_by": "library"} for name in STORE.there()],
+                "data": [{"id": name, "object": "model", "owned_by": "library"} for name in STORE.stored_models()],
             }
         )
 
     def completions(self) -> None:
-        body = self.asked()
+        body = self.request_body()
         name = self.named(body)
         if not body.get("messages"):
             raise Refused(400, {"error": {"message": "[] is too short - 'messages'", "type": "invalid_request_error"}})
@@ -518,15 +520,15 @@ class Ollama(Handler):
 # --- starting -----------------------------------------------------------------------------------------------------
 
 
-def go_flags(arguments: list[str], known: dict[str, str]) -> dict[str, str]:
+def go_flags(arguments: list[str], defaults: dict[str, str]) -> dict[str, str]:
     """Read options as Go's flag package does; refuse others with its words."""
-    values, rest = dict(known), list(arguments)
-    while rest:
-        name, has_value, value = rest.pop(0).lstrip("-").partition("=")
-        if name not in known:
+    values, words = dict(defaults), list(arguments)
+    while words:
+        name, has_value, value = words.pop(0).lstrip("-").partition("=")
+        if name not in defaults:
             log(f"flag provided but not defined: -{name}")
             sys.exit(2)
-        values[name] = value if has_value else rest.pop(0) if rest else ""
+        values[name] = value if has_value else words.pop(0) if words else ""
     return values
 
 
@@ -544,14 +546,14 @@ def main(role: str, arguments: list[str]) -> None:
         sys.exit(1)
     address, handler, held = ("0.0.0.0", 0), Handler, None
     if role == "parakeet":
-        known = {
+        defaults = {
             "port": os.environ.get("PARAKEET_PORT", "5092"),
             "models": "./models",
             "log-level": "info",
             "log-format": "text",
         }
-        known["workers"] = os.environ.get("PARAKEET_WORKERS", "4")
-        flags = go_flags(arguments, known)
+        defaults["workers"] = os.environ.get("PARAKEET_WORKERS", "4")
+        flags = go_flags(arguments, defaults)
         address, handler = ("0.0.0.0", int(flags["port"])), Parakeet
         held = take("parakeet", 0.6 + 0.67 * int(flags["workers"]), on_gpu=False)
     elif role == "chatterbox":

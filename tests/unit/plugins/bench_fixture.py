@@ -26,9 +26,16 @@ from vllm_sim import api
 @contextmanager
 def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
     """Serve; gives (URL, what the server knows and counts). pace: seconds a token."""
-    said = {"names": ["heavy"], "root": "m", "version": "0.32.0", "keys": [], "max_model_len": 2048, "kv_tokens": 65536}
-    said.update({"tools": False, "reasoning": True, "wedged": False, "values": {}}, **more)
-    state = api.State(**said)
+    values = {
+        "names": ["heavy"],
+        "root": "m",
+        "version": "0.32.0",
+        "keys": [],
+        "max_model_len": 2048,
+        "kv_tokens": 65536,
+    }
+    values.update({"tools": False, "reasoning": True, "wedged": False, "values": {}}, **more)
+    state = api.State(**values)
     before, api.SECONDS_PER_TOKEN = api.SECONDS_PER_TOKEN, pace
     server = api.Server(("127.0.0.1", 0), state)
     server.RequestHandlerClass.log_message = lambda *_args: None  # type: ignore[method-assign]
@@ -39,6 +46,17 @@ def standin(pace: float = 0.005, **more: Any) -> Iterator[tuple[str, Any]]:
         server.shutdown()
         server.server_close()
         api.SECONDS_PER_TOKEN = before
+
+
+def stand_in_vllm(folder: Path) -> None:
+    """Write a program vllm with the C(bench serve) of the stand-in engine."""
+    program = folder / "vllm"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(SIM / 'engine')!r})\nimport vllm_sim\n"
+        f"vllm_sim.__path__.append({str(SIM / 'common')!r})\nfrom vllm_sim import bench\n"
+        "assert sys.argv[1:3] == ['bench', 'serve']\nsys.exit(bench.serve(sys.argv[3:]))\n"
+    )
+    program.chmod(0o755)
 
 
 def around(median: float) -> dict[str, float]:
@@ -53,9 +71,7 @@ def row(prompt: int, decode: float, prefill: float = 6000.0, **more: Any) -> dic
         "prompt_tokens_measured": prompt + 3,
         "output_tokens": 256,
         "output_tokens_asked": 256,
-        "reasoning_tokens": None,
         "repeats": 3,
-        "counted_by": "events",
         "ttft_seconds": around(prompt / prefill),
         "prefill_tokens_per_second": around(prefill),
         "decode_tokens_per_second": around(decode),
@@ -96,9 +112,7 @@ NEW = {
         "output_tokens": 256,
         "api": "chat",
         "thinking": None,
-        "forced": True,
-        "counted_by": "events",
-        "prompts": 1,
+        "prompts": 2,
     },
     "single": [row(512, 43.0), row(4096, 41.0)],
     "concurrency": [load(4, 120.0), load(16, 300.0)],

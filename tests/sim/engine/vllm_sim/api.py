@@ -62,7 +62,7 @@ class State:
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "abort": 0, "error": 0})
     first_token: Histogram = field(default_factory=Histogram)
     between: Histogram = field(default_factory=Histogram)
-    whole: Histogram = field(default_factory=Histogram)
+    end_to_end: Histogram = field(default_factory=Histogram)
 
     def is_wedged(self) -> bool:
         """Wedged from the start, or since `spark-sim wedge NAME`: the next token never comes, as long as this process lives."""
@@ -140,7 +140,7 @@ class State:
             for metric, histogram in (
                 ("time_to_first_token_seconds", self.first_token),
                 ("inter_token_latency_seconds", self.between),
-                ("e2e_request_latency_seconds", self.whole),
+                ("e2e_request_latency_seconds", self.end_to_end),
             ):
                 lines.append(f"# HELP vllm:{metric} Histogram of {metric}.")
                 lines.append(f"# TYPE vllm:{metric} histogram")
@@ -167,8 +167,8 @@ def sample(schema: dict[str, Any]) -> Any:
         return schema["enum"][0]
     kind = schema.get("type")
     if kind == "object" or "properties" in schema:
-        wanted = schema.get("required") or list(schema.get("properties", {}))
-        return {name: sample(schema.get("properties", {}).get(name, {})) for name in wanted}
+        names = schema.get("required") or list(schema.get("properties", {}))
+        return {name: sample(schema.get("properties", {}).get(name, {})) for name in names}
     return {"integer": 1, "number": 1.0, "boolean": True, "array": []}.get(str(kind), "Paris")
 
 
@@ -218,9 +218,12 @@ def next_tool(tools: list[dict[str, Any]], messages: list[dict[str, Any]]) -> di
     functions = [tool["function"] for tool in tools]
     task = " ".join(str(message.get("content")) for message in messages if message.get("role") == "user")
     called = {call["function"]["name"] for message in messages for call in message.get("tool_calls") or []}
-    named = sorted((each for each in functions if each["name"] in task), key=lambda each: task.index(each["name"]))
-    left = [each for each in named if each["name"] not in called]
-    return left[0] if left else None if messages[-1].get("role") == "tool" else functions[0]
+    named = sorted(
+        (function for function in functions if function["name"] in task),
+        key=lambda function: task.index(function["name"]),
+    )
+    uncalled = [function for function in named if function["name"] not in called]
+    return uncalled[0] if uncalled else None if messages[-1].get("role") == "tool" else functions[0]
 
 
 def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
@@ -364,7 +367,7 @@ class Handler(BaseHTTPRequestHandler):
                 state.finished["abort"] += 1
         finally:
             with state.lock:
-                # The figures come from the engine: those of a wedged one do not change any more.
+                # The engine counts them: the figures of a wedged engine do not change any more.
                 state.running -= not state.wedged
 
     def wait_for_client(self) -> None:
@@ -408,7 +411,7 @@ class Handler(BaseHTTPRequestHandler):
                 state.prompt_tokens += result.prompt_tokens if last == begin else 0
                 state.generated += 12
             state.finished["length" if result.finish == "length" else "stop"] += 1
-            state.whole.add(time.monotonic() - begin)
+            state.end_to_end.add(time.monotonic() - begin)
 
     def generate(self, body: dict[str, Any], model: str, chat: bool, result: Answer) -> None:
         state = self.server.state
@@ -469,9 +472,9 @@ class Handler(BaseHTTPRequestHandler):
 
         if chat:
             chunk({"role": "assistant", "content": ""})
-        for what, item in self.pieces(result):
+        for kind_of_text, item in self.pieces(result):
             sent += 1
-            if what == "reasoning":
+            if kind_of_text == "reasoning":
                 chunk(dict.fromkeys(self.server.state.reasoning_fields, item))
             else:
                 chunk({"content": item})

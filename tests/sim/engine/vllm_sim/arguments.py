@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The command line of `vllm serve`: real flags, real spellings, refusals as of the real parser.
 
-The option list is that of vLLM 0.33.0 (args.json, written by its own parser). SINCE and UNTIL say what this image's
+The option list comes from vLLM 0.33.0 (args.json, written by its own parser). SINCE and UNTIL say what this image's
 version does not know yet, or knew once.
 """
 
@@ -95,31 +95,31 @@ class Parser:
             return flag, self.negative[flag], False
         if not flag.startswith("--"):
             return None
-        found = {name: (self.options, True) for name in self.options if name.startswith(flag)}
-        found.update({name: (self.negative, False) for name in self.negative if name.startswith(flag)})
-        if len(found) > 1:
-            fail(f"ambiguous option: {flag} could match {', '.join(sorted(found))}")
-        for name, (table, positive) in found.items():
+        matches = {name: (self.options, True) for name in self.options if name.startswith(flag)}
+        matches.update({name: (self.negative, False) for name in self.negative if name.startswith(flag)})
+        if len(matches) > 1:
+            fail(f"ambiguous option: {flag} could match {', '.join(sorted(matches))}")
+        for name, (table, positive) in matches.items():
             return name, table[name], positive
         return None
 
     @staticmethod
-    def take(option: dict[str, Any], inline: list[str] | None, rest: list[str]) -> list[str]:
-        """The values of an option: what stands behind its C(=), else what follows, which is taken out of C(rest)."""
-        taken = inline or []
+    def take(option: dict[str, Any], inline: list[str] | None, words: list[str]) -> list[str]:
+        """The values of an option: the text behind its C(=), else the following words, which are removed from C(words)."""
+        values = inline or []
         if inline is None:
             many = option["nargs"] in ("+", "*")
             while (
-                rest
-                and (many or not taken)
-                and not (rest[0].startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", rest[0]))
+                words
+                and (many or not values)
+                and not (words[0].startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", words[0]))
             ):
-                taken.append(rest.pop(0))
-        if not taken and option["nargs"] not in ("?", "*"):
+                values.append(words.pop(0))
+        if not values and option["nargs"] not in ("?", "*"):
             fail(
                 f"argument {'/'.join(option['flags'])}: expected {'at least one' if option['nargs'] == '+' else 'one'} argument"
             )
-        return taken
+        return values
 
     def parse(self, argv: list[str]) -> tuple[list[str], dict[str, Any]]:
         """Positional arguments and values by destination name; exits with 2 as the real parser does."""
@@ -127,16 +127,16 @@ class Parser:
         values: dict[str, Any] = {}
         dotted: dict[str, dict[str, Any]] = {}
         unknown: list[str] = []
-        rest = list(argv)
-        while rest:
-            word = rest.pop(0)
+        words = list(argv)
+        while words:
+            word = words.pop(0)
             if not word.startswith("-") or re.fullmatch(r"-\d+(\.\d+)?", word):
                 positional.append(word)
                 continue
             flag, sep, inline = word.partition("=")
             if re.fullmatch(r"-O\d?", flag) and self.version >= (0, 12):
                 values["optimization_level"] = flag[2:] or (
-                    rest.pop(0) if rest else fail("argument -O: expected one argument")
+                    words.pop(0) if words else fail("argument -O: expected one argument")
                 )
                 continue
             path = ""
@@ -147,8 +147,8 @@ class Parser:
             match = self.lookup(flag)
             if match is None:
                 unknown.append(word)
-                if not sep and rest and not rest[0].startswith("-"):
-                    unknown.append(rest.pop(0))
+                if not sep and words and not words[0].startswith("-"):
+                    unknown.append(words.pop(0))
                 continue
             flag, option, positive = match
             if option["action"] == "_HelpAction":
@@ -165,11 +165,11 @@ class Parser:
                     fail(f"argument {'/'.join(option['flags'])}: ignored explicit argument {inline!r}")
                 values[option["dest"]] = positive
                 continue
-            taken = self.take(option, [inline] if sep else None, rest)
+            values_taken = self.take(option, [inline] if sep else None, words)
             if path:
-                dotted.setdefault(option["dest"], {})[path] = taken[0]
+                dotted.setdefault(option["dest"], {})[path] = values_taken[0]
                 continue
-            converted = [self.convert(flag, option, text) for text in taken]
+            converted = [self.convert(flag, option, text) for text in values_taken]
             values[option["dest"]] = (
                 converted if option["nargs"] in ("+", "*") else (converted[0] if converted else None)
             )

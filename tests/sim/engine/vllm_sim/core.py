@@ -23,7 +23,7 @@ from . import kv, ledger
 from .model import Model, ModelError, load
 
 GIB = 1 << 30
-# Taken beside the budget (CUDA context, graphs, host memory of the processes) and inside it (libraries, tables, activations of a batch, the
+# Taken outside the budget (CUDA context, graphs, host memory of the processes) and inside it (libraries, tables, activations of a batch, the
 # copy of the embedding when torch compiles), about as measured. SPARK_SIM_OUTSIDE_GIB and SPARK_SIM_INSIDE_GIB make an engine that
 # differs.
 OUTSIDE_GIB = 1.83
@@ -113,7 +113,7 @@ class Engine:
         time.sleep(self.settings.delay * share)
 
     def snapshot(self) -> int:
-        """Free memory of the node without what this engine holds."""
+        """Free memory of the node without this engine's own."""
         with ledger.books():
             return ledger.available(
                 [entry for entry in ledger.records() if not self.slot or entry["id"] != self.slot.entry["id"]]
@@ -178,7 +178,7 @@ class Engine:
         return facts
 
     def take_weights(self, weights: int) -> int:
-        """The start-up check, then the weights. Returns what was free at the check."""
+        """The start-up check, then the weights. Returns the free memory at the check."""
         settings = self.settings
         total = ledger.pool_settings()["total"]
         requested = math.ceil(total * settings.utilization)
@@ -202,8 +202,8 @@ class Engine:
         settings, values = self.settings, self.settings.values
         spec = speculative(values)
         drafts = int(spec.get("num_speculative_tokens") or 0)
-        own = 1 if "mtp" in str(spec.get("method") or "") and not spec.get("model") else 0
-        cache = kv.plan(model.text, values, drafts, own, settings.version)
+        draft_layers = 1 if "mtp" in str(spec.get("method") or "") and not spec.get("model") else 0
+        cache = kv.plan(model.text, values, drafts, draft_layers, settings.version)
         if cache.state_groups:
             log(
                 f"Setting attention block size to {cache.block} tokens to ensure that attention page size is >= mamba page size.",
@@ -229,7 +229,7 @@ class Engine:
                     "memory while vLLM is profiling during initialization. To fix this, ensure consistent GPU memory allocation or "
                     "isolate vLLM in its own container."
                 )
-            # On unified memory the profile is a difference of the whole host: what others took meanwhile is charged here.
+            # On unified memory the profile is a difference of the whole host: memory that others took meanwhile is charged here.
             available = requested - weights - inside - others_took
         fixed = values.get("kv_cache_memory_bytes")
         if not cuda:

@@ -4,7 +4,7 @@
 """`vllm serve` of the stand-in: start an engine process, then answer like vLLM's OpenAI server.
 
 Misbehaviour on demand: SPARK_SIM_FAULT=fail|oom|hang|wedge|slow, SPARK_SIM_DELAY=seconds until ready,
-SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of what is asked for.
+SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of the requested memory.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from . import bench
 from .api import Server, State
 from .arguments import Parser, version_tuple
 from .model import ModelError, load
@@ -240,9 +241,11 @@ def main(argv: list[str]) -> int:
         return 0
     if argv[:1] == ["serve"]:
         return serve(argv[1:], image)
+    if argv[:2] == ["bench", "serve"]:
+        return bench.serve(argv[2:])
     names = "chat, complete, serve, bench, collect-env, run-batch"
-    given = repr(argv[0]) if argv else "''"
+    command = repr(argv[0]) if argv else "''"
     sys.stderr.write(
-        f"usage: vllm [-h] [-v] {{{names}}} ...\nvllm: error: argument subparser: invalid choice: {given} (choose from {names})\n"
+        f"usage: vllm [-h] [-v] {{{names}}} ...\nvllm: error: argument subparser: invalid choice: {command} (choose from {names})\n"
     )
     return 2

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the stand-in knows of a model: its config.json, how big its weights are said to be, what a token of KV takes."""
+"""The stand-in's facts about a model: its config.json, the pretended size of its weights, the memory of a token of KV."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Model:
 
     def weight_bytes(self, quantization: str | None, mtp: bool) -> int:
         """Resident weights: as the fixture says, else what the index or the files add up to."""
-        said = self.sim.get("quantized_gib", {}).get(quantization or "", self.sim.get("weights_gib"))
-        if said is not None:
-            return int((float(said) + (float(self.sim.get("mtp_gib", 0)) if mtp else 0)) * GIB)
+        size = self.sim.get("quantized_gib", {}).get(quantization or "", self.sim.get("weights_gib"))
+        if size is not None:
+            return int((float(size) + (float(self.sim.get("mtp_gib", 0)) if mtp else 0)) * GIB)
         index = self.path / "model.safetensors.index.json"
         if index.exists():
             return int(json.loads(index.read_text()).get("metadata", {}).get("total_size", 0))
@@ -58,9 +58,9 @@ def locate(name: str, revision: str | None) -> Path:
             "make sure you don't have a local directory with the same name."
         )
     repo = hub_cache() / ("models--" + name.replace("/", "--"))
-    wanted = revision or "main"
-    ref = repo / "refs" / wanted
-    snapshot = repo / "snapshots" / (ref.read_text().strip() if ref.is_file() else wanted)
+    revision_name = revision or "main"
+    ref = repo / "refs" / revision_name
+    snapshot = repo / "snapshots" / (ref.read_text().strip() if ref.is_file() else revision_name)
     if snapshot.is_dir():
         return snapshot
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
@@ -73,7 +73,7 @@ def locate(name: str, revision: str | None) -> Path:
             raise ModelError(f"{type(error).__name__}: {error}") from None
     raise ModelError(
         "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.\n"
-        f"Check your internet connection or see how to run the library in offline mode. ({name}, revision {wanted}, in {repo.parent})"
+        f"Check your internet connection or see how to run the library in offline mode. ({name}, revision {revision_name}, in {repo.parent})"
     )
 
 

@@ -12,7 +12,7 @@ from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicat
 
 
 class NodeAwareCommunicator(CpuCommunicator):
-    """vLLM compares a name in the environment, and Ray gives all ranks the head's environment, on whatever node they are."""
+    """vLLM compares a name in the environment, and Ray gives ranks on all nodes the head's environment."""
 
     def _all_group_ranks_share_shm_group_name(self) -> bool:
         place = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/dev/shm').stat().st_dev}"

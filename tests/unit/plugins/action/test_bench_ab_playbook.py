@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""bench_ab.yml and bench_offline.yml: what stops, what is measured, and that what ran runs again. Units are played by a log."""
+"""bench_ab.yml and bench_offline.yml: stopped services, measurements, and restored services. Units are played by a log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from bench_fixture import standin
+from bench_fixture import stand_in_vllm, standin
 from playbook_runs import ansible_playbook, python
 
 pytestmark = pytest.mark.slow
@@ -59,40 +59,34 @@ NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "on_dem
 AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json()
 """
 PLAYED = {"service_state": STATE, "spark_info": INFO, "endpoint_ready": NOTHING}
-SETTINGS = {
-    "prompt_tokens": [64],
-    "output_tokens": 32,
-    "repeats": 2,
-    "concurrency": [2],
-    "prefix_tokens": 0,
-    "client": "own",
-}
+SETTINGS = {"prompt_tokens": [64], "output_tokens": 32, "repeats": 2, "concurrency": [2], "prefix_tokens": 0}
 RECIPE = "qwen3-4b-instruct-2507"
 DOCKER = """#!/bin/sh
+[ "$1" = exec ] && { shift 2; exec "$@"; }
 echo "$*" >> "$PLAYED_HOST/docker"
 [ "$1" = run ] || { echo "[]"; echo "Error: No such container: $4" >&2; exit 1; }
 [ -e "$PLAYED_HOST/broken" ] && { echo "ValueError: no kernel for this" >&2; exit 1; }
 echo "INFO loading"
-echo dgxspark-bench-offline
+echo dgxspark-bench-result
 echo '{"elapsed_time": 20.0, "num_requests": 100, "total_num_tokens": 9600, "requests_per_second": 5.0, "tokens_per_second": 480.0}'
 """
 
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, in which what reaches units and images is played."""
+    """The collection, with played units and images."""
     folder = tmp_path_factory.mktemp("collections")
-    own = folder / "ansible_collections" / "dgxspark" / "vllm"
-    own.mkdir(parents=True)
+    collection = folder / "ansible_collections" / "dgxspark" / "vllm"
+    collection.mkdir(parents=True)
     for name in ("meta", "playbooks", "roles", "galaxy.yml"):
-        (own / name).symlink_to(ROOT / name)
+        (collection / name).symlink_to(ROOT / name)
     for kind in ("action", "doc_fragments", "filter", "lookup", "module_utils", "modules", "plugin_utils"):
-        (own / "plugins" / kind).mkdir(parents=True)
+        (collection / "plugins" / kind).mkdir(parents=True)
         for path in (ROOT / "plugins" / kind).iterdir():
             if path.name != "__pycache__":
-                (own / "plugins" / kind / path.name).symlink_to(path)
+                (collection / "plugins" / kind / path.name).symlink_to(path)
     for name, text in PLAYED.items():
-        path = own / "plugins" / "modules" / f"{name}.py"
+        path = collection / "plugins" / "modules" / f"{name}.py"
         path.unlink()
         path.write_text("#!/usr/bin/python\n" + text)
     return folder
@@ -109,6 +103,7 @@ class Host:
         (folder / "bin").mkdir()
         (folder / "bin" / "docker").write_text(DOCKER)
         (folder / "bin" / "docker").chmod(0o755)
+        stand_in_vllm(folder / "bin")
 
     def has(self, ports: dict[str, int], running: list[str], deployed: list[str] | None = None) -> None:
         services = [
@@ -124,9 +119,9 @@ class Host:
         (self.folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}, sort_keys=False))
 
     def play(self, playbook: str, *options: str, **variables: Any) -> tuple[int, str]:
-        given = {"spark_bench": SETTINGS, "spark_bench_dest": str(self.folder / "out.json"), **variables}
+        extra_vars = {"spark_bench": SETTINGS, "spark_bench_dest": str(self.folder / "out.json"), **variables}
         ran = ansible_playbook(
-            *("-i", "hosts.yml", f"dgxspark.vllm.{playbook}", *options, "-e", json.dumps(given)),
+            *("-i", "hosts.yml", f"dgxspark.vllm.{playbook}", *options, "-e", json.dumps(extra_vars)),
             cwd=self.folder,
             env={
                 "ANSIBLE_COLLECTIONS_PATH": str(self.collections),
@@ -153,17 +148,17 @@ def port(url: str) -> int:
 
 
 def test_two_variants_are_measured_one_after_the_other_and_what_ran_runs_again(host: Host) -> None:
-    with standin(0.002) as (one, first), standin(0.002) as (two, second):
-        host.has({"plain": port(one), "mtp": port(two)}, ["plain"])
+    with standin(0.002) as (url, first), standin(0.002) as (other_url, second):
+        host.has({"plain": port(url), "mtp": port(other_url)}, ["plain"])
         code, text = host.play("bench_ab", a="plain", b="mtp")
     assert code == 0, text
     assert host.log() == [
         "stopped plain", "started plain", "stopped plain", "started mtp", "stopped mtp", "started plain"
     ]  # fmt: skip
     assert host.running() == ["plain"] and first.generated == second.generated > 0
-    found = json.loads((host.folder / "out.json").read_text())
-    assert [entry["where"] for entry in found["services"]] == ["spark-1/plain", "spark-1/mtp"]
-    rows = {row["what"]: row for row in found["pairs"][0]["rows"]}
+    report = json.loads((host.folder / "out.json").read_text())
+    assert [entry["where"] for entry in report["services"]] == ["spark-1/plain", "spark-1/mtp"]
+    rows = {row["what"]: row for row in report["pairs"][0]["rows"]}
     assert {"TTFT s, prompt of 64", "prefill tok/s, prompt of 64", "output tok/s, 2 requests at once"} <= set(rows)
     assert rows["decode tok/s, prompt of 64"]["a"] > 0 and rows["decode tok/s, prompt of 64"]["b"] > 0
     assert "a: spark-1/plain" in text and "b: spark-1/mtp" in text
@@ -171,8 +166,8 @@ def test_two_variants_are_measured_one_after_the_other_and_what_ran_runs_again(h
 
 @pytest.mark.nightly
 def test_what_does_not_start_leaves_what_ran_running(host: Host) -> None:
-    with standin(0.001) as (one, _first), standin(0.001) as (two, _second):
-        host.has({"plain": port(one), "mtp": port(two)}, ["plain"])
+    with standin(0.001) as (url, _first), standin(0.001) as (two, _second):
+        host.has({"plain": port(url), "mtp": port(two)}, ["plain"])
         (host.folder / "stuck").write_text('["mtp"]')
         code, text = host.play("bench_ab", a="plain", b="mtp")
     assert code != 0 and "mtp does not start" in text
@@ -180,7 +175,7 @@ def test_what_does_not_start_leaves_what_ran_running(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"a": "plain"}, "name the service: -e b=NAME"),
         ({"a": "plain", "b": "mpt"}, "did you mean 'mtp'?"),
@@ -188,10 +183,10 @@ def test_what_does_not_start_leaves_what_ran_running(host: Host) -> None:
         ({"a": "plain", "b": "far"}, "they are not of the same hosts: spark-1 and spark-2"),
     ],
 )
-def test_what_cannot_be_compared_touches_no_host(host: Host, variables: dict[str, str], said: str) -> None:
+def test_what_cannot_be_compared_touches_no_host(host: Host, variables: dict[str, str], message: str) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"])
     code, text = host.play("bench_ab", **variables)
-    assert code != 0 and "no host was touched" in text and said in text
+    assert code != 0 and "no host was touched" in text and message in text
     assert host.log() == []
 
 
@@ -204,15 +199,15 @@ def test_a_variant_that_is_not_deployed_stops_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("playbook", "given"),
+    ("playbook", "extra_vars"),
     [
         pytest.param("bench_ab", {"a": "plain", "b": "mtp"}, marks=pytest.mark.nightly),
         ("bench_offline", {"services": "plain"}),
     ],
 )
-def test_in_check_mode_nothing_stops(host: Host, playbook: str, given: dict[str, str]) -> None:
+def test_in_check_mode_nothing_stops(host: Host, playbook: str, extra_vars: dict[str, str]) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"])
-    code, text = host.play(playbook, "--check", **given)
+    code, text = host.play(playbook, "--check", **extra_vars)
     assert code == 0, text
     assert host.log() == [] and not (host.folder / "docker").exists()
 
@@ -222,11 +217,14 @@ def test_a_model_is_measured_without_its_server(host: Host) -> None:
     code, text = host.play("bench_offline", services="plain")
     assert code == 0, text
     assert host.log() == ["stopped plain", "started plain"] and host.running() == ["plain"]
-    found = json.loads((host.folder / "out.json").read_text())["services"]
-    assert [(entry["where"], entry["offline"]["tokens_per_second"]) for entry in found] == [("spark-1/plain", 480.0)]
-    asked = (host.folder / "docker").read_text()
-    assert "--name spark-plain-bench" in asked and "--input-len 64 --output-len 32 --num-prompts 100" in asked
-    assert "--port" not in asked
+    services = json.loads((host.folder / "out.json").read_text())["services"]
+    assert [(entry["where"], entry["offline"]["tokens_per_second"]) for entry in services] == [("spark-1/plain", 480.0)]
+    docker_words = (host.folder / "docker").read_text()
+    assert (
+        "--name spark-plain-bench" in docker_words
+        and "--input-len 64 --output-len 32 --num-prompts 100" in docker_words
+    )
+    assert "--port" not in docker_words
 
 
 @pytest.mark.nightly

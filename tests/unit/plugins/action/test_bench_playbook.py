@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bench_fixture import around, standin
+from bench_fixture import around, stand_in_vllm, standin
 from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
@@ -30,6 +31,11 @@ class Fleet:
         self.folder = folder
         self.hosts: dict[str, Any] = {}
         (folder / "receipts").mkdir()
+        (folder / "bin").mkdir()
+        stand_in_vllm(folder / "bin")
+        docker = folder / "bin" / "docker"
+        docker.write_text('#!/bin/sh\n[ "$1" = exec ] || exit 1\nshift 2\nexec "$@"\n')
+        docker.chmod(0o755)
 
     def host(self, name: str, url: str, service: str = "heavy", cluster: str = "") -> None:
         settings = {
@@ -50,7 +56,8 @@ class Fleet:
     def run(self, playbook: str, *options: str) -> tuple[int, str]:
         inventory = self.folder / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"sparks": {"hosts": self.hosts}}, sort_keys=False))
-        ran = ansible_playbook("-i", inventory, playbook, *options, cwd=self.folder)
+        path = f"{self.folder}/bin:{os.environ['PATH']}"
+        ran = ansible_playbook("-i", inventory, playbook, *options, cwd=self.folder, env={"PATH": path})
         return ran.returncode, ran.stdout + ran.stderr
 
     def bench(self, settings: dict[str, Any], only: Any = "", *options: str) -> tuple[int, str]:
@@ -97,24 +104,24 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 def test_the_playbook(fleet: Fleet) -> None:
-    """As it is delivered: the default lengths, of which one fits, and the default levels, by the collection's own client."""
+    """As delivered: the default lengths, of which one fits."""
     with standin(0.0005, max_model_len=1024) as (url, state):
         fleet.host("spark-1", url)
-        code, text = fleet.run("dgxspark.vllm.bench")
+        code, text = fleet.run("dgxspark.vllm.bench", "-e", '{"spark_bench": {"concurrency": [2, 4]}}')
     assert code == 0, text
-    assert "spark-1/heavy: 1/7: prompt 512, warm-up" in text and "spark-1/heavy: 7/7: 16 at once (own)" in text
+    assert "spark-1/heavy: 1/3: prompt 512: prefill" in text and "spark-1/heavy: 3/3: 4 at once: " in text
     assert "spark-1/heavy: decode tokens/s, one request" in text
     assert "left out: prompts of 16384 tokens: the context is 1024" in text
     assert "published 43 tokens/s" in text and "not called comparable" in text
-    assert "left out: a shared system prompt of 8192 tokens: the context is 1024" in text
-    assert state.generated == 4 * 256 + (2 + 4 + 16) * (16 + 2 * 256)
+    assert "left out: a shared prefix of 8192 tokens: the context is 1024" in text
+    assert state.generated == 4 * 256 + (2 + 4) * 3 * 256
 
 
 @pytest.mark.nightly
 def test_the_table_of_a_report_can_be_repeated(fleet: Fleet) -> None:
-    """Answers of four contents, three requests at once, a shared system prompt, and a rate: one command."""
+    """Answers of four contents, three requests at once, a shared prefix, and a rate: one command."""
     fleet.receipt()
-    asked = {
+    settings = {
         "contents": ["medium", "long", "code", "reasoning"],
         "concurrency": [3],
         "request_rates": [20],
@@ -122,17 +129,17 @@ def test_the_table_of_a_report_can_be_repeated(fleet: Fleet) -> None:
     }
     with standin(0.0005, max_model_len=4096) as (url, state):
         fleet.host("spark-1", url)
-        code, text = fleet.bench({**asked, "repeats": 1, "prefix_tokens": 1024})
+        code, text = fleet.bench({**settings, "repeats": 1, "prefix_tokens": 1024})
     assert code == 0, text
-    kept = json.loads(fleet.receipt().read_text())["benchmark"]
-    assert [(row["content"], row["output_tokens"]) for row in kept["contents"]] == [
+    section = json.loads(fleet.receipt().read_text())["benchmark"]
+    assert [(row["content"], row["output_tokens"]) for row in section["contents"]] == [
         ("medium", 300), ("long", 600), ("code", 300), ("reasoning", 300)
     ]  # fmt: skip
-    assert kept["prefix_cache"]["hit_rate"] > 0.9 and kept["prefix_cache"]["repeats"] == 1
-    assert kept["request_rates"][0]["request_rate"] == 20 and kept["concurrency"][0]["concurrency"] == 3
-    assert "content reasoning, 1 of 1" in text and "from the prefix cache" in text
+    assert section["prefix_cache"]["hit_rate"] > 0.9 and section["prefix_cache"]["repeats"] == 1
+    assert section["request_rates"][0]["request_rate"] == 20 and section["concurrency"][0]["concurrency"] == 3
+    assert "content reasoning: " in text and "from the prefix cache" in text
     contents = 2 * (300 + 600 + 300 + 300)
-    loads = 3 * 16 + 6 * 32 + 4 * 16 + 6 * 32
+    loads = (3 + 6) * 32 + (4 + 6) * 32
     assert state.generated == 2 * 32 + contents + 2 * 64 + loads
 
 
@@ -151,14 +158,14 @@ def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
         fleet.host("spark-1", url)
         code, text = fleet.bench({})
     assert code == 0, text
-    kept = receipts.load(path.read_text())
-    first = kept.benchmark
-    assert kept.deployed == {"image": "a"} and kept.measured == {"ttft_seconds": 0.2}
+    receipt = receipts.load(path.read_text())
+    first = receipt.benchmark
+    assert receipt.deployed == {"image": "a"} and receipt.measured == {"ttft_seconds": 0.2}
     assert first["ratio"] == 1.0 and first["decode_tokens_per_second"] == first["baseline_decode_tokens_per_second"]
     assert fleet.out()["services"][0]["where"] == "spark-1/heavy" and fleet.out()["not_measured"] == []
-    # As if it had been much faster: how fast it is here depends on what else this machine does.
+    # As if it had been much faster: the speed here depends on the load of this machine.
     first["baseline"]["single"][0]["decode_tokens_per_second"] = around(1e6)
-    path.write_text(receipts.dump(kept))
+    path.write_text(receipts.dump(receipt))
     with standin(0.005) as (url, _state):
         fleet.host("spark-1", url)
         code, text = fleet.bench({"repeats": 1})
@@ -187,9 +194,9 @@ def test_a_service_in_use_is_left_alone(fleet: Fleet) -> None:
 
 @pytest.mark.nightly
 def test_services_are_picked(fleet: Fleet) -> None:
-    with standin(0.0005) as (one, first), standin(0.0005) as (two, second):
-        fleet.host("spark-1", one)
-        fleet.host("spark-2", two, "fast")
+    with standin(0.0005) as (url, first), standin(0.0005) as (other_url, second):
+        fleet.host("spark-1", url)
+        fleet.host("spark-2", other_url, "fast")
         code, text = fleet.bench({"repeats": 1}, "fast")
         assert code == 0, text
         assert "site.yml --tags prove writes it; the figures were not kept" in text
@@ -218,7 +225,7 @@ def test_a_service_that_is_down_does_not_stop_the_others(fleet: Fleet, closed_po
         fleet.host("spark-2", url, "fast")
         code, text = fleet.bench({"repeats": 1})
     assert code != 0
-    assert "spark-1/heavy was not measured: connection refused" in text and "spark-2/fast: 2/2" in text
+    assert "spark-1/heavy was not measured: connection refused" in text and "spark-2/fast: 1/1" in text
     assert state.generated == 64
 
 
@@ -241,16 +248,16 @@ def test_what_shares_the_gpus_of_a_pair() -> None:
         },
         "spark-3": {"services": [service("far", "http://10.0.0.3:8001")]},
     }
-    assert service_bench.beside(planned, "spark-1", big) == [
+    assert service_bench.neighbours(planned, "spark-1", big) == [
         {"name": "fast", "url": "http://127.0.0.1:8002"},
         {"name": "spark-2/open", "url": "http://10.0.0.2:8003"},
     ]
     alone = planned["spark-2"]["services"][1]
-    assert service_bench.beside(planned, "spark-2", alone) == [{"name": "shut", "url": "http://127.0.0.1:8004"}]
+    assert service_bench.neighbours(planned, "spark-2", alone) == [{"name": "shut", "url": "http://127.0.0.1:8004"}]
 
 
 def test_a_variant_brings_its_own_published_figures() -> None:
-    known = {
+    recipes = {
         "m": {
             "images": [{"ref": "a"}],
             "args": {"x": 1, "y": 2},
@@ -258,9 +265,9 @@ def test_a_variant_brings_its_own_published_figures() -> None:
             "variants": {"fast": {"args": {"y": 3}, "expect": [{"what": "v"}]}, "small": {"args": {"x": 0}}},
         }
     }
-    plain = service_bench.of_recipe(known, {"recipe": "m", "variant": []})
+    plain = service_bench.of_recipe(recipes, {"recipe": "m", "variant": []})
     assert plain == {"images": [{"ref": "a"}], "args": {"x": 1, "y": 2}, "expect": [{"what": "w"}]}
-    fast = service_bench.of_recipe(known, {"recipe": "m", "variant": ["fast"]})
+    fast = service_bench.of_recipe(recipes, {"recipe": "m", "variant": ["fast"]})
     assert fast["args"] == {"x": 1, "y": 3} and fast["expect"] == [{"what": "v"}]
-    assert service_bench.of_recipe(known, {"recipe": "m", "variant": ["small"]})["expect"] == []
-    assert service_bench.of_recipe(known, {"recipe": None, "variant": []})["expect"] is None
+    assert service_bench.of_recipe(recipes, {"recipe": "m", "variant": ["small"]})["expect"] == []
+    assert service_bench.of_recipe(recipes, {"recipe": None, "variant": []})["expect"] is None

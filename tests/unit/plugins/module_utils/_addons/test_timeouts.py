@@ -44,7 +44,10 @@ def test_a_rate_that_is_measured_again_changes_little() -> None:
 @pytest.mark.parametrize("length", [None, 4096, 949_221])
 def test_a_request_that_is_held_while_its_engine_loads_is_waited_for_on_top(length: int | None) -> None:
     plain, held = timeouts.limits(length), timeouts.limits(length, hold=870)
-    assert (held.silent - plain.silent, held.answer - plain.answer) == (900, 900) or plain.answer == timeouts.WHOLE_SECONDS
+    assert (held.silent - plain.silent, held.answer - plain.answer) == (
+        900,
+        900,
+    ) or plain.answer == timeouts.WHOLE_SECONDS
     assert held.silent >= 870 + plain.silent and held.answer >= held.silent + timeouts.ANSWER_SECONDS
     assert held.reading == plain.silent == plain.reading
 

@@ -1,4 +1,4 @@
-"""When figures may be compared, what follows when they may, and how all of it is shown."""
+"""Conditions under which figures are compared, the findings that follow, and the report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from bench_fixture import load, measured, row
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, benchmark, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
+    bench_compare,
+    bench_report,
+    benchmark,
+    receipts,
+)
 
 SETTINGS, _MESSAGES = benchmark.read("h", {})
 
@@ -52,8 +57,8 @@ def test_a_regression_is_a_finding_and_keeps_the_baseline() -> None:
     section, rules = compare(first(), slower(0.85))
     assert rules == {"bench.decode": "warning"}
     assert section["ratio"] == pytest.approx(0.85, abs=1e-3)
-    again, rules = compare(section, slower(0.85))
-    assert rules == {"bench.decode": "warning"} and again["baseline_decode_tokens_per_second"] == 43.0
+    later, rules = compare(section, slower(0.85))
+    assert rules == {"bench.decode": "warning"} and later["baseline_decode_tokens_per_second"] == 43.0
 
 
 def test_how_much_is_a_regression_is_the_users() -> None:
@@ -87,9 +92,9 @@ def test_contents_and_rates_are_compared_row_by_row() -> None:
     base = compare(None, then)[0]
     now = measured(contents=[content("code", 40.0), content("long", 50.0)], request_rates=[at_rate(4, 60.0)])
     _section, findings = bench_compare.compare(base, now, "heavy", SETTINGS)
-    said = [finding["message"] for finding in findings]
-    assert len(said) == 2
-    assert said[0].startswith("decode of code of heavy is 40 tokens/s") and said[1].startswith(
+    messages = [finding["message"] for finding in findings]
+    assert len(messages) == 2
+    assert messages[0].startswith("decode of code of heavy is 40 tokens/s") and messages[1].startswith(
         "output at 4 requests a second"
     )
 
@@ -107,13 +112,13 @@ def test_a_part_that_was_not_measured_before_begins_its_own_baseline() -> None:
 def test_the_tables_of_contents_prefixes_and_rates() -> None:
     prefix = {"prompt_tokens": 8200, "repeats": 3, "hit_rate": 0.974, "first_ttft_seconds": 1.4, "ttft_seconds": None}
     new = measured(contents=[content("code", 60.0)], prefix_cache=prefix, request_rates=[at_rate(4, 100.0)])
-    text = bench_compare.report(
+    text = bench_report.report(
         [{"where": "spark-1/heavy", **compare(None, new)[0], "findings": [], "published": []}], []
     )
     lines = [" ".join(line.replace("|", " ").split()) for line in text.splitlines()]
     assert any(line.startswith("spark-1/heavy code 256") and "60.0" in line and "80% 2.60" in line for line in lines)
     assert any(line.startswith("spark-1/heavy 8200 97% 1.40") for line in lines)
-    assert any(line.startswith("spark-1/heavy 4 a second vllm") for line in lines)
+    assert any(line.startswith("spark-1/heavy 4 a second 8") for line in lines)
 
 
 def test_another_client_is_another_figure() -> None:
@@ -122,7 +127,7 @@ def test_another_client_is_another_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"conditions": {"image_id": "sha256:" + "b2" * 32}}, "image a1a1a1a1a1a1 then, b2b2b2b2b2b2 now"),
         ({"conditions": {"fingerprint": "ffff"}}, "arguments and environment a075e700e4fd7dc0 then, ffff now"),
@@ -130,18 +135,18 @@ def test_another_client_is_another_figure() -> None:
         ({"workload": {"prompt_tokens": 1024}}, "prompt length 512 then, 1024 now"),
         ({"workload": {"output_tokens": 64}}, "answer length 256 then, 64 now"),
         ({"workload": {"thinking": False}}, "thinking unknown then, no now"),
-        ({"workload": {"forced": False}}, "forced length yes then, no now"),
+        ({"workload": {"prompts": 3}}, "client and text of the prompts 2 then, 3 now"),
     ],
 )
-def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str, Any], said: str) -> None:
+def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str, Any], message: str) -> None:
     section, findings = bench_compare.compare(first(), slower(0.5, **changes), "heavy", SETTINGS)
     assert [finding["rule"] for finding in findings] == ["bench.other"]
-    assert said in findings[0]["message"] and findings[0]["severity"] == "info"
+    assert message in findings[0]["message"] and findings[0]["severity"] == "info"
     assert section["ratio"] == 1.0 and section["baseline_decode_tokens_per_second"] == 21.5
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"driver": "590.10"}, "driver 580.173.02 then, 590.10 now"),
         ({"power_limit_watts": 100.0}, "power cap unknown then, 100 now"),
@@ -149,11 +154,11 @@ def test_another_deployment_or_workload_begins_a_new_baseline(changes: dict[str,
         ({"sm_clock_mhz": None}, "SM clock under load 2418 MHz then, unknown MHz now"),
     ],
 )
-def test_another_host_keeps_the_baseline_and_is_not_comparable(changes: dict[str, Any], said: str) -> None:
+def test_another_host_keeps_the_baseline_and_is_not_comparable(changes: dict[str, Any], message: str) -> None:
     section, findings = bench_compare.compare(first(), slower(0.5, conditions=changes), "heavy", SETTINGS)
     assert [finding["rule"] for finding in findings] == ["bench.conditions"]
-    assert said in findings[0]["message"] and findings[0]["severity"] == "warning"
-    assert section["ratio"] is None and section["comparable"] is False and said in section["differs"]
+    assert message in findings[0]["message"] and findings[0]["severity"] == "warning"
+    assert section["ratio"] is None and section["comparable"] is False and message in section["differs"]
     assert section["baseline_decode_tokens_per_second"] == 43.0 and section["decode_tokens_per_second"] == 21.5
     back, rules = compare(section, slower(0.99))
     assert rules == {} and back["ratio"] == pytest.approx(0.99, abs=1e-3)
@@ -179,9 +184,9 @@ def test_what_others_disturbed_is_compared_with_nothing_and_no_baseline() -> Non
     assert (
         section["ratio"] is None and section["baseline"] == {} and section["baseline_decode_tokens_per_second"] is None
     )
-    kept, rules = compare(first(), noisy)
-    assert rules == {"bench.disturbed": "warning"} and kept["baseline_decode_tokens_per_second"] == 43.0
-    assert kept["comparable"] is False and kept["ratio"] is None
+    later, rules = compare(first(), noisy)
+    assert rules == {"bench.disturbed": "warning"} and later["baseline_decode_tokens_per_second"] == 43.0
+    assert later["comparable"] is False and later["ratio"] is None
 
 
 @pytest.mark.parametrize(
@@ -209,9 +214,9 @@ def test_more_clients_than_the_engine_runs_at_once_are_named() -> None:
 
 def test_a_section_survives_the_receipt() -> None:
     receipt = receipts.build("heavy", {"image": "a"}, {}, None)
-    kept = receipts.load(receipts.dump(receipts.with_benchmark(receipt, first())))
-    assert kept.benchmark == {**first(), "stale": False}
-    assert compare(kept.benchmark, slower(0.9))[0]["ratio"] == pytest.approx(0.9)
+    loaded = receipts.load(receipts.dump(receipts.with_benchmark(receipt, first())))
+    assert loaded.benchmark == {**first(), "stale": False}
+    assert compare(loaded.benchmark, slower(0.9))[0]["ratio"] == pytest.approx(0.9)
 
 
 # --- published ---
@@ -253,34 +258,34 @@ def test_figures_of_pairs_and_of_several_streams() -> None:
 
 
 def test_bars_are_as_long_as_their_figures() -> None:
-    lines = bench_compare.bars("title", [("a", 50.0), ("bb", 100.0), ("c", None), ("d", 0.1)]).splitlines()
+    lines = bench_report.bars("title", [("a", 50.0), ("bb", 100.0), ("c", None), ("d", 0.1)]).splitlines()
     assert lines[0] == "title"
-    assert [line.count(bench_compare.BAR) for line in lines[1:]] == [20, 40, 0, 1]
+    assert [line.count(bench_report.BAR) for line in lines[1:]] == [20, 40, 0, 1]
     assert lines[1].endswith(" 50.0") and lines[3].endswith(" -")
-    assert bench_compare.bars("title", [("a", None)]) == ""
+    assert bench_report.bars("title", [("a", None)]) == ""
 
 
 def test_the_report() -> None:
     section, findings = bench_compare.compare(first(), slower(0.85), "heavy", SETTINGS)
     rows, _more = bench_compare.published([EXPECT], section, SERVICE, RECIPE, 1)
     result = {"where": "spark-1/heavy", **section, "findings": findings, "published": rows}
-    text = bench_compare.report([result], [{"where": "spark-2/fast", "reason": "others are being served"}])
+    text = bench_report.report([result], [{"where": "spark-2/fast", "reason": "others are being served"}])
     assert "43 (-15.0 %)" in text
     assert "WARNING spark-1/heavy: decode at 512 tokens of heavy is 36.55 tokens/s" in text
     assert "published 43 tokens/s" in text and "not called comparable:" in text
     assert "ERROR   spark-2/fast was not measured: others are being served" in text
-    assert "16 at once" in text and bench_compare.BAR in text
-    assert bench_compare.report([], []) == "no service to measure"
+    assert "16 at once" in text and bench_report.BAR in text
+    assert bench_report.report([], []) == "no service to measure"
 
 
 def test_the_table_calls_only_that_a_comparison_which_is_one() -> None:
     other = {"where": "a/b", **compare(first(), slower(0.5, conditions={"driver": "590"}))[0]}
-    assert "43 (not comparable)" in bench_compare.single_table([other])
-    assert "this one" in bench_compare.single_table([{"where": "a/b", **first()}])
+    assert "43 (not comparable)" in bench_report.report([other], [])
+    assert "this one" in bench_report.report([{"where": "a/b", **first()}], [])
 
 
 def test_tokens_a_step_are_shown_with_a_drafter() -> None:
     plain, drafted = [{"where": "a/b", **compare(None, measured(single=[row(512, 43.0, tokens_per_step=step)]))[0]}
                       for step in (None, 2.6)]  # fmt: skip
-    assert "tokens/step" not in bench_compare.single_table([plain])
-    assert "2.60" in bench_compare.single_table([drafted])
+    assert "tokens/step" not in bench_report.report([plain], [])
+    assert "2.60" in bench_report.report([drafted], [])

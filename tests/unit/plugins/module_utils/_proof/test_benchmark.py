@@ -1,9 +1,9 @@
-"""What is asked, and what follows from when the answer came: recorded and made-up streams, no clock."""
+"""Settings, workloads, options of vllm bench serve, and the rows that follow from its results."""
 
 from __future__ import annotations
 
-import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,6 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "bench"
 ROOT = Path(__file__).parents[5]
 
 
-def chunk(tokens: int | None, text: str = "x", field: str = "content") -> dict[str, Any]:
-    event: dict[str, Any] = {"choices": [{"delta": {field: text}}]}
-    if tokens is not None:
-        event["usage"] = {"prompt_tokens": 100, "completion_tokens": tokens}
-    return event
-
-
-def arrivals(*seen: tuple[float, dict[str, Any]]) -> list[benchmark.Arrival]:
-    return [benchmark.arrival(at, event) for at, event in seen]
-
-
 # --- settings ---
 
 
@@ -38,7 +27,7 @@ def test_settings_are_filled_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("spark_bench", "message"),
     [
         ({"promt_tokens": [512]}, "did you mean 'prompt_tokens'?"),
         ({"prompt_tokens": 512}, "'prompt_tokens' is a number; it must be a list"),
@@ -51,14 +40,13 @@ def test_settings_are_filled_in() -> None:
         ({"output_tokens": 4}, "'output_tokens' is 4; it must be a whole number, 16 or more"),
         ({"warmup": 0}, "'warmup' is 0; it must be a whole number, 1 or more"),
         ({"regression_percent": 100}, "must lie between 0 and 100"),
-        ({"client": "vlm"}, "did you mean 'vllm'?"),
         ({"disturb": "perhaps"}, "'disturb' is a text; it must be a boolean"),
         ("fast", "'spark_bench' must be a mapping"),
     ],
 )
-def test_wrong_settings_are_named_with_the_fix(given: Any, said: str) -> None:
-    _settings, messages = benchmark.read("host spark-1", given)
-    assert len(messages) == 1 and said in messages[0] and messages[0].startswith("host spark-1, spark_bench: "), (
+def test_wrong_settings_are_named_with_the_fix(spark_bench: Any, message: str) -> None:
+    _settings, messages = benchmark.read("host spark-1", spark_bench)
+    assert len(messages) == 1 and message in messages[0] and messages[0].startswith("host spark-1, spark_bench: "), (
         messages
     )
 
@@ -70,163 +58,199 @@ def test_what_the_command_line_hands_over() -> None:
     assert benchmark.names("") == benchmark.names(None) == []
 
 
-# --- prompts ---
-
-
-def test_prompts_share_no_beginning_but_the_rest() -> None:
-    one, two = benchmark.prompt(2000, "0a1b", "512/0"), benchmark.prompt(2000, "9f8e", "512/0")
-    assert len(one) == len(two) == 2000
-    assert one[:8] != two[:8]
-    assert one.partition(". ")[2] == two.partition(". ")[2]
-    assert benchmark.prompt(2000, "0a1b", "512/1") != one
-
-
-def test_long_prompts_are_prose_to_the_end() -> None:
-    text = benchmark.prompt(60_000, "n", "s")
-    assert len(text) == 60_000 and text.count(benchmark.NOTES[0]) > 5
+# --- workloads ---
 
 
 def test_lengths_that_fit_into_the_context() -> None:
     settings, _messages = benchmark.read("h", {"prompt_tokens": [512, 4096, 16384], "output_tokens": 256})
-    assert benchmark.lengths(settings, 131072) == ([512, 4096, 16384], [])
-    assert benchmark.lengths(settings, 8192) == ([512, 4096], [16384])
-    assert benchmark.lengths(settings, None) == ([512, 4096, 16384], [])
-    fitting, left = benchmark.lengths(settings, 512)
-    assert left == [512, 4096, 16384] and len(fitting) == 1 and fitting[0] * 1.05 + 256 + benchmark.MARGIN <= 512
-    assert benchmark.lengths(settings, 300) == ([], [512, 4096, 16384])
+    assert benchmark.prompt_lengths(settings, 131072) == ([512, 4096, 16384], [])
+    assert benchmark.prompt_lengths(settings, 8192) == ([512, 4096], [16384])
+    assert benchmark.prompt_lengths(settings, None) == ([512, 4096, 16384], [])
+    fitting, too_long = benchmark.prompt_lengths(settings, 512)
+    assert too_long == [512, 4096, 16384] and len(fitting) == 1 and fitting[0] * 1.05 + 256 + benchmark.MARGIN <= 512
+    assert benchmark.prompt_lengths(settings, 300) == ([], [512, 4096, 16384])
 
 
-def test_a_warm_up_tells_how_long_a_prompt_has_to_be() -> None:
-    assert benchmark.characters(100) == 500
-    assert benchmark.characters(1000, 500, 125) == 4000
+def settings(**values: Any) -> dict[str, Any]:
+    return benchmark.read("h", values)[0]
 
 
-HI = [{"role": "user", "content": "hi"}]
-
-
-def test_what_a_server_does_not_take_is_left_out_step_by_step() -> None:
-    full = benchmark.body("m", "chat", HI, 64, 0, None)
-    assert full["ignore_eos"] is True and full["min_tokens"] == 64
-    assert full["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
-    assert "chat_template_kwargs" not in full
-    last = benchmark.body("m", "completions", HI, 64, len(benchmark.EXTRAS) - 1, True)
-    assert set(last) == {"model", "max_tokens", "temperature", "stream", "stream_options", "prompt"}
-    assert last["stream_options"] == {"include_usage": True}
-    for before, after in itertools.pairwise(benchmark.EXTRAS):
-        assert set(after) < set(before)
-
-
-def test_thinking_is_asked_for_in_both_spellings() -> None:
-    asked = benchmark.body("m", "chat", HI, 64, 0, False)["chat_template_kwargs"]
-    assert asked == {"enable_thinking": False, "thinking": False}
-
-
-# --- one stream ---
-
-
-def test_every_arrival_has_one_token() -> None:
-    events = [(1.0 + 0.1 * number, chunk(number + 1)) for number in range(11)]
-    figures = benchmark.stream_figures(0.5, arrivals(*events), {"prompt_tokens": 100, "completion_tokens": 11}, 11)
-    assert figures["counted_by"] == "events"
-    assert figures["ttft_seconds"] == pytest.approx(0.5)
-    assert figures["prefill_tokens_per_second"] == pytest.approx(200)
-    assert figures["decode_tokens_per_second"] == pytest.approx(10)  # (tokens - 1) / (last - first)
-    assert figures["gaps_ms"] == pytest.approx([100.0] * 10)
-
-
-def test_a_drafter_brings_several_tokens_at_once() -> None:
-    """Three tokens an arrival, five arrivals a second: the first one's own are not counted, nor is any lost."""
-    events = [(0.2 * number, chunk(3 * (number + 1))) for number in range(11)]
-    figures = benchmark.stream_figures(-1.0, arrivals(*events), {"prompt_tokens": 8, "completion_tokens": 33}, 33)
-    assert figures["decode_tokens_per_second"] == pytest.approx(15)
-    assert figures["arrivals"] == 11 and figures["completion_tokens"] == 33
-
-
-def test_without_a_count_in_each_event_the_last_one_counts() -> None:
-    events = [(0.2 * number, chunk(None)) for number in range(11)]
-    figures = benchmark.stream_figures(-1.0, arrivals(*events), {"prompt_tokens": 8, "completion_tokens": 33}, 33)
-    assert figures["counted_by"] == "usage"
-    assert figures["decode_tokens_per_second"] == pytest.approx(16)
-    pieces = benchmark.stream_figures(-1.0, arrivals(*events), {}, 33)
-    assert (pieces["counted_by"], pieces["completion_tokens"], pieces["prompt_tokens"]) == ("pieces", 11, None)
-    assert pieces["decode_tokens_per_second"] == pytest.approx(5)
-    assert pieces["prefill_tokens_per_second"] is None
-
-
-@pytest.mark.parametrize("field", ["content", "reasoning", "reasoning_content", "thinking_text_of_tomorrow"])
-def test_reasoning_counts_whatever_its_field_is_called(field: str) -> None:
-    events = [(0.1 * number, chunk(None, field=field)) for number in range(1, 12)]
-    figures = benchmark.stream_figures(0.0, arrivals(*events), {"completion_tokens": 11}, 11)
-    assert figures["ttft_seconds"] == pytest.approx(0.1)
-    assert figures["decode_tokens_per_second"] == pytest.approx(10)
-
-
-def test_the_role_and_the_closing_count_are_no_tokens() -> None:
-    events = [
-        (0.1, {"choices": [{"delta": {"role": "assistant", "content": ""}}], "usage": {"completion_tokens": 0}}),
-        (1.0, chunk(1)),
-        (2.0, chunk(2)),
-        (9.0, {"choices": [], "usage": {"completion_tokens": 2}}),
+def test_the_runs_of_a_measurement() -> None:
+    runs, left_out = benchmark.workloads(settings(contents=["code"], request_rates=[4], rate_requests=50), 131072)
+    assert left_out == []
+    assert [(run.part, run.label, run.requests, run.warmup) for run in runs] == [
+        ("single", "prompt 512", 3, 1),
+        ("single", "prompt 4096", 3, 1),
+        ("single", "prompt 16384", 3, 1),
+        ("contents", "content code", 3, 1),
+        ("prefix_cache", "shared prefix of 8192", 4, 0),
+        ("concurrency", "2 at once", 4, 2),
+        ("concurrency", "4 at once", 8, 4),
+        ("concurrency", "16 at once", 32, 16),
+        ("request_rates", "4 a second", 50, 4),
     ]
-    figures = benchmark.stream_figures(0.0, arrivals(*events), {"completion_tokens": 2}, 2)
-    assert figures["ttft_seconds"] == 1.0
-    assert figures["decode_tokens_per_second"] == pytest.approx(1.0)
+    assert [run.prompt_tokens for run in runs[5:]] == [512] * 4 and all(run.output_tokens for run in runs)
 
 
-def test_an_answer_of_nothing() -> None:
-    figures = benchmark.stream_figures(0.0, [], {"prompt_tokens": 3, "completion_tokens": 0}, 16)
-    assert figures["ttft_seconds"] is None and figures["decode_tokens_per_second"] is None
+def test_runs_that_do_not_fit_into_the_context_are_left_out() -> None:
+    runs, left_out = benchmark.workloads(settings(contents=["long", "code"], concurrency=[]), 600)
+    assert [run.part for run in runs] == ["single", "contents"] and runs[1].content == "code"
+    assert left_out == [
+        *(f"prompts of {length} tokens: the context is 600" for length in (512, 4096, 16384)),
+        "content long: the context is 600",
+        "a shared prefix of 8192 tokens: the context is 600",
+    ]
+    assert benchmark.workloads(settings(prefix_tokens=0), 300)[0] == []
+    assert benchmark.workloads(settings(), None)[1] == []
 
 
-def test_a_recorded_stream_of_vllm() -> None:
-    """24 tokens, all reasoning; every seventh is a special one that comes without text and is counted all the same."""
-    recorded = json.loads((FIXTURES / "stream-0.32.0.json").read_text())["events"]
-    seen = [benchmark.arrival(at, event) for at, event in recorded]
-    figures = benchmark.stream_figures(0.0, seen, recorded[-1][1]["usage"], 24)
-    first = next(at for at, event in recorded if (event["usage"]["completion_tokens"]) == 1)
-    last = next(at for at, event in recorded if (event["usage"]["completion_tokens"]) == 24)
-    assert figures["completion_tokens"] == 24 and figures["reasoning_tokens"] == 21 and figures["prompt_tokens"] == 918
-    assert figures["arrivals"] == 21 == sum(entry.text for entry in seen)
-    assert figures["ttft_seconds"] == first
-    assert figures["decode_tokens_per_second"] == pytest.approx(23 / (last - first))
+def test_no_more_requests_than_begin_in_half_of_the_time() -> None:
+    assert benchmark.requests_in(4.0, 100, 600) == 100
+    assert benchmark.requests_in(0.1, 100, 600) == 30
+    assert benchmark.requests_in(0.001, 100, 60) == 1
+
+
+SINGLE = benchmark.Workload("single", "prompt 512", 512, 256, 3, 1)
+LOAD = benchmark.Workload("concurrency", "4 at once", 512, 256, 8, 4, level=4)
+RATE = benchmark.Workload("request_rates", "4 a second", 1024, 256, 100, 4, rate=4.0)
+CONTENT = benchmark.Workload("contents", "content code", 0, 300, 2, 1, content="code")
+PREFIX = benchmark.Workload("prefix_cache", "shared prefix of 8192", 8192, 64, 4)
+
+
+def test_prompts_begin_differently_and_go_on_alike() -> None:
+    first, _options = benchmark.dataset(SINGLE, "chat", "0a1b")
+    second, options = benchmark.dataset(SINGLE, "chat", "9f8e")
+    lines, later_lines = first.splitlines(), second.splitlines()
+    assert len(lines) == len(set(lines)) == benchmark.LINES and set(lines).isdisjoint(later_lines)
+    assert [line.partition(": ")[2] for line in lines] == [line.partition(": ")[2] for line in later_lines]
+    assert pairs(options) >= {
+        ("--sonnet-input-len", "512"),
+        ("--sonnet-output-len", "256"),
+        ("--sonnet-prefix-len", "0"),
+    }
+
+
+def test_prompts_of_every_length_can_be_made_of_the_lines() -> None:
+    """vLLM rounds the number of lines, so it may need lines of half of their average length."""
+    text, _options = benchmark.dataset(SINGLE, "chat", "0a1b")
+    sizes = [len(line) for line in text.splitlines()]
+    assert min(sizes) < sum(sizes) / len(sizes) / 2 and min(len(line.split()) for line in text.splitlines()) < 5
+
+
+def test_the_request_for_a_content() -> None:
+    first, options = benchmark.dataset(CONTENT, "chat", "0a1b")
+    prompts = [entry["conversations"][0]["value"] for entry in json.loads(first)]
+    assert len(prompts) == 3 and len({prompt[:12] for prompt in prompts}) == 3 and "interval tree" in prompts[0]
+    assert options == ["--dataset-name", "sharegpt", "--sharegpt-output-len", "300"]
+
+
+def test_random_prompts() -> None:
+    for workload, api in ((SINGLE, "completions"), (LOAD, "chat"), (RATE, "chat")):
+        text, options = benchmark.dataset(workload, api, "0a1b")
+        assert text == "" and "--random-prefix-len" not in options
+        assert ("--random-input-len", str(workload.prompt_tokens)) in pairs(options)
+    assert ("--random-prefix-len", "8192") in pairs(benchmark.dataset(PREFIX, "chat", "0a1b")[1])
+
+
+def pairs(options: list[str]) -> set[tuple[str, str]]:
+    return set(zip(options, options[1:]))
+
+
+def serve_options(workload: benchmark.Workload, api: str = "chat", **more: Any) -> list[str]:
+    values = {"thinking": None, "seed": 77, "args": {}, **more}
+    return benchmark.serve_options(workload, "http://127.0.0.1:8001", "heavy", api, **values)
+
+
+def test_single_requests_are_recorded_one_by_one() -> None:
+    options = serve_options(SINGLE, thinking=False)
+    assert {("--max-concurrency", "1"), ("--num-prompts", "4"), ("--backend", "openai-chat")} <= pairs(options)
+    assert "--save-detailed" in options and "--ignore-eos" in options and "--num-warmups" not in options
+    kwargs = {"enable_thinking": False, "thinking": False}
+    assert json.loads(options[options.index("--extra-body") + 1]) == {"chat_template_kwargs": kwargs}
+    assert ("--backend", "openai") in pairs(serve_options(SINGLE, "completions", thinking=False))
+    assert "--extra-body" not in serve_options(SINGLE, "completions", thinking=False)
+
+
+def test_load_is_put_on_plain_completions() -> None:
+    options = serve_options(LOAD, args={"tokenizer-mode": "mistral", "trust-remote-code": True})
+    assert {("--max-concurrency", "4"), ("--num-prompts", "8"), ("--num-warmups", "4"), ("--seed", "77")} <= pairs(
+        options
+    )
+    assert ("--endpoint", "/v1/completions") in pairs(options) and "--save-detailed" not in options
+    assert ("--tokenizer-mode", "mistral") in pairs(options) and options[-1] == "--trust-remote-code"
+    assert "--request-rate" not in options
+    options = serve_options(RATE)
+    assert {("--request-rate", "4"), ("--num-prompts", "100")} <= pairs(options) and "--max-concurrency" not in options
 
 
 # --- rows ---
 
 
-def test_percentiles_are_those_of_vllm() -> None:
-    values = [3.0, 1.0, 2.0, 10.0]
-    assert benchmark.percentile(values, 50) == 2.5
-    assert benchmark.percentile(values, 95) == pytest.approx(8.95)  # numpy.percentile
-    assert benchmark.percentile([7.0], 95) == 7.0 and benchmark.percentile([], 50) is None
-
-
-def run(decode: float, **more: Any) -> dict[str, Any]:
-    made = {
-        "asked_tokens": 256,
-        "prompt_tokens": 515,
-        "completion_tokens": 256,
-        "reasoning_tokens": None,
-        "arrivals": 256,
+def detailed(answers: list[tuple[int, float, list[float]]], **more: Any) -> dict[str, Any]:
+    """Return a result: tokens, seconds to the first one and gaps of each request."""
+    return {
+        "completed": len(answers),
+        "num_prompts": len(answers),
+        "input_lens": [515] * len(answers),
+        "output_lens": [tokens for tokens, _ttft, _gaps in answers],
+        "ttfts": [ttft for _tokens, ttft, _gaps in answers],
+        "itls": [gaps for _tokens, _ttft, gaps in answers],
+        "errors": [""] * len(answers),
+        **more,
     }
-    made.update(
-        counted_by="events", ttft_seconds=0.1, prefill_tokens_per_second=5150.0, decode_tokens_per_second=decode
-    )
-    made.update(seconds=6.1, gaps_ms=[20.0] * 19 + [60.0])
-    return {**made, **more}
+
+
+SEEN = {"disturbed": False, "cached_share": 0.02, "draft_acceptance": None, "tokens_per_step": None, "preemptions": 0.0}
 
 
 def test_a_row_has_the_median_and_how_far_it_scatters() -> None:
-    row = benchmark.single_row(512, [run(40.0), run(44.0), run(43.0)])
-    assert row["decode_tokens_per_second"] == {"median": 43.0, "low": 40.0, "high": 44.0}
-    assert row["prompt_tokens"] == 512 and row["prompt_tokens_measured"] == 515
-    assert row["inter_token_ms"] == {"median": 20.0, "p95": 22.0}
-    assert (row["short"], row["disturbed"], row["tokens_per_arrival"]) == (0, 0, 1.0)
+    """The first answer is the warm-up. Decode: tokens after the first arrival by the time to the last."""
+    answers = [(11, 9.0, [9.0]), (11, 0.5, [0.1] * 10), (11, 0.25, [0.125] * 10), (11, 0.5, [0.05] * 9 + [0.35])]
+    row = benchmark.row(SINGLE, detailed(answers), SEEN)
+    assert row["decode_tokens_per_second"] == {"median": 10.0, "low": 8.0, "high": 12.5}
+    assert row["prefill_tokens_per_second"] == {"median": 1030.0, "low": 1030.0, "high": 2060.0}
+    assert row["ttft_seconds"] == {"median": 0.5, "low": 0.25, "high": 0.5}
+    assert (row["prompt_tokens"], row["prompt_tokens_measured"], row["output_tokens"]) == (512, 515, 11)
+    assert (row["repeats"], row["short"], row["disturbed"], row["cached_share"]) == (3, 3, 0, 0.02)
+    assert row["inter_token_ms"]["median"] == 100.0 and row["tokens_per_arrival"] == 1.0
 
 
-def test_a_row_tells_answers_that_ended_early_and_others_that_ran() -> None:
-    row = benchmark.single_row(512, [run(40.0, completion_tokens=80), run(44.0, seen={"disturbed": True})])
-    assert (row["short"], row["disturbed"]) == (1, 1)
+def test_a_drafter_brings_several_tokens_at_once() -> None:
+    row = benchmark.row(
+        SINGLE, detailed([(33, 1.0, [0.2] * 10)] * 2), {**SEEN, "draft_acceptance": 0.8, "tokens_per_step": 3.4}
+    )
+    assert row["decode_tokens_per_second"]["median"] == 16.0 and row["tokens_per_arrival"] == 3.0
+    assert (row["draft_acceptance"], row["tokens_per_step"]) == (0.8, 3.4)
+
+
+def test_the_percentiles_are_those_of_numpy() -> None:
+    row = benchmark.row(SINGLE, detailed([(5, 1.0, [0.003, 0.001, 0.002, 0.010])] * 2), SEEN)
+    assert row["inter_token_ms"] == {"median": 2.5, "p95": 8.95}
+
+
+def test_failed_requests_are_no_answers() -> None:
+    result = detailed(
+        [(11, 9.0, [9.0]), (0, 0.0, []), (11, 0.5, [0.1] * 10)], completed=2, errors=["", "Bad Request", ""]
+    )
+    assert benchmark.row(SINGLE, result, SEEN)["repeats"] == 1
+    with pytest.raises(ValueError, match=r"all requests of vllm bench serve failed: OSError: gone$"):
+        benchmark.row(SINGLE, {**result, "completed": 0, "errors": ["", "Traceback\nOSError: gone\n"]}, SEEN)
+    with pytest.raises(ValueError, match="no counted request"):
+        benchmark.row(SINGLE, detailed([(11, 9.0, [9.0]), (0, 0.0, [])], completed=1, errors=["", "x"]), SEEN)
+
+
+def test_the_row_of_a_content() -> None:
+    row = benchmark.row(CONTENT, detailed([(300, 0.5, [0.1] * 299)] * 3), SEEN)
+    assert (row["content"], row["prompt_tokens"], row["output_tokens_asked"], row["short"]) == ("code", 515, 300, 0)
+
+
+def test_the_prefix_cache() -> None:
+    """Three of four requests come from the cache but for their ends."""
+    result = detailed([(64, 1.4, [0.1]), (64, 0.1, [0.1]), (64, 0.2, [0.1]), (64, 0.3, [0.1])])
+    row = benchmark.row(PREFIX, result, {**SEEN, "cached_share": 0.72})
+    assert (row["hit_rate"], row["first_ttft_seconds"], row["repeats"]) == (0.96, 1.4, 3)
+    assert row["ttft_seconds"] == {"median": 0.2, "low": 0.1, "high": 0.3}
+    assert benchmark.row(PREFIX, result, {**SEEN, "cached_share": None})["hit_rate"] is None
 
 
 def metrics(**values: float) -> dict[str, float | None]:
@@ -236,21 +260,23 @@ def metrics(**values: float) -> dict[str, float | None]:
 def test_the_engine_counts_what_others_had() -> None:
     before = metrics(generation_tokens=1000, prompt_tokens=5000, cache_queries=0, cache_hits=0)
     alone = metrics(generation_tokens=1256, prompt_tokens=5512, cache_queries=512, cache_hits=16)
-    found = benchmark.seen(before, alone, 512, 256)
-    assert found["disturbed"] is False and found["foreign_tokens"] == 0
-    assert found["cached_share"] == pytest.approx(16 / 512, abs=1e-4)
+    judged = benchmark.compare_counters(before, alone, 512, 256)
+    assert judged["disturbed"] is False
+    assert judged["cached_share"] == pytest.approx(16 / 512, abs=1e-4)
     probe = metrics(generation_tokens=1257, prompt_tokens=5532)
-    assert benchmark.seen(before, probe, 512, 256)["disturbed"] is False  # a watchdog asks for one token
+    assert benchmark.compare_counters(before, probe, 512, 256)["disturbed"] is False  # a watchdog asks for one token
     crowd = metrics(generation_tokens=1600, prompt_tokens=9000)
-    assert benchmark.seen(before, crowd, 512, 256)["disturbed"] is True
-    assert benchmark.seen(metrics(), metrics(), 512, 256)["disturbed"] is False  # an engine that counts nothing
+    assert benchmark.compare_counters(before, crowd, 512, 256)["disturbed"] is True
+    assert (
+        benchmark.compare_counters(metrics(), metrics(), 512, 256)["disturbed"] is False
+    )  # an engine that counts nothing
 
 
 def test_what_a_drafter_brings() -> None:
     before = metrics(drafts=100, draft_tokens=300, accepted_tokens=200)
     after = metrics(drafts=200, draft_tokens=600, accepted_tokens=440)
-    found = benchmark.seen(before, after, 1, 1)
-    assert found["draft_acceptance"] == pytest.approx(0.8) and found["tokens_per_step"] == pytest.approx(3.4)
+    judged = benchmark.compare_counters(before, after, 1, 1)
+    assert judged["draft_acceptance"] == pytest.approx(0.8) and judged["tokens_per_step"] == pytest.approx(3.4)
 
 
 def test_counters_of_several_engines_are_summed() -> None:
@@ -260,18 +286,21 @@ def test_counters_of_several_engines_are_summed() -> None:
         'vllm:generation_tokens_total{engine="1",model_name="m"} 5.0\n'
         'vllm:num_requests_running{engine="0"} 2.0\n'
     )
-    found = benchmark.counters(text)
-    assert found["generation_tokens"] == 15 and found["running"] == 2 and found["waiting"] is None
+    judged = benchmark.counters(text)
+    assert judged["generation_tokens"] == 15 and judged["running"] == 2 and judged["waiting"] is None
 
 
-def test_requests_at_once() -> None:
-    """Four answers of 101 tokens, 1 s to the first and 10 s in all, two at a time."""
-    runs = [run(0, completion_tokens=101, ttft_seconds=1.0, seconds=11.0, prompt_tokens=512) for _number in range(4)]
-    row = benchmark.load_row(2, runs, 22.0)
-    assert row["output_tokens_per_second"] == pytest.approx(404 / 22, rel=1e-3)
-    assert row["time_per_token_ms"] == {"median": 100.0, "p95": 100.0}
-    assert row["ttft_ms"]["median"] == 1000.0 and (row["requests"], row["failed"]) == (4, 0)
-    assert benchmark.load_row(2, runs, 22.0, failed=1)["requests"] == 5
+def test_the_prompts_of_a_chat_are_counted_without_its_template() -> None:
+    result = {"total_input_tokens": 800, "total_output_tokens": 80}
+    assert benchmark.tokens(SINGLE, result, "chat") == (800, 80)
+    assert benchmark.tokens(CONTENT, result, "chat") == (None, 80)
+    assert benchmark.tokens(LOAD, result, "chat") == (1200, 120)  # with its four warm-up requests
+    assert (
+        benchmark.compare_counters(
+            metrics(generation_tokens=0, prompt_tokens=0), metrics(generation_tokens=80, prompt_tokens=9000), None, 80
+        )["disturbed"]
+        is False
+    )
 
 
 # --- vllm bench serve ---
@@ -279,17 +308,23 @@ def test_requests_at_once() -> None:
 
 def test_a_result_of_vllm_bench_serve() -> None:
     text = (FIXTURES / "serve-0.32.0.json").read_text()
-    row, reason = benchmark.parse_load(0, f"some log\n{benchmark.MARK}\n{text}", "", 4)
-    assert reason == "" and row is not None
-    found = json.loads(text)
-    assert row["output_tokens_per_second"] == pytest.approx(found["output_throughput"], rel=1e-3)
-    assert row["output_tokens_per_second"] == pytest.approx(256 / found["duration"], rel=1e-3)
-    assert (row["client"], row["requests"], row["failed"], row["output_tokens"]) == ("vllm", 8, 0, 32)
+    result = benchmark.parse_output(0, f"some log\n{benchmark.MARK}\n{text}", "", "vllm bench serve")
+    row = benchmark.row(LOAD, result, SEEN)
+    assert row["output_tokens_per_second"] == pytest.approx(256 / json.loads(text)["duration"], rel=1e-3)
+    assert (row["concurrency"], row["client"], row["requests"], row["failed"], row["output_tokens"]) == (
+        4,
+        "vllm",
+        8,
+        0,
+        32,
+    )
     assert row["ttft_ms"] == {"median": 33.31, "p95": 47.4} and row["time_per_token_ms"]["median"] == 9.82
+    row = benchmark.row(RATE, result, SEEN)
+    assert row["request_rate"] == 4.0 and "concurrency" not in row
 
 
 @pytest.mark.parametrize(
-    ("rc", "out", "err", "said"),
+    ("rc", "out", "err", "reason"),
     [
         (127, "", "the image has no program vllm\n", "the image has no program vllm"),
         (124, "", "", "did not end in time"),
@@ -297,32 +332,11 @@ def test_a_result_of_vllm_bench_serve() -> None:
         (1, "", "Traceback\nOSError: no tokenizer\n[rank0] bye\n", "OSError: no tokenizer"),
         (0, "no mark", "", "exit code 0"),
         (0, f"{benchmark.MARK}\n{{", "", "no result that can be read"),
-        (0, f'{benchmark.MARK}\n{{"completed": 0}}', "", "all requests of vllm bench serve failed"),
     ],
 )
-def test_without_a_result_the_reason_is_told(rc: int, out: str, err: str, said: str) -> None:
-    row, reason = benchmark.parse_load(rc, out, err, 4)
-    assert row is None and said in reason
-
-
-def test_each_run_of_vllm_bench_asks_something_else() -> None:
-    args = {"tokenizer-mode": "mistral", "trust-remote-code": True}
-    task = {"level": 4, "prompt_tokens": 512, "output_tokens": 256}
-    options = benchmark.load_options("http://127.0.0.1:8001", "heavy", task, 77, args)
-    pairs = dict(zip(options, options[1:]))
-    assert pairs["--seed"] == "77" and pairs["--num-prompts"] == "8" and pairs["--max-concurrency"] == "4"
-    assert "--request-rate" not in options
-    assert pairs["--tokenizer-mode"] == "mistral" and options[-1] == "--trust-remote-code" and "--ignore-eos" in options
-
-
-def test_a_rate_of_requests_is_handed_to_vllm_bench() -> None:
-    task = {"rate": 4.0, "requests": 100, "prompt_tokens": 1024, "output_tokens": 256}
-    options = benchmark.load_options("http://127.0.0.1:8001", "heavy", task, 77, {})
-    pairs = dict(zip(options, options[1:]))
-    assert pairs["--request-rate"] == "4" and pairs["--num-prompts"] == "100" and "--max-concurrency" not in options
-    text = (FIXTURES / "serve-0.32.0.json").read_text()
-    row, _reason = benchmark.parse_load(0, f"{benchmark.MARK}\n{text}", "", 4.0, "request_rate")
-    assert row is not None and row["request_rate"] == 4.0 and "concurrency" not in row
+def test_without_a_result_the_reason_is_told(rc: int, out: str, err: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        benchmark.parse_output(rc, out, err, "vllm bench serve")
 
 
 @pytest.mark.parametrize(
@@ -343,11 +357,10 @@ def test_the_tokenizer_of_a_service(model: dict[str, Any], args: dict[str, Any],
 
 
 def test_the_key_is_in_no_argument() -> None:
-    command = benchmark.load_command(
-        "spark-heavy", "/usr/local/libexec/dgxspark/with-secrets", ["", "", "/m"], 60, ["--x"]
-    )
+    wrapper = "/usr/local/libexec/dgxspark/with-secrets"
+    command = benchmark.serve_command("spark-heavy", wrapper, ["", "", "/m"], 60, "text", ["--x"])
     assert command[:5] == ["docker", "exec", "spark-heavy", "/usr/local/libexec/dgxspark/with-secrets", "sh"]
-    assert command[-5:] == ["", "", "/m", "60", "--x"]
+    assert command[-6:] == ["60", "", "", "/m", "text", "--x"]
     assert not any(word.startswith(("-e", "--env")) for word in command)
 
 
@@ -355,15 +368,15 @@ def test_the_key_is_in_no_argument() -> None:
 
 
 def test_a_gb10_has_no_power_limit() -> None:
-    found = nvidia_smi.parse_load("580.173.02, 2405, 13.46, [N/A], 55\n")
-    assert found == {
+    judged = nvidia_smi.parse_load("580.173.02, 2405, 13.46, [N/A], 55\n")
+    assert judged == {
         "driver": "580.173.02",
         "sm_clock_mhz": 2405,
         "power_watts": 13.46,
         "power_limit_watts": None,
         "temperature_c": 55,
     }
-    assert nvidia_smi.parse_load("No devices were found\n") is None
+    assert nvidia_smi.parse_load("No devices were judged\n") is None
 
 
 def test_a_gpu_under_load_is_the_median_of_its_samples() -> None:
@@ -381,17 +394,6 @@ def test_the_playbook_names_the_variables() -> None:
     )
 
 
-def test_a_recorded_stream_with_a_drafter() -> None:
-    """Several tokens an event. By the count of events alone the rate would be half of what it is."""
-    recorded = json.loads((FIXTURES / "stream-ngram-0.32.0.json").read_text())["events"]
-    seen = [benchmark.arrival(at, event) for at, event in recorded]
-    figures = benchmark.stream_figures(0.0, seen, recorded[-1][1]["usage"], 24)
-    came = [(at, event["usage"]["completion_tokens"]) for at, event in recorded if event["choices"]]
-    came = [entry for entry in came if entry[1]]
-    assert figures["completion_tokens"] == 24 == came[-1][1] and figures["arrivals"] == 12
-    assert figures["decode_tokens_per_second"] == pytest.approx((24 - came[0][1]) / (came[-1][0] - came[0][0]))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -402,15 +404,32 @@ def test_a_recorded_stream_with_a_drafter() -> None:
         {"completed": -1},
         {"completed": 9, "num_prompts": 8},
         {"median_ttft_ms": "1", "p95_ttft_ms": {}},
-        {"p95_tpot_ms": True},
+        {"median_tpot_ms": 1.0, "p95_tpot_ms": True},
     ],
 )
-def test_figures_of_the_image_that_are_none_are_a_reason_and_no_row(changes: dict[str, Any]) -> None:
-    given = {
+def test_figures_that_make_no_sense_are_a_reason_and_no_row(changes: dict[str, Any]) -> None:
+    result = {
         "completed": 8, "num_prompts": 8, "duration": 2.0, "total_input_tokens": 800, "total_output_tokens": 80, "output_throughput": 40.0,
         "median_ttft_ms": 1.0, "p95_ttft_ms": 2.0,
     }  # fmt: skip
-    row, reason = benchmark.parse_load(0, f"{benchmark.MARK}\n{json.dumps(given)}", "", 4)
-    assert row is not None and reason == ""
-    row, reason = benchmark.parse_load(0, f"{benchmark.MARK}\n{json.dumps({**given, **changes})}", "", 4)
-    assert row is None and "figures that cannot be read" in reason
+    assert benchmark.row(LOAD, result, SEEN)["ttft_ms"] == {"median": 1.0, "p95": 2.0}
+    with pytest.raises(ValueError, match="figures that cannot be read"):
+        benchmark.row(LOAD, {**result, **changes}, SEEN)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"itls": None},
+        {"ttfts": [0.5]},
+        {"ttfts": [0.5, "x"]},
+        {"ttfts": [0.5, 0]},
+        {"itls": [[0.1], ["x"]]},
+        {"itls": [[0.1], 3]},
+        {"output_lens": [4, 2.5]},
+        {"input_lens": [4, float("nan")]},
+    ],
+)
+def test_details_that_make_no_sense_are_a_reason_and_no_row(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="figures that cannot be read"):
+        benchmark.row(SINGLE, detailed([(2, 0.5, [0.1])] * 2, **changes), SEEN)

@@ -64,7 +64,7 @@ def spark(fake_run: Any) -> Any:
 
 @pytest.fixture
 def counts() -> Any:
-    """A server that counts, for whoever has the key or not."""
+    """A server with counters, for clients with and without the key."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -86,9 +86,9 @@ def counts() -> Any:
 @pytest.fixture
 def info(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     def call(services: list[dict[str, Any]], **args: Any) -> dict[str, Any]:
-        told: list[str] = []
+        warnings: list[str] = []
         play(monkeypatch, spark)
-        monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: told.append(text))
+        monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warnings.append(text))
         with (
             patch_module_args({"gather": ["engines"], "services": services, "run_dir": str(tmp_path), **args}),
             pytest.raises(SystemExit) as ended,
@@ -96,7 +96,7 @@ def info(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
             spark_info.main()
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert ended.value.code == 0, answer
-        return {**answer["engines"], "told": told}
+        return {**answer["engines"], "told": warnings}
 
     return call
 

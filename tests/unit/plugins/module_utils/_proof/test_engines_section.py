@@ -259,7 +259,7 @@ def test_a_session_that_cannot_be_read(
     assert result["findings"] == [] and terms["weights"]["measured"] is None
     if rank or words != "no longer":
         assert words in terms["weights"]["reason"]
-    else:  # the log of the engine is there, so what it lacks was not written
+    else:  # the log of the engine is complete, so missing lines were not written
         assert terms["weights"]["reason"] == "the start-up lines do not say it"
     assert terms["residency"]["measured"] == 96.9
 
@@ -288,11 +288,15 @@ def test_what_a_start_took_is_kept_of_the_planned_launch_alone(spark: Any, fake_
 
     def start(mark: str | None, label: str | None) -> Any:
         labels = {"dgxspark.managed": "true", **({"dgxspark.fingerprint": label} if label else {})}
-        containers = [{**each, "Config": {"Image": "vllm", "Labels": labels}} for each in CONTAINERS]
+        containers = [{**container, "Config": {"Image": "vllm", "Labels": labels}} for container in CONTAINERS]
         fake_run.on("docker container inspect", json.dumps(containers))
-        asked = [engines.Engine("heavy", "spark-heavy.service", "spark-heavy", 0, None, memory, {}, None, None, mark)]
-        found, _system, _findings = engines.look(HostView(fake_run, str(spark)), asked, 5.2, 1.0, spark.root / "run")
-        return found["heavy"].start
+        services = [
+            engines.Engine("heavy", "spark-heavy.service", "spark-heavy", 0, None, memory, {}, None, None, mark)
+        ]
+        results, _system, _findings = engines.look(
+            HostView(fake_run, str(spark)), services, 5.2, 1.0, spark.root / "run"
+        )
+        return results["heavy"].start
 
     took = start("abc", "abc")
     assert (

@@ -1,4 +1,4 @@
-"""What a log means: texts of guides, reports of owners, real logs; the right answer stands beside each."""
+"""Explanations of logs: texts of guides, reports of owners, real logs, each with its right answer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ BEGINS: dict[str, dict[int, str]] = {
         195: "warm-up",
         239: "serving",
     },
-    # Graphs are captured twice, the first time to see what they take: until the cache is cut that is profiling.
+    # Graphs are captured twice, the first time to measure them: until the cache is cut, that counts as profiling.
     "healthy_v33_v2runner_graphs": {
         6: "device",
         10: "load",
@@ -82,7 +82,7 @@ BEGINS: dict[str, dict[int, str]] = {
     "mp_tp2_rank1": {28: "device", 32: "load", 38: "kv_cache"},
     "ray_tp2_ok_then_worker_killed": {20: "device", 40: "load", 51: "kv_cache", 53: "warm-up", 102: "serving"},
 }
-# What ended the start, or the engine later; the line at which it first stands; what it means and what to do.
+# The cause of the end; the first line that shows it; its meaning and its fix.
 ENDS: dict[str, tuple[int, str, str, str]] = {
     "ray_tp2_ok_then_worker_killed": (114, "died", "worker of Ray", "session_latest"),
     "refused_kv_too_small_for_max_model_len": (
@@ -180,7 +180,7 @@ def test_a_stage_is_as_far_as_its_log_says(line: str, percent: int | None) -> No
     assert start_stages.percent_of([*line.splitlines(), "vLLM API server version 0.19.0"]) is None
 
 
-# --- what the plan says vLLM would print
+# --- vLLM's messages as the plan quotes them
 
 
 def launch_texts() -> set[str]:
@@ -222,11 +222,11 @@ def memory_texts() -> set[str]:
 
 @pytest.mark.parametrize("texts", [launch_texts, memory_texts], ids=["launches", "memory"])
 def test_whatever_the_plan_quotes_of_vllm_is_recognised_in_a_log(texts: Callable[[], set[str]]) -> None:
-    found = texts()
-    assert len(found) > 30
+    quoted = texts()
+    assert len(quoted) > 30
     frame = '  File "/usr/lib/python3/dist-packages/vllm/config/vllm.py", line 1, in __post_init__'
     unknown = []
-    for text in sorted(found):
+    for text in sorted(quoted):
         is_argparse = text.startswith(
             ("argument ", "unrecognized arguments", "ambiguous option", "the following arguments")
         )
@@ -289,8 +289,8 @@ def test_texts_that_are_no_logs_take_no_time_and_give_an_answer(text: str) -> No
 def test_rules_that_signs_name_exist_and_ids_are_unique() -> None:
     ids = [sign.id for sign in SIGNS]
     assert len(ids) == len(set(ids))
-    known = {rule.id for rule in RULES} | set(REGISTER)
-    assert [name for sign in SIGNS if sign.rule for name in sign.rule.split(", ") if name not in known] == []
+    rule_ids = {rule.id for rule in RULES} | set(REGISTER)
+    assert [name for sign in SIGNS if sign.rule for name in sign.rule.split(", ") if name not in rule_ids] == []
 
 
 @pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.id)

@@ -64,18 +64,18 @@ COMMON = [
 
 
 def log(version: str, *more: str, **config: str) -> list[str]:
-    given = {
+    values = {
         "version": version,
         "spec": MTP,
         "eager": "False",
         "prefix": "True",
         "graphs": "FULL_AND_PIECEWISE: (2, 1)",
     }
-    messages = [CONFIG.format(**{**given, **config}), *MESSAGES[version], *COMMON, *more]
+    messages = [CONFIG.format(**{**values, **config}), *MESSAGES[version], *COMMON, *more]
     return [f"(EngineCore pid=83) INFO 11-20 09:25:20 [cuda.py:334] {message}" for message in messages]
 
 
-def of(
+def planned_launch(
     version: str = "0.24.0", config: dict[str, Any] | None = None, env: dict[str, str] | None = None, **args: Any
 ) -> Any:
     """A launch; options by their names with underscores."""
@@ -116,7 +116,7 @@ def off(
 
 
 @pytest.mark.parametrize(
-    ("name", "one"),
+    ("name", "uniform"),
     [
         ("NvFp4LinearBackend.FLASHINFER_CUTLASS", "flashinfer_cutlass"),
         ("FlashInferCutlassNvFp4LinearKernel", "flashinfer_cutlass"),
@@ -141,8 +141,8 @@ def off(
         ("CPU", "cpu"),
     ],
 )
-def test_kernels_have_one_name(name: str, one: str) -> None:
-    assert fast_path.kernel(name) == one
+def test_kernels_have_one_name(name: str, uniform: str) -> None:
+    assert fast_path.kernel(name) == uniform
 
 
 @pytest.mark.parametrize("version", MESSAGES)
@@ -161,7 +161,7 @@ def test_the_lines_of_each_version(version: str) -> None:
 @pytest.mark.parametrize("version", MESSAGES)
 def test_an_engine_that_runs_as_meant_is_no_finding(version: str) -> None:
     spec = {"method": "mtp", "num_speculative_tokens": 3}
-    launch = of(
+    launch = planned_launch(
         version,
         NVFP4,
         moe_backend="marlin",
@@ -232,13 +232,16 @@ def test_lines_that_ray_brought_from_another_host_do_not_count() -> None:
     assert fast_path.parse_log([line]).attention == []
 
 
-# --- what is off ----------------------------------------------------------------------------------------------------
+# --- differences from the expected path -----------------------------------------------------------------------------
 
 
 def test_experts_on_other_kernels_than_asked_for() -> None:
     lines = [line.replace("'MARLIN' NvFp4", "'FLASHINFER_CUTLASS' NvFp4") for line in log("0.23.0")]
     (finding,) = off(
-        of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}), lines
+        planned_launch(
+            "0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}
+        ),
+        lines,
     )
     assert (finding.rule, finding.severity, finding.service) == ("fast_path.moe_backend", "warning", "heavy")
     assert "runs its experts (MoE) on flashinfer_cutlass, not on marlin; moe-backend asks for it" in finding.message
@@ -248,7 +251,9 @@ def test_experts_on_other_kernels_than_asked_for() -> None:
 def test_the_drafters_experts_do_not_count_for_those_of_the_model() -> None:
     """triton runs, but for the unquantised MTP layer alone."""
     (finding,) = off(
-        of("0.23.0", NVFP4, moe_backend="triton", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}),
+        planned_launch(
+            "0.23.0", NVFP4, moe_backend="triton", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}
+        ),
         log("0.23.0"),
     )
     assert "on marlin, not on triton" in finding.message
@@ -258,16 +263,18 @@ def test_a_recipe_that_requires_kernels_makes_it_an_error() -> None:
     stated = [{"what": "experts", "moe_backend": "marlin", "required": True, "source": "a guide"}]
     lines = [line.replace("'MARLIN' NvFp4", "'VLLM_CUTLASS' NvFp4") for line in log("0.19.0")]
     (finding,) = off(
-        of("0.19.0", NVFP4, kv_cache_dtype="fp8", speculative_config={"method": "mtp"}), lines, stated=stated
+        planned_launch("0.19.0", NVFP4, kv_cache_dtype="fp8", speculative_config={"method": "mtp"}),
+        lines,
+        stated=stated,
     )
     assert finding.severity == "error" and "the recipe says so (a guide)" in finding.message
 
 
 def test_what_people_ask_for_beats_the_recipe() -> None:
     stated = [{"what": "experts", "moe_backend": "marlin", "source": "a guide"}]
-    expected = expected_path.expectation(of(moe_backend="flashinfer-cutlass"), stated)
+    expected = expected_path.expectation(planned_launch(moe_backend="flashinfer-cutlass"), stated)
     assert expected["moe_backend"]["any_of"] == ["flashinfer_cutlass"]
-    assert expected_path.expectation(of(moe_backend="auto"), stated)["moe_backend"]["any_of"] == ["marlin"]
+    assert expected_path.expectation(planned_launch(moe_backend="auto"), stated)["moe_backend"]["any_of"] == ["marlin"]
 
 
 def test_an_image_without_flashinfer_is_seen_by_what_vllm_picks_instead() -> None:
@@ -276,7 +283,10 @@ def test_an_image_without_flashinfer_is_seen_by_what_vllm_picks_instead() -> Non
         for line in log("0.23.0")
     ]
     findings = off(
-        of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}), lines
+        planned_launch(
+            "0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}
+        ),
+        lines,
     )
     assert [finding.rule for finding in findings] == ["fast_path.attention_backend", "fast_path.linear_kernel"]
     assert all("flashinfer-cubin" in finding.fix for finding in findings)
@@ -285,19 +295,31 @@ def test_an_image_without_flashinfer_is_seen_by_what_vllm_picks_instead() -> Non
 @pytest.mark.parametrize(
     ("launch", "pick"),
     [
-        (of(config={"head_dim": 128}), ["FLASH_ATTN"]),
-        (of(config={"head_dim": 128}, kv_cache_dtype="fp8"), ["FLASHINFER"]),
-        (of(config=NVFP4), ["FLASH_ATTN", "FLASHINFER"]),
-        (of(config=NVFP4, kv_cache_dtype="fp8"), ["FLASHINFER"]),
-        (of("0.11.0", config={"head_dim": 128}), None),
-        (of(config={"head_dim": 96}), None),
-        (of(config={"architectures": ["Gemma4ForConditionalGeneration"], "head_dim": 256}), ["TRITON_ATTN"]),
-        (of("0.24.0", config={"architectures": ["GptOssForCausalLM"], "head_dim": 64}), ["TRITON_ATTN"]),
-        (of("0.30.0", config={"architectures": ["GptOssForCausalLM"], "head_dim": 64}), ["FLASHINFER", "TRITON_ATTN"]),
-        (of(config={"kv_lora_rank": 512, "head_dim": 128}), ["TRITON_MLA"]),
-        (of(config={"head_dim": 128}, attention_backend="triton_attn"), ["TRITON_ATTN"]),
-        (of("0.14.1", config={"head_dim": 128}, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}), ["FLASHINFER"]),
-        (of("0.24.0", config={"head_dim": 128}, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}), ["FLASH_ATTN"]),
+        (planned_launch(config={"head_dim": 128}), ["FLASH_ATTN"]),
+        (planned_launch(config={"head_dim": 128}, kv_cache_dtype="fp8"), ["FLASHINFER"]),
+        (planned_launch(config=NVFP4), ["FLASH_ATTN", "FLASHINFER"]),
+        (planned_launch(config=NVFP4, kv_cache_dtype="fp8"), ["FLASHINFER"]),
+        (planned_launch("0.11.0", config={"head_dim": 128}), None),
+        (planned_launch(config={"head_dim": 96}), None),
+        (
+            planned_launch(config={"architectures": ["Gemma4ForConditionalGeneration"], "head_dim": 256}),
+            ["TRITON_ATTN"],
+        ),
+        (planned_launch("0.24.0", config={"architectures": ["GptOssForCausalLM"], "head_dim": 64}), ["TRITON_ATTN"]),
+        (
+            planned_launch("0.30.0", config={"architectures": ["GptOssForCausalLM"], "head_dim": 64}),
+            ["FLASHINFER", "TRITON_ATTN"],
+        ),
+        (planned_launch(config={"kv_lora_rank": 512, "head_dim": 128}), ["TRITON_MLA"]),
+        (planned_launch(config={"head_dim": 128}, attention_backend="triton_attn"), ["TRITON_ATTN"]),
+        (
+            planned_launch("0.14.1", config={"head_dim": 128}, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+            ["FLASHINFER"],
+        ),
+        (
+            planned_launch("0.24.0", config={"head_dim": 128}, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+            ["FLASH_ATTN"],
+        ),
     ],
 )
 def test_the_attention_kernels_that_are_expected(launch: Any, pick: list[str] | None) -> None:
@@ -310,19 +332,19 @@ FP8 = {"num_experts": 8, "quantization_config": {"quant_method": "fp8", "weight_
 @pytest.mark.parametrize(
     ("launch", "pick"),
     [
-        (of("0.24.0", NVFP4), ["flashinfer_cutlass"]),
-        (of("0.15.1", NVFP4), None),
-        (of("0.19.0", NVFP4, env={"VLLM_USE_FLASHINFER_MOE_FP4": "0"}), None),
-        (of("0.23.0", FP8), ["triton"]),
-        (of("0.24.0", FP8), ["deep_gemm", "triton"]),
-        (of("0.24.0", FP8, env={"VLLM_USE_DEEP_GEMM": "0"}), ["triton"]),
-        (of("0.24.0", {"num_experts": 8, "quantization_config": {"quant_method": "mxfp4"}}), ["marlin"]),
-        (of("0.19.0", {"num_experts": 8}), ["triton"]),
-        (of("0.20.0", {"num_experts": 8}), ["flashinfer_cutlass"]),
-        (of("0.24.0", {"head_dim": 128}), None),
+        (planned_launch("0.24.0", NVFP4), ["flashinfer_cutlass"]),
+        (planned_launch("0.15.1", NVFP4), None),
+        (planned_launch("0.19.0", NVFP4, env={"VLLM_USE_FLASHINFER_MOE_FP4": "0"}), None),
+        (planned_launch("0.23.0", FP8), ["triton"]),
+        (planned_launch("0.24.0", FP8), ["deep_gemm", "triton"]),
+        (planned_launch("0.24.0", FP8, env={"VLLM_USE_DEEP_GEMM": "0"}), ["triton"]),
+        (planned_launch("0.24.0", {"num_experts": 8, "quantization_config": {"quant_method": "mxfp4"}}), ["marlin"]),
+        (planned_launch("0.19.0", {"num_experts": 8}), ["triton"]),
+        (planned_launch("0.20.0", {"num_experts": 8}), ["flashinfer_cutlass"]),
+        (planned_launch("0.24.0", {"head_dim": 128}), None),
         # Only the format's name: whether the activations are quantised, too, is not told.
         (
-            of(
+            planned_launch(
                 "0.24.0",
                 {
                     "num_experts": 8,
@@ -339,9 +361,11 @@ def test_the_kernels_of_experts_that_are_expected(launch: Any, pick: list[str] |
 
 def test_linear_kernels_by_option_and_by_the_variable_of_old_versions() -> None:
     env = {"VLLM_NVFP4_GEMM_BACKEND": "flashinfer-cutlass"}
-    assert expected_path.expectation(of("0.23.0", env=env))["linear_kernel"]["any_of"] == ["flashinfer_cutlass"]
-    assert "linear_kernel" not in expected_path.expectation(of("0.24.0", env=env))
-    assert expected_path.expectation(of(linear_backend="marlin"))["linear_kernel"]["any_of"] == ["marlin"]
+    assert expected_path.expectation(planned_launch("0.23.0", env=env))["linear_kernel"]["any_of"] == [
+        "flashinfer_cutlass"
+    ]
+    assert "linear_kernel" not in expected_path.expectation(planned_launch("0.24.0", env=env))
+    assert expected_path.expectation(planned_launch(linear_backend="marlin"))["linear_kernel"]["any_of"] == ["marlin"]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +397,9 @@ def test_graphs(config: dict[str, str], more: tuple[str, ...], graphs: str) -> N
 )
 def test_an_engine_without_graphs(more: str) -> None:
     lines = [line for line in log("0.23.0", more) if "Graph capturing" not in line]
-    launch = of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"})
+    launch = planned_launch(
+        "0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}
+    )
     (finding,) = off(launch, lines)
     assert finding.rule == "fast_path.cuda_graphs" and "without CUDA graphs" in finding.message
     launch.args["enforce-eager"] = True  # then it was meant
@@ -381,7 +407,7 @@ def test_an_engine_without_graphs(more: str) -> None:
 
 
 def test_what_is_asked_for_and_not_given() -> None:
-    launch = of(
+    launch = planned_launch(
         "0.23.0",
         NVFP4,
         moe_backend="marlin",
@@ -397,28 +423,30 @@ def test_what_is_asked_for_and_not_given() -> None:
             prefix="False",
         ),
     ]
-    found = {finding.rule: finding.message for finding in off(launch, lines)}
-    assert set(found) == {
+    messages = {finding.rule: finding.message for finding in off(launch, lines)}
+    assert set(messages) == {
         f"fast_path.{name}"
         for name in ("prefix_caching", "async_scheduling", "max_num_batched_tokens", "kv_cache_dtype")
     }
-    assert found["fast_path.prefix_caching"] == "prefix caching of heavy is off, not on as asked for."
+    assert messages["fast_path.prefix_caching"] == "prefix caching of heavy is off, not on as asked for."
     assert (
         "async scheduling of heavy is off, not on as asked for (Async scheduling not supported"
-        in found["fast_path.async_scheduling"]
+        in messages["fast_path.async_scheduling"]
     )
-    assert "is 8192, not 16384" in found["fast_path.max_num_batched_tokens"]
-    assert "kv-cache-dtype of heavy is fp8, not nvfp4" in found["fast_path.kv_cache_dtype"]
+    assert "is 8192, not 16384" in messages["fast_path.max_num_batched_tokens"]
+    assert "kv-cache-dtype of heavy is fp8, not nvfp4" in messages["fast_path.kv_cache_dtype"]
 
 
 def test_a_batch_that_vllm_raised_and_a_kind_of_fp8_are_fine() -> None:
-    launch = of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", max_num_batched_tokens=2048)
+    launch = planned_launch("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", max_num_batched_tokens=2048)
     lines = [line.replace("kv_cache_dtype=fp8,", "kv_cache_dtype=fp8_e4m3,") for line in log("0.23.0")]
     assert off(launch, lines) == []
 
 
 def test_a_drafter_that_does_not_draft() -> None:
-    launch = of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"})
+    launch = planned_launch(
+        "0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}
+    )
     (finding,) = off(launch, log("0.23.0", spec="None"))
     assert "drafts nothing, though speculative-config asks for mtp" in finding.message
     (finding,) = off(launch, log("0.23.0", spec=MTP.replace("'mtp'", "'draft_model'")))
@@ -453,7 +481,9 @@ def test_metrics() -> None:
 
 
 FLOOR = [{"what": "drafts", "draft": "mtp", "min_acceptance": 0.4, "source": "a guide"}]
-DRAFTS = of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"})
+DRAFTS = planned_launch(
+    "0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "mtp"}
+)
 
 
 def test_too_few_accepted_drafts() -> None:
@@ -476,7 +506,9 @@ def test_too_few_accepted_drafts() -> None:
 def test_drafts_that_are_of_no_use_without_a_stated_floor() -> None:
     (finding,) = off(DRAFTS, log("0.23.0"), metrics(accepted=6.0))
     assert finding.severity == "warning" and "1.0% of 630 drafted tokens" in finding.message
-    ngram = of("0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "ngram"})
+    ngram = planned_launch(
+        "0.23.0", NVFP4, moe_backend="marlin", kv_cache_dtype="fp8", speculative_config={"method": "ngram"}
+    )
     (finding,) = off(ngram, log("0.23.0", spec=MTP.replace("'mtp'", "'ngram'")), metrics(accepted=6.0))
     assert finding.severity == "info"
 
@@ -510,8 +542,8 @@ def test_slow_paths(line: str, rule: str, severity: str) -> None:
 def test_weights_that_are_unpacked_are_a_word_worth_unless_marlin_was_meant() -> None:
     line = "Your GPU does not have native support for FP4 computation but FP4 quantization is being used."
     assert off(DRAFTS, log("0.23.0", line)) == []
-    plain = of("0.23.0", {"head_dim": 128}, kv_cache_dtype="fp8")
-    lines = [each for each in log("0.23.0", line, spec="None") if "MARLIN" not in each]
+    plain = planned_launch("0.23.0", {"head_dim": 128}, kv_cache_dtype="fp8")
+    lines = [entry for entry in log("0.23.0", line, spec="None") if "MARLIN" not in entry]
     (finding,) = off(plain, lines)
     assert finding.rule == "fast_path.fp4_weight_only"
 
@@ -557,7 +589,7 @@ W4A16 = {
 def test_kernels_for_16_bit_activations_are_told_from_those_for_4(
     config: dict[str, Any], options: dict[str, Any], kernel: str, rules: list[str]
 ) -> None:
-    launch = of("0.29.0", {"head_dim": 128, **config}, kv_cache_dtype="fp8", **options)
+    launch = planned_launch("0.29.0", {"head_dim": 128, **config}, kv_cache_dtype="fp8", **options)
     lines = [f"INFO 11-20 10:00:00 [__init__.py:1077] Using {kernel} for NVFP4 GEMM"]
     findings = off(launch, lines)
     assert [finding.rule.removeprefix("fast_path.") for finding in findings] == rules
@@ -568,13 +600,13 @@ def test_kernels_for_16_bit_activations_are_told_from_those_for_4(
     ("name", "rank"),
     [
         *(("mp_rank0.log", 0), ("mp_rank1.log", 1), ("ray_engine.log", 0)),
-        *(("dp_rank0.log", 0), ("dp_rank1.log", 1)),  # two replicas, each in a network of its own
+        *(("dp_rank0.log", 0), ("dp_rank1.log", 1)),  # two replicas, each in a separate network
     ],
 )
 def test_engines_on_a_cpu_have_no_kernels_to_compare(name: str, rank: int) -> None:
     """Captured from real engines."""
     lines = (FIXTURES / name).read_text(encoding="utf-8").splitlines()
-    launch = of("0.32.0", NVFP4, moe_backend="marlin", attention_backend="flashinfer")
+    launch = planned_launch("0.32.0", NVFP4, moe_backend="marlin", attention_backend="flashinfer")
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare("heavy", expected_path.expectation(launch), runs, Counted(), rank)
     assert runs.device == "cpu" and [finding.rule for finding in findings] == []
@@ -587,7 +619,7 @@ def test_the_configuration_of_a_real_engine() -> None:
     runs = fast_path.parse_log(lines)
     assert (runs.version, runs.device, runs.kv_cache_dtype, runs.quantization) == ("0.32.0", "cpu", "auto", None)
     assert (runs.prefix_caching, runs.chunked_prefill, runs.draft_method, runs.graphs) == (True, True, "none", "NONE")
-    assert fast_path.compare("tiny", expected_path.expectation(of("0.32.0")), runs, Counted())[1] == []
+    assert fast_path.compare("tiny", expected_path.expectation(planned_launch("0.32.0")), runs, Counted())[1] == []
 
 
 def test_without_a_log_nothing_is_off() -> None:
@@ -600,9 +632,13 @@ def test_the_record_of_a_receipt() -> None:
     lines = [line.replace("'MARLIN' NvFp4", "'VLLM_CUTLASS' NvFp4") for line in log("0.23.0")]
     runs = fast_path.parse_log(lines)
     checks, findings = fast_path.compare("heavy", expected_path.expectation(DRAFTS), runs, metrics())
-    kept = fast_path.record(checks, runs, metrics(), findings)
-    assert kept["summary"] == "1 off" and kept["findings"] == ["fast_path.moe_backend"] and kept["acceptance"] == 0.237
-    assert kept["checks"]["moe_backend"] == {
+    record = fast_path.record(checks, runs, metrics(), findings)
+    assert (
+        record["summary"] == "1 off"
+        and record["findings"] == ["fast_path.moe_backend"]
+        and record["acceptance"] == 0.237
+    )
+    assert record["checks"]["moe_backend"] == {
         "expected": ["marlin"],
         "found": ["cutlass"],
         "verdict": "off",
@@ -664,7 +700,7 @@ def test_a_class_is_named_by_its_format(name: str, linear: list[dict[str, str]])
 
 
 def test_kernels_of_fp8_layers_say_nothing_of_those_in_nvfp4() -> None:
-    expected = expected_path.expectation(of("0.26.0", NVFP4))
+    expected = expected_path.expectation(planned_launch("0.26.0", NVFP4))
     runs = fast_path.parse_log(on_gpu("nvfp4_marlin_gdn_cut_off_while_loading"))
     check = fast_path.compare("heavy", expected, runs, Counted())[0]["linear_kernel"]
     assert (check.verdict, check.reason) == ("unknown", fast_path.NOT_SAID)
@@ -672,17 +708,17 @@ def test_kernels_of_fp8_layers_say_nothing_of_those_in_nvfp4() -> None:
 
 def test_a_prefill_kernel_that_failed_its_trial_is_a_warning() -> None:
     lines = on_gpu("nvfp4_marlin_gdn_cut_off_while_loading")
-    found = fast_path.compare("heavy", {}, fast_path.parse_log([*lines, FAILED, FAILED]), Counted())[1]
-    (finding,) = [each for each in found if each.rule == "fast_path.gdn_prefill"]
+    findings = fast_path.compare("heavy", {}, fast_path.parse_log([*lines, FAILED, FAILED]), Counted())[1]
+    (finding,) = [entry for entry in findings if entry.rule == "fast_path.gdn_prefill"]
     assert finding.severity == "warning" and "(FlashInfer)" in finding.message and "gdn-prefill-backend" in finding.fix
     before = fast_path.compare("heavy", {}, fast_path.parse_log(lines), Counted())[1]
-    assert not [each for each in before if each.rule == "fast_path.gdn_prefill"]
+    assert not [entry for entry in before if entry.rule == "fast_path.gdn_prefill"]
 
 
 def test_the_default_batch_is_known_from_silence_between_two_lines() -> None:
     lines = on_gpu("healthy_fa3_graphs_then_sigterm")
-    said = fast_path.parse_log(lines)
-    assert said.max_num_batched_tokens == 8192
+    running = fast_path.parse_log(lines)
+    assert running.max_num_batched_tokens == 8192
     silent = [
         line.replace("'max_num_batched_tokens': 8192, ", "") for line in lines if "Chunked prefill is" not in line
     ]
@@ -691,7 +727,7 @@ def test_the_default_batch_is_known_from_silence_between_two_lines() -> None:
     assert fast_path.parse_log(without_start).max_num_batched_tokens is None
     older = [line.replace("0.26.0", "0.21.0") for line in silent]
     assert fast_path.parse_log(older).max_num_batched_tokens is None
-    given = [line.replace(": 8192, ", ": 2048, ") for line in lines if "Chunked prefill is" not in line]
-    assert fast_path.parse_log(given).max_num_batched_tokens == 2048
+    explicit = [line.replace(": 8192, ", ": 2048, ") for line in lines if "Chunked prefill is" not in line]
+    assert fast_path.parse_log(explicit).max_num_batched_tokens == 2048
     raised = [line.replace("'max_num_batched_tokens': 8192", "'max_num_batched_tokens': 2048") for line in lines]
     assert fast_path.parse_log(raised).max_num_batched_tokens == 8192

@@ -46,12 +46,12 @@ def test_the_container_is_that_of_the_service_with_another_program() -> None:
         words[image - 2 : image] == ["--entrypoint", "/bin/sh"]
         and words[words.index("--name") + 1] == "spark-heavy-bench"
     )
-    told = words[words.index("bench") + 1 :]
-    assert told[:3] == ["900", "--model", "Org/M"]
-    assert told[-6:] == ["--input-len", "1024", "--output-len", "256", "--num-prompts", "64"]
-    pairs = dict(zip(told, told[1:]))
+    program_words = words[words.index("bench") + 1 :]
+    assert program_words[:3] == ["900", "--model", "Org/M"]
+    assert program_words[-6:] == ["--input-len", "1024", "--output-len", "256", "--num-prompts", "64"]
+    pairs = dict(zip(program_words, program_words[1:]))
     assert pairs["--quantization"] == "modelopt" and pairs["--revision"] == "abc" and pairs["--max-model-len"] == "8192"
-    assert not {"--tool-call-parser", "--enable-auto-tool-choice", "--port"} & set(told)
+    assert not {"--tool-call-parser", "--enable-auto-tool-choice", "--port"} & set(program_words)
 
 
 def test_nvidias_entrypoint_stays() -> None:
@@ -76,47 +76,34 @@ def test_the_script_returns_the_result_and_not_the_log(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
     done = subprocess.run(
-        ["/bin/sh", "-c", offline.SCRIPT, "bench", "60", "--model", "m"],
+        ["/bin/sh", "-c", benchmark.THROUGHPUT_SCRIPT, "bench", "60", "--model", "m"],
         capture_output=True, text=True, check=False, env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     )  # fmt: skip
-    row, reason = offline.parse(done.returncode, done.stdout, done.stderr, SETTINGS)
-    assert reason == "" and row is not None and "noise" not in done.stdout
-    assert row == {
+    assert "noise" not in done.stdout
+    result = benchmark.parse_output(done.returncode, done.stdout, done.stderr, "vllm bench throughput")
+    assert offline.row(result, SETTINGS) == {
         "requests": 64, "prompt_tokens": 1024, "output_tokens": 256, "seconds": 10.0, "requests_per_second": 6.4,
         "tokens_per_second": 8192.0, "output_tokens_per_second": 1638.0,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("rc", "out", "err", "said"),
+    ("changes", "reason"),
     [
-        (124, "", "", "did not end in time"),
-        (1, "", "x\nValueError: no kernel\nbye\n", "ValueError: no kernel"),
-        (0, "no mark", "", "exit code 0"),
-        (0, f"{offline.MARK}\n{{", "", "no result that can be read"),
-        (
-            0,
-            f"{offline.MARK}\n" + json.dumps({"elapsed_time": 0, "num_requests": 1, "tokens_per_second": 1}),
-            "",
-            "figures that are none",
-        ),
-        (
-            0,
-            f"{offline.MARK}\n" + json.dumps({"elapsed_time": 1, "num_requests": "many", "tokens_per_second": 1}),
-            "",
-            "be read",
-        ),
+        ({"elapsed_time": 0}, "invalid figures"),
+        ({"num_requests": "many"}, "be read"),
+        ({"tokens_per_second": None}, "be read"),
     ],
 )
-def test_without_a_result_the_reason_is_told(rc: int, out: str, err: str, said: str) -> None:
-    row, reason = offline.parse(rc, out, err, SETTINGS)
-    assert row is None and said in reason
+def test_figures_that_make_no_sense(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        offline.row({"elapsed_time": 1, "num_requests": 1, "tokens_per_second": 1, **changes}, SETTINGS)
 
 
 def test_no_option_of_the_engine_is_taken_for_the_servers() -> None:
     """By the parser of vLLM 0.33.0: the server's are declared first, the engine's begin with --model."""
-    known = json.loads((Path(__file__).parents[4] / "sim" / "engine" / "args.json").read_text())["options"]
-    flags = [[flag[2:] for flag in option["flags"] if flag.startswith("--")] for option in known]
+    options = json.loads((Path(__file__).parents[4] / "sim" / "engine" / "args.json").read_text())["options"]
+    flags = [[flag[2:] for flag in option["flags"] if flag.startswith("--")] for option in options]
     begin = next(number for number, names in enumerate(flags) if "model" in names)
     servers = {names[0] for names in flags[:begin]} - {"help"}  # behind it, how it is switched off
     engines = {name for names in flags[begin:] for name in names}

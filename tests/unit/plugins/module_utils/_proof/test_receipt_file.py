@@ -23,9 +23,9 @@ def call(capsys: Any, tmp_path: Path) -> Any:
         check = args.pop("check", False)
 
         def make(previous: receipts.Receipt | None) -> tuple[receipts.Receipt, list[Finding]]:
-            given = {"deployed": DEPLOYED, "measured": {}, "cluster": None, "rank": 0, **args}
+            values = {"deployed": DEPLOYED, "measured": {}, "cluster": None, "rank": 0, **args}
             receipt = receipts.build(
-                "heavy", given["deployed"], given["measured"], previous, given["cluster"], given["rank"]
+                "heavy", values["deployed"], values["measured"], previous, values["cluster"], values["rank"]
             )
             return receipt, receipts.compare(previous, receipt)
 

@@ -80,9 +80,9 @@ def test_figures_that_got_worse(figure: str, value: float | None, bad: bool) -> 
 def test_slow_slide_is_seen_against_the_baseline() -> None:
     receipt = first()
     for rate in (38.0, 35.0, 32.0):
-        found = compare(receipt, DEPLOYED, {"decode_tokens_per_second": rate})
+        findings = compare(receipt, DEPLOYED, {"decode_tokens_per_second": rate})
         receipt = receipts.build("heavy", DEPLOYED, {"decode_tokens_per_second": rate}, receipt)
-    assert found[0].message == (
+    assert findings[0].message == (
         "decode_tokens_per_second of heavy is 32 tokens/s; it was 42 tokens/s when this deployment was first proved "
         "(24% lower)"
     )
@@ -116,8 +116,8 @@ SPAN = {"name": "pair_a", "size": 2, "executor": "mp", "hosts": ["spark-1", "spa
 def test_a_rank_says_of_what_it_is_a_part() -> None:
     receipt = receipts.build("heavy", DEPLOYED, FAST, None, SPAN, 1)
     assert (receipt.cluster, receipt.rank) == (SPAN, 1)
-    whole = first()
-    assert (whole.cluster, whole.rank) == (None, 0)
+    alone = first()
+    assert (alone.cluster, alone.rank) == (None, 0)
     assert receipts.load(receipts.dump(receipt)) == receipt
 
 
@@ -146,17 +146,17 @@ BENCH = {"decode_tokens_per_second": 41.0, "baseline_decode_tokens_per_second": 
 
 
 def test_a_proof_keeps_what_was_benchmarked() -> None:
-    kept = receipts.with_benchmark(first(), BENCH)
-    assert replace(kept, benchmark=None) == first()
-    again = receipts.build("heavy", DEPLOYED, FAST, kept)
-    assert again.benchmark == {**BENCH, "stale": False}
+    benchmarked = receipts.with_benchmark(first(), BENCH)
+    assert replace(benchmarked, benchmark=None) == first()
+    proved = receipts.build("heavy", DEPLOYED, FAST, benchmarked)
+    assert proved.benchmark == {**BENCH, "stale": False}
 
 
 def test_a_changed_deployment_keeps_the_figures_and_not_the_ratio() -> None:
-    kept = receipts.with_benchmark(first(), BENCH)
-    other = receipts.build("heavy", {**DEPLOYED, "image": "sha256:2"}, FAST, kept)
+    benchmarked = receipts.with_benchmark(first(), BENCH)
+    other = receipts.build("heavy", {**DEPLOYED, "image": "sha256:2"}, FAST, benchmarked)
     assert other.benchmark == {**BENCH, "ratio": None, "stale": True}
-    # Back again, it is still not what was measured last.
+    # After the change back, the last measurement is still of another deployment.
     back = receipts.build("heavy", DEPLOYED, FAST, other)
     assert back.benchmark == {**BENCH, "ratio": None, "stale": True}
     assert receipts.with_benchmark(back, BENCH).benchmark == {**BENCH, "stale": False}

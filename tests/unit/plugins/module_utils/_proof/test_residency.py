@@ -187,8 +187,8 @@ def planned(utilization: float = 0.4, **service: Any) -> dict[str, Any]:
     args = {"gpu-memory-utilization": utilization, "max-model-len": 16384, "max-num-batched-tokens": 8192}
     entry = {"name": "s", "config": CONFIG, "vllm_version": "0.19.0", "weights_gib": 20.0, **service}
     entry["args"] = {**args, **service.get("args", {})}
-    found: dict[str, Any] = memory_budget({"services": [entry]})["services"]["s"]
-    return found
+    budget: dict[str, Any] = memory_budget({"services": [entry]})["services"]["s"]
+    return budget
 
 
 def as_planned(plan: dict[str, Any], **changes: Any) -> tuple[StartLog, HostUse]:
@@ -246,11 +246,11 @@ def test_more_inside_is_named_with_its_override_and_the_cache_follows() -> None:
         f"overheads: {{inside_gib: {overheads['inside_gib']:g}, outside_gib: " in finding.fix
         and "smaller" in finding.message
     )
-    corrected, none = compare("heavy", again(plan, terms), *as_planned(plan, **scaled(plan, kv)))
+    corrected, none = compare("heavy", replanned(plan, terms), *as_planned(plan, **scaled(plan, kv)))
     assert none == [] and corrected["kv_cache"].verdict == "as_planned"
 
 
-def again(plan: dict[str, Any], terms: dict[str, Any]) -> dict[str, Any]:
+def replanned(plan: dict[str, Any], terms: dict[str, Any]) -> dict[str, Any]:
     """The plan that the overrides make."""
     return planned(plan["gpu_memory_utilization"], **merged_override(terms))
 
@@ -272,7 +272,7 @@ def test_other_weights(weights: float, severity: str) -> None:
     terms, (finding,) = compare("heavy", plan, *as_planned(plan, **changes))
     assert (finding.rule, finding.severity) == ("residency.weights", severity)
     assert f"weights_gib: {weights:g}" in finding.fix and terms["weights"].override == {"weights_gib": weights}
-    assert compare("heavy", again(plan, terms), *as_planned(plan, **changes))[1] == []
+    assert compare("heavy", replanned(plan, terms), *as_planned(plan, **changes))[1] == []
 
 
 def test_the_weights_of_a_drafter_are_not_counted_twice() -> None:
@@ -295,39 +295,39 @@ def test_a_small_part_of_the_weights_that_takes_much_of_the_cache_is_named() -> 
 @pytest.mark.parametrize(("more", "severity"), [(3.0, "warning"), (0.6, "info")])
 def test_more_outside(more: float, severity: str) -> None:
     plan = planned()
-    taken = plan["residency_gib"]["typical"] + more
-    log, use = as_planned(plan, taken_gib=taken)
+    used_gib = plan["residency_gib"]["typical"] + more
+    log, use = as_planned(plan, taken_gib=used_gib)
     terms, (finding,) = compare("heavy", plan, log, use)
     assert (finding.rule, finding.severity) == ("residency.outside", severity)
     assert terms["outside"].override["overheads"]["outside_gib"] == pytest.approx(1.7 + more, abs=0.02)
-    corrected = again(plan, terms)
-    assert corrected["residency_gib"]["typical"] == pytest.approx(taken, abs=0.03)
+    corrected = replanned(plan, terms)
+    assert corrected["residency_gib"]["typical"] == pytest.approx(used_gib, abs=0.03)
     assert compare("heavy", corrected, log, use)[1] == []
 
 
 def test_what_requests_fill_is_not_expected_of_a_start() -> None:
-    """Adapters on the host come with requests: a start that holds less than what they take once they are there is as planned."""
+    """Adapters on the host come with requests: a start without their memory is as planned."""
     lora = {"enable-lora": True, "max-loras": 1, "max-lora-rank": 64, "max-cpu-loras": 32}
     plan = planned(args=lora)
-    (copies,) = [each["gib"]["typical"] for each in plan["host_memory"] if each["name"] == "adapter copies"]
+    (copies,) = [entry["gib"]["typical"] for entry in plan["host_memory"] if entry["name"] == "adapter copies"]
     assert copies > 5
     log, use = as_planned(plan, taken_gib=plan["residency_gib"]["typical"] - copies)
     terms, findings = compare("heavy", plan, log, use)
     assert findings == [] and terms["outside"].verdict == "as_planned"
     # With all of them it holds more than a start does.
     log, use = as_planned(plan)
-    assert [each.rule for each in compare("heavy", plan, log, use)[1]] == ["residency.outside"]
+    assert [entry.rule for entry in compare("heavy", plan, log, use)[1]] == ["residency.outside"]
 
 
 def test_a_buffer_of_the_host_is_expected_and_is_no_overhead() -> None:
     plan = planned(args={"kv-offloading-size": 16})
     log, use = as_planned(plan)
     assert compare("heavy", plan, log, use)[1] == []
-    taken = plan["residency_gib"]["typical"] + 6.0
-    log, use = as_planned(plan, taken_gib=taken)
+    used_gib = plan["residency_gib"]["typical"] + 6.0
+    log, use = as_planned(plan, taken_gib=used_gib)
     terms, _findings = compare("heavy", plan, log, use)
     assert terms["outside"].override["overheads"]["outside_gib"] == pytest.approx(1.7 + 6.0, abs=0.02)
-    log, use = as_planned(plan, taken_gib=taken - 16.0)
+    log, use = as_planned(plan, taken_gib=used_gib - 16.0)
     (finding,) = compare("heavy", plan, log, use)[1]
     assert finding.rule == "residency.outside"
 
@@ -336,12 +336,12 @@ def test_inside_and_outside_together_correct_each_other() -> None:
     plan = planned()
     inside = plan["overhead_gib"]["high"] + 3.0
     kv = plan["requested_bytes"] / GIB - 20.0 - inside
-    taken = plan["requested_bytes"] / GIB + 4.0
-    log, use = as_planned(plan, **scaled(plan, kv), taken_gib=taken)
+    used_gib = plan["requested_bytes"] / GIB + 4.0
+    log, use = as_planned(plan, **scaled(plan, kv), taken_gib=used_gib)
     terms, findings = compare("heavy", plan, log, use)
     assert [finding.rule for finding in findings] == ["residency.inside", "residency.outside"]
     assert set(merged_override(terms)["overheads"]) == {"inside_gib", "outside_gib"}
-    assert again(plan, terms)["residency_gib"]["typical"] == pytest.approx(taken, abs=0.03)
+    assert replanned(plan, terms)["residency_gib"]["typical"] == pytest.approx(used_gib, abs=0.03)
 
 
 STATED = {"weights_gib": 41.5, "kv_gib": 20, "other_gib": 3}
@@ -350,12 +350,12 @@ STATED = {"weights_gib": 41.5, "kv_gib": 20, "other_gib": 3}
 def stated(**service: Any) -> dict[str, Any]:
     """The plan of a model that nobody knows, by what a person states."""
     entry = {"name": "s", "config": {"model_type": "new"}, **service}
-    found: dict[str, Any] = memory_budget({"services": [entry]})["services"]["s"]
-    return found
+    budget: dict[str, Any] = memory_budget({"services": [entry]})["services"]["s"]
+    return budget
 
 
 def started(plan: dict[str, Any], weights: float | None = None, cache: float | None = None, held: float = 0.0) -> Any:
-    """A start of it; C(held): GiB beside what it asks for."""
+    """A start of it; C(held): GiB outside of its request."""
     log = StartLog(
         version="0.33.0",
         device="gpu",
@@ -381,7 +381,7 @@ def test_each_part_that_is_stated_is_held_against_the_start_and_the_fix_makes_it
         },
         **{"kv_cache_tokens": "unknown", "max_concurrency": "unknown"},
     }
-    assert [each.rule for each in findings] == ["residency.weights", "residency.inside"]
+    assert [finding.rule for finding in findings] == ["residency.weights", "residency.inside"]
     override = merged_override(terms)
     assert override["memory"] == {"weights_gib": 50, "kv_gib": 10.4, "other_gib": 4.22}
     assert set(override) == {"memory", "overheads"} and set(override["overheads"]) == {"outside_gib"}
@@ -467,11 +467,11 @@ def test_a_fixed_cache_says_nothing_of_the_overhead_inside() -> None:
     assert terms["kv_cache"].verdict == "as_planned" and terms["kv_cache"].measured == 8.0
     assert terms["inside"].verdict == "unknown" and "kv-cache-memory-bytes" in terms["inside"].reason
     assert findings == []
-    taken = plan["residency_gib"]["typical"] + 2.0
-    terms, (finding,) = compare("heavy", plan, log, HostUse(taken_gib=taken))
+    used_gib = plan["residency_gib"]["typical"] + 2.0
+    terms, (finding,) = compare("heavy", plan, log, HostUse(taken_gib=used_gib))
     assert finding.rule == "residency.outside"
     corrected = planned(args={"kv-cache-memory-bytes": 8 * GIB}, **merged_override(terms))
-    assert corrected["residency_gib"]["typical"] == pytest.approx(taken, abs=0.03)
+    assert corrected["residency_gib"]["typical"] == pytest.approx(used_gib, abs=0.03)
 
 
 def test_without_a_record_of_the_start_gpu_memory_alone_can_be_too_much() -> None:
@@ -533,22 +533,22 @@ REPO = Path(__file__).resolve().parents[5]
     ],
 )
 def test_the_stand_in_engine_cuts_its_cache_as_the_plan_does(recipe: str, version: str, args: dict[str, Any]) -> None:
-    """Two writings of vLLM's arithmetic; where they agree, a finding on a simulated Spark means what it says."""
+    """Two versions of vLLM's arithmetic: if they agree, findings on a simulated Spark are right."""
     spec = importlib.util.spec_from_file_location("stand_in_kv", REPO / "tests/sim/engine/vllm_sim/kv.py")
     assert spec is not None and spec.loader is not None
     kv = sys.modules["stand_in_kv"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kv)
-    given = yaml.safe_load((REPO / f"playbooks/recipes/{recipe}.yml").read_text())
-    service = {key: given[key] for key in ("config", "weights_gib", "draft_weights_gib") if key in given}
-    service["args"] = {**given["args"], **args, "gpu-memory-utilization": 0.8}
+    document = yaml.safe_load((REPO / f"playbooks/recipes/{recipe}.yml").read_text())
+    service = {key: document[key] for key in ("config", "weights_gib", "draft_weights_gib") if key in document}
+    service["args"] = {**document["args"], **args, "gpu-memory-utilization": 0.8}
     plan = memory_budget({"services": [{"name": "s", "vllm_version": version, **service}]})["services"]["s"]
-    speculation = given["args"].get("speculative-config") or {}
-    own = speculation.get("method") == "mtp" and "model" not in speculation
+    speculation = document["args"].get("speculative-config") or {}
+    own_draft = speculation.get("method") == "mtp" and "model" not in speculation
     cache = kv.plan(
-        given["config"].get("text_config") or given["config"],
+        document["config"].get("text_config") or document["config"],
         {key.replace("-", "_"): value for key, value in service["args"].items()},
         speculation.get("num_speculative_tokens", 0),
-        int(own),
+        int(own_draft),
         tuple(int(part) for part in version.split(".")[:2]),
     )
     length = plan["max_model_len"]

@@ -40,20 +40,20 @@ def lines(name: str) -> list[str]:
 
 
 def on_gpu(log: list[str], rank: int, weights: float = 58.1, cache: float = 36.7) -> list[str]:
-    """The same lines as a GPU worker writes them: what it took instead of what the CPU build was told."""
-    found = []
+    """The same lines as a GPU worker writes them: its measured memory instead of the CPU build's configured memory."""
+    result = []
     for line in log:
-        head, _sep, _rest = line.partition(f"(Worker_TP{rank} pid=")
+        head, _sep, _tail = line.partition(f"(Worker_TP{rank} pid=")
         if "Loading weights took" in line and _sep:
-            pid = _rest.partition(")")[0]
+            pid = _tail.partition(")")[0]
             who = f"{head}(Worker_TP{rank} pid={pid}) INFO 11-20 09:38:40"
-            found.append(
+            result.append(
                 f"{who} [gpu_model_runner.py:5133] Model loading took {weights} GiB memory and 300.120000 seconds"
             )
-            found.append(f"{who} [gpu_worker.py:467] Available KV cache memory: {cache} GiB")
+            result.append(f"{who} [gpu_worker.py:467] Available KV cache memory: {cache} GiB")
         elif "Explicitly set" not in line:
-            found.append(line.replace("CPU KV cache size", "GPU KV cache size").replace("cpu_", "gpu_"))
-    return found
+            result.append(line.replace("CPU KV cache size", "GPU KV cache size").replace("cpu_", "gpu_"))
+    return result
 
 
 # --- executor mp
@@ -75,7 +75,7 @@ def test_the_log_of_the_first_rank() -> None:
 
 @pytest.mark.parametrize(("name", "rank"), [("dp_rank0.log", 0), ("dp_rank1.log", 1)])
 def test_the_log_of_a_replica(name: str, rank: int) -> None:
-    """Captured from two replicas of vLLM 0.32.0: each has an engine, and counts the tokens of a cache of its own."""
+    """Captured from two replicas of vLLM 0.32.0: each has an engine, and counts the tokens of its own cache."""
     log = parse_log(lines(name))
     assert (log.version, log.device, log.kv_cache_tokens, log.max_concurrency) == ("0.32.0", "cpu", 1048576, 1024.0)
     assert log.init_seconds is not None and log.complete(rank)
@@ -118,7 +118,7 @@ def session(pid: int) -> list[str]:
 
 
 def test_the_head_leaves_out_what_ray_brought_of_another_host() -> None:
-    """The worker's own process has another number; its address is what tells it from those of this host."""
+    """The worker's own process has another number; its address tells it apart from this host's."""
     brought = lines("ray_engine.log")
     assert sum("ip=10.231.0.2" in line for line in brought) == 5
     log = parse_log(brought)
@@ -145,8 +145,8 @@ def test_what_the_workers_wrote_beats_what_ray_made_of_it() -> None:
     """Ray shows one of the lines that differ in figures only, here as if it were of this host."""
     brought = on_gpu(lines("ray_engine.log"), 0, weights=99.9, cache=1.0)
     assert parse_log(brought).weights_gib == 99.9
-    own = on_gpu(session(32306), 0)
-    log = parse_log(brought, own)
+    worker_lines = on_gpu(session(32306), 0)
+    log = parse_log(brought, worker_lines)
     assert (log.weights_gib, log.kv_cache_gib, log.load_seconds, log.ranks) == (58.1, 36.7, 300.12, 1)
     assert (log.version, log.kv_cache_tokens, log.device) == ("0.32.0", 4194304, "gpu")
 

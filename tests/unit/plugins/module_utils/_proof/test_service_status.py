@@ -1,4 +1,4 @@
-"""All services of a host at once; one that does not answer spoils nothing."""
+"""All services of a host at once; a silent one spoils nothing."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any,
     changed = receipts.build("heavy", {"image": "b"}, {}, receipts.with_benchmark(receipt, section))
     (tmp_path / "receipts/heavy.json").write_text(receipts.dump(changed))
     heavy, _never = ask()
-    assert heavy["decode_tokens_per_second"] is None  # it is that of another deployment
+    assert heavy["decode_tokens_per_second"] is None  # it was measured for another deployment
 
 
 def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
@@ -111,13 +111,13 @@ def test_the_host_is_looked_at_in_the_same_go(
 ) -> None:
     monkeypatch.setenv("PATH", "")  # neither systemd nor Docker nor nvidia-smi: still an answer
     services = [{"name": "heavy", "url": engine.url, "model": "heavy"}]
-    asked = {"gather": HOST, "services": probed(services), "root": str(tree), "settings_dir": str(tmp_path)}
+    params = {"gather": HOST, "services": probed(services), "root": str(tree), "settings_dir": str(tmp_path)}
 
     def ask() -> dict[str, Any]:
-        with patch_module_args(asked), pytest.raises(SystemExit):
+        with patch_module_args(params), pytest.raises(SystemExit):
             spark_info.main()
-        found: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return found
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
 
     result = ask()
     assert result["spark"]["guard"] is None
@@ -126,13 +126,13 @@ def test_the_host_is_looked_at_in_the_same_go(
     assert result["services"][0]["ready"] is True
     (tmp_path / "guard").mkdir()
     (tmp_path / "agent/guard.json").write_text('{"floor_gib": 4, "act": false}')
-    told = ask()["spark"]["guard"]
-    assert (told["floor_gib"], told["act"]) == (4.0, False)
+    guard = ask()["spark"]["guard"]
+    assert (guard["floor_gib"], guard["act"]) == (4.0, False)
 
 
 def test_what_the_program_on_demand_says_is_taken_while_it_says_something() -> None:
     now = calendar.timegm(time.strptime("2026-11-24T12:00:30Z", "%Y-%m-%dT%H:%M:%SZ"))
-    told = {
+    state = {
         "at": "2026-11-24T12:00:00Z",
         "services": {
             "heavy": {"state": "ready", "idle_seconds": 250, "waiting": 0, "pin": "auto", "pin_why": "", "reason": ""},
@@ -142,17 +142,17 @@ def test_what_the_program_on_demand_says_is_taken_while_it_says_something() -> N
         },
     }  # fmt: skip
     names = ["heavy", "fast", "sick", "odd", "absent"]
-    found = service_status.on_demand(told, names, now)
-    assert found["heavy"] == {"state": "ready", "idle_seconds": 250, "waiting": 0, "pin": "", "why": ""}
-    assert found["fast"] == {"state": "cold", "idle_seconds": None, "waiting": 2, "pin": "cold", "why": "the guard"}
+    reported = service_status.on_demand(state, names, now)
+    assert reported["heavy"] == {"state": "ready", "idle_seconds": 250, "waiting": 0, "pin": "", "why": ""}
+    assert reported["fast"] == {"state": "cold", "idle_seconds": None, "waiting": 2, "pin": "cold", "why": "the guard"}
     assert (
-        found["sick"]["idle_seconds"] is None
-        and len(found["sick"]["why"]) == 500
-        and set(found) == {"heavy", "fast", "sick"}
+        reported["sick"]["idle_seconds"] is None
+        and len(reported["sick"]["why"]) == 500
+        and set(reported) == {"heavy", "fast", "sick"}
     )
     # A program that is gone says nothing new.
-    assert service_status.on_demand(told, names, now + 60) == service_status.on_demand(None, names, now) == {}
-    for odd in ({}, {"at": 5, "services": {}}, {"at": told["at"]}, {"at": told["at"], "services": 5}):
+    assert service_status.on_demand(state, names, now + 60) == service_status.on_demand(None, names, now) == {}
+    for odd in ({}, {"at": 5, "services": {}}, {"at": state["at"]}, {"at": state["at"], "services": 5}):
         assert service_status.on_demand(odd, names, now) == {}
 
 
@@ -179,18 +179,18 @@ def test_a_service_that_starts_is_as_far_as_its_log_says(
     (tmp_path / "starts/spark-heavy.service.json").write_text(json.dumps(record))
     last = start_stages.entry("", "", {"gate": 5.0, "load": 3600.0, "profile": 40.0}, {})
     (tmp_path / "starts/heavy.json").write_text(json.dumps(start_stages.with_start(None, last)))
-    asked = {
+    params = {
         "gather": HOST,
         "services": probed([{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "fast")]),
         **{"root": str(tree), "settings_dir": str(tmp_path), "run_dir": str(tmp_path), "state_dir": str(tmp_path)},
     }
-    with patch_module_args(asked), pytest.raises(SystemExit):
+    with patch_module_args(params), pytest.raises(SystemExit):
         spark_info.main()
-    found = json.loads(capsys.readouterr().out)["starts"]["starting"]
-    assert list(found) == ["heavy"] and found["heavy"]["stage"] == "load" and found["heavy"]["percent"] is None
+    starting = json.loads(capsys.readouterr().out)["starts"]["starting"]
+    assert list(starting) == ["heavy"] and starting["heavy"]["stage"] == "load" and starting["heavy"]["percent"] is None
     gone = time.monotonic() - now
-    assert 60 <= found["heavy"]["seconds"] <= 61 + gone
-    assert 3600 - 30 + 40 - gone - 1 <= found["heavy"]["left_seconds"] <= 3600 - 30 + 40
+    assert 60 <= starting["heavy"]["seconds"] <= 61 + gone
+    assert 3600 - 30 + 40 - gone - 1 <= starting["heavy"]["left_seconds"] <= 3600 - 30 + 40
 
 
 def test_units_that_failed_or_restart_are_explained_by_their_journal(fake_run: Any) -> None:
@@ -211,5 +211,5 @@ def test_units_that_failed_or_restart_are_explained_by_their_journal(fake_run: A
     def run(argv: list[str]) -> Any:
         return fake_run([argv[-1]])
 
-    found = service_status.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
-    assert set(found) == {"full", "loops"} and "Fix: see which with df -h" in found["full"]
+    causes = service_status.causes(run, units, ["full", "loops", "first", "odd", "up", "other"])
+    assert set(causes) == {"full", "loops"} and "Fix: see which with df -h" in causes["full"]

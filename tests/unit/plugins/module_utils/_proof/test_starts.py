@@ -30,11 +30,11 @@ def planned(launch: str, **more: Any) -> dict[str, Any]:
     return {**measurement_rows.planned(LAUNCHES, row), "launch": LAUNCH, **more}
 
 
-def start(memory: dict[str, Any], log: list[str], taken: float | None = 40.4) -> dict[str, Any] | None:
-    found = residency.parse_log(log)
-    use = residency.HostUse(taken_gib=taken, reason="it is not known")
-    terms, _findings = residency.compare("a", memory, found, use)
-    return residency.start(memory, terms, found, GPU)
+def start(memory: dict[str, Any], log: list[str], residency_gib: float | None = 40.4) -> dict[str, Any] | None:
+    parsed = residency.parse_log(log)
+    use = residency.HostUse(taken_gib=residency_gib, reason="it is not known")
+    terms, _findings = residency.compare("a", memory, parsed, use)
+    return residency.start(memory, terms, parsed, GPU)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def start(memory: dict[str, Any], log: list[str], taken: float | None = 40.4) ->
 )
 def test_each_term_of_a_start(launch: str, log: str) -> None:
     row = next(row for row in LAUNCHES["rows"] if row["launch"] == launch)
-    found = start(planned(launch), lines(log))
-    assert found is not None and found.items() >= LAUNCH.items()
+    record = start(planned(launch), lines(log))
+    assert record is not None and record.items() >= LAUNCH.items()
     for key, name in (("weights_gib", "weights"), ("kv_cache_gib", "kv_cache"), ("peak_gib", "torch_peak")):
-        assert found[key] == pytest.approx(row[name] / GIB, abs=0.006)
+        assert record[key] == pytest.approx(row[name] / GIB, abs=0.006)
     inside = (row["requested"] - row["weights"] - row["kv_cache"]) / GIB
-    assert found["inside_gib"] == pytest.approx(inside, abs=0.02)
-    assert found["non_torch_gib"] == pytest.approx(row["non_torch"] / GIB, abs=0.01)
-    assert found["graphs_gib"] == row["graphs_gib"] and found["vllm_version"] == "0.26.0"
-    assert found["outside_gib"] == pytest.approx(40.4 - row["requested"] / GIB, abs=0.01)
-    assert (found["driver"], found["gpu"]) == (GPU["driver_version"], GPU["name"])
+    assert record["inside_gib"] == pytest.approx(inside, abs=0.02)
+    assert record["non_torch_gib"] == pytest.approx(row["non_torch"] / GIB, abs=0.01)
+    assert record["graphs_gib"] == row["graphs_gib"] and record["vllm_version"] == "0.26.0"
+    assert record["outside_gib"] == pytest.approx(40.4 - row["requested"] / GIB, abs=0.01)
+    assert (record["driver"], record["gpu"]) == (GPU["driver_version"], GPU["name"])
     assert (
-        found["max_num_batched_tokens"] == 8192
-        and found["gpu_memory_utilization"] == row["arguments"]["gpu-memory-utilization"]
+        record["max_num_batched_tokens"] == 8192
+        and record["gpu_memory_utilization"] == row["arguments"]["gpu-memory-utilization"]
     )
 
 
 def test_what_is_not_known_or_of_another_launch_is_not_kept() -> None:
     log, memory = lines("healthy_fa3_graphs_then_sigterm.log"), planned("q4-graphs-8192")
-    without = start(memory, log, taken=None)
+    without = start(memory, log, residency_gib=None)
     assert without is not None and without["outside_gib"] is None
     assert start({**memory, "launch": None}, log) is None
     assert start({**memory, "gpu_memory_utilization": 0.6}, log) is None
@@ -73,15 +73,15 @@ def test_what_is_not_known_or_of_another_launch_is_not_kept() -> None:
     assert start(memory, [*log, "INFO [cpu_worker.py:1] x"]) is None
     assert start({}, log) is None
     for cut in range(0, len(log), 7):
-        found = start(memory, log[:cut])
-        assert found is None or found["kv_cache_gib"] == 30.92
+        record = start(memory, log[:cut])
+        assert record is None or record["kv_cache_gib"] == 30.92
 
 
 def test_a_receipt_keeps_what_the_start_took() -> None:
     took = start(planned("q4-graphs-8192"), lines("healthy_fa3_graphs_then_sigterm.log"))
     first = receipts.build("a", {"image": "1"}, {}, None, start=took)
     assert first.start == took and receipts.load(receipts.dump(first)) == first
-    # The log of a start that is long ago is gone; a new deployment has none yet.
+    # The log of an old start is gone; a new deployment has no log yet.
     assert receipts.build("a", {"image": "1"}, {}, first).start == took
     assert "start" not in receipts.build("a", {"image": "2"}, {}, first).plain()
     assert (

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keeps what Python compiles of archives: Ansible sends each module as one, and most of what is in them is the same."""
+"""Keeps the compiled code of archives: Ansible sends each module as one, with mostly the same files."""
 
 import marshal
 import os
@@ -13,26 +13,26 @@ compile_anew = zipimport._compile_source
 
 
 def compile_source(path, source):
-    """Return the code of a file of an archive, from what an earlier process has kept.
+    """Return the code of a file of an archive, from the cache of an earlier process.
 
-    :param path: of the file, that of the archive included
+    :param path: of the file, with the path of the archive
     :param source: its bytes
     """
     # Programs that use no archive do without these.
     import _imp
     from pathlib import Path
 
-    kept = Path(FOLDER, _imp.source_hash(len(source), path.rpartition(".zip")[2].encode() + source).hex())
+    cached = Path(FOLDER, _imp.source_hash(len(source), path.rpartition(".zip")[2].encode() + source).hex())
     try:
-        return marshal.loads(kept.read_bytes())
+        return marshal.loads(cached.read_bytes())
     except (OSError, EOFError, ValueError, TypeError):
         code = compile_anew(path, source)
     if os.geteuid() == 0:  # who is not root could leave something for root to run
         try:
-            kept.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            fresh = kept.with_suffix(f".{os.urandom(8).hex()}")  # nodes share the folder
+            cached.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            fresh = cached.with_suffix(f".{os.urandom(8).hex()}")  # nodes share the folder
             fresh.write_bytes(marshal.dumps(code))
-            fresh.replace(kept)
+            fresh.replace(cached)
         except OSError:  # a disk that a test has filled
             pass
     return code

@@ -55,9 +55,9 @@ DMI = {
 }
 
 
-def fingerprint(settings: dict[str, Any], what: str, digits: int) -> str:
+def fingerprint(settings: dict[str, Any], label: str, digits: int) -> str:
     """Stable made-up hexadecimal digits of this node."""
-    return hashlib.sha256(f"{settings['hostname']} {what}".encode()).hexdigest()[:digits]
+    return hashlib.sha256(f"{settings['hostname']} {label}".encode()).hexdigest()[:digits]
 
 
 def gpu_uuid(settings: dict[str, Any]) -> str:
@@ -169,7 +169,7 @@ def read(path: str, default: str) -> str:
 
 
 def interface(settings: dict[str, Any], name: str, speed: int) -> dict[str, str]:
-    """State of an interface: that of the real one with this name, or an unplugged one."""
+    """State of an interface: of the real one with this name, or an unplugged one."""
     base = f"/sys/class/net/{name}"
     present = Path(base).is_dir()
     up = read(f"{base}/operstate", "down").strip() == "up"

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two services beside each other: which is faster, by what, and where the repeats do not say."""
+"""Two compared services: the faster one, by how much, and repeats that overlap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from bench_fixture import load, measured, row
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, bench_pairs, benchmark
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, bench_report, benchmark
 
 SETTINGS, _MESSAGES = benchmark.read("h", {})
 
@@ -24,35 +24,31 @@ MTP = section("mtp", single=[row(512, 40.0, prefill=5000.0, tokens_per_step=2.6)
 
 
 def test_more_tokens_are_better_and_more_seconds_are_not() -> None:
-    found = {entry["what"]: entry for entry in bench_pairs.rows(PLAIN, MTP)}
-    assert (
-        found["decode tok/s, prompt of 512"]["better"] == "b" and found["decode tok/s, prompt of 512"]["change"] == 1.0
-    )
-    assert found["prefill tok/s, prompt of 512"]["better"] == "a"
-    assert found["TTFT s, prompt of 512"]["better"] == "a" and found["TTFT s, prompt of 512"]["change"] > 0
-    assert found["output tok/s, 4 requests at once"]["better"] == "a"
-    assert found["output tok/s, 4 requests at once"]["apart"] is None
+    rows = {entry["what"]: entry for entry in bench_report.pair_rows(PLAIN, MTP)}
+    assert rows["decode tok/s, prompt of 512"]["better"] == "b" and rows["decode tok/s, prompt of 512"]["change"] == 1.0
+    assert rows["prefill tok/s, prompt of 512"]["better"] == "a"
+    assert rows["TTFT s, prompt of 512"]["better"] == "a" and rows["TTFT s, prompt of 512"]["change"] > 0
+    assert rows["output tok/s, 4 requests at once"]["better"] == "a"
+    assert rows["output tok/s, 4 requests at once"]["apart"] is None
 
 
 def test_repeats_that_overlap_decide_nothing() -> None:
     wide = {"median": 21.0, "low": 19.0, "high": 24.0}
     other = section("other", single=[row(512, 21.0, decode_tokens_per_second=wide)])
-    found = {entry["what"]: entry for entry in bench_pairs.rows(PLAIN, other)}
-    assert (
-        found["decode tok/s, prompt of 512"]["better"] == "" and found["decode tok/s, prompt of 512"]["apart"] is False
-    )
+    rows = {entry["what"]: entry for entry in bench_report.pair_rows(PLAIN, other)}
+    assert rows["decode tok/s, prompt of 512"]["better"] == "" and rows["decode tok/s, prompt of 512"]["apart"] is False
 
 
 def test_what_one_of_them_lacks_is_not_compared() -> None:
     other = section("other", single=[row(4096, 21.0)], concurrency=[])
-    assert bench_pairs.rows(PLAIN, other) == []
-    assert "no figure in common" in bench_pairs.report([(PLAIN, other)])
+    assert bench_report.pair_rows(PLAIN, other) == []
+    assert "no figure in common" in bench_report.pair_report([(PLAIN, other)])
 
 
 def test_the_table_names_both_and_what_was_not_the_same() -> None:
     hot = section("mtp", single=MTP["single"], conditions={"driver": "590.44"})
-    text = bench_pairs.report([(PLAIN, hot)])
+    text = bench_report.pair_report([(PLAIN, hot)])
     assert "a: spark-1/plain" in text and "b: spark-1/mtp" in text and "+100.0 %" in text
     assert "not the same for both: driver: 580.173.02 and 590.44" in text
     assert "tokens a step: plain no drafter, mtp 2.60" in text
-    assert "not the same" not in bench_pairs.report([(PLAIN, MTP)])
+    assert "not the same" not in bench_report.pair_report([(PLAIN, MTP)])
