@@ -13,7 +13,13 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, doctor_host, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    answers,
+    doctor,
+    doctor_host,
+    drift,
+    drift_host,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
 from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
@@ -153,7 +159,7 @@ def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, 
     if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     known_images = None if images.get("failed") else images.get("images") or {}
-    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
+    host = drift_host.Host.planned(planned).with_answers(spark, known_images, deployed)
     return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import foreign_text
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift, drift_host
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import deployed
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         for name in map(str, variables.get("ansible_play_hosts_all") or []):
             hostvars = variables["hostvars"][name]
             asked = plain(hostvars.get(args["asked_from"])) or {}
-            planned = drift.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
+            planned = drift_host.Host.planned(plan["hosts"].get(name) or {}, *_completeness(plan, name, hostvars))
             services += len(planned.services)
             lock_findings = (plan["hosts"].get(name) or {}).get("findings") or []
             try:
@@ -93,7 +93,7 @@ def planned_checksums(
 
 
 def _judge_alone(
-    name: str, host: drift.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]
+    name: str, host: drift_host.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return summary and findings of one host, after a test that they can be printed."""
     body, findings = summary(asked), judge(host, lock_findings, asked)
@@ -115,7 +115,7 @@ def summary(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judge(host: drift.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:
+def judge(host: drift_host.Host, lock_findings: list[dict[str, Any]], asked: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of one host.
 
     :param host: as planned

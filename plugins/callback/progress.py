@@ -189,7 +189,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _printed(self, *_args: Any, **_kwargs: Any) -> None:
         """Note that the stdout callback has printed a line, such as the name of a play or a task."""
         with self.lock:
-            self.board.said(time.monotonic())
+            self.board.printed(time.monotonic())
 
     v2_playbook_on_play_start = _printed
     v2_playbook_on_task_start = _printed
@@ -273,7 +273,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         if self.ended.is_set() or os.getpid() != self.owner:
             return
         self.ended.set()
-        if self.thread.is_alive():
+        if self.thread.is_alive() and Channel.descriptor is not None:
             with contextlib.suppress(BlockingIOError):  # what fills the pipe wakes the thread as well
                 os.write(Channel.descriptor, b"\n")
             self.thread.join(2 * TICK)

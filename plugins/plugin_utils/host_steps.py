@@ -26,7 +26,7 @@ class OutgoingFile(NamedTuple):
     size: int
 
 
-class HostSteps(ActionBase):
+class HostSteps(ActionBase):  # type: ignore[misc]  # Ansible has no types
     """Runs steps of a module on the host."""
 
     TRANSFERS_FILES = True

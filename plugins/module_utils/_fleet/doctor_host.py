@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .._common.plain_data import view
+from .._common.reader import from_dict
 from .._plan.planned import PlannedService
 from .._proof.explain import Explanation
 
@@ -99,7 +99,7 @@ class Engine:
         """Return one of C(health.services) of M(dgxspark.vllm.spark_info)."""
         cache, log = service.get("cache") or {}, service.get("log")
         return cls(
-            log=view(Explanation, log) if log else None,
+            log=from_dict(Explanation, log) if log else None,
             answer=(service.get("answer") or {}).get("text") or "",
             cache_path=cache.get("path"),
             oldest=cache.get("oldest"),
@@ -127,12 +127,12 @@ class Facts:
         return cls(
             known=bool(spark),
             services=spark.get("services") or [],
-            units={unit["name"]: view(Unit, unit) for unit in spark.get("units") or []},
+            units={unit["name"]: from_dict(Unit, unit) for unit in spark.get("units") or []},
             containers={container["name"]: container.get("image_id") for container in spark.get("containers") or []},
             guard=spark.get("guard"),
             unknown=bool(spark.get("unknown")),
-            memory=view(Memory, spark.get("memory") or {}),
-            processes=[view(Process, process) for process in (spark.get("gpu") or {}).get("processes") or []],
+            memory=from_dict(Memory, spark.get("memory") or {}),
+            processes=[from_dict(Process, process) for process in (spark.get("gpu") or {}).get("processes") or []],
         )
 
 
@@ -170,8 +170,10 @@ class Health:
             now=clock.get("now"),
             synchronized=clock.get("synchronized"),
             went_off=last_boot.get("ended") if last_boot.get("shut_down") is False else None,
-            gpu_load=view(GpuLoad, health.get("gpu_load") or {}),
-            receipts=None if receipts is None else {name: view(Receipt, entry) for name, entry in receipts.items()},
+            gpu_load=from_dict(GpuLoad, health.get("gpu_load") or {}),
+            receipts=None
+            if receipts is None
+            else {name: from_dict(Receipt, entry) for name, entry in receipts.items()},
             engines={name: Engine.from_dict(service) for name, service in (health.get("services") or {}).items()},
         )
         return cls(**values)
@@ -209,11 +211,11 @@ class HostReport:
         :param asked: C({began, ended}) of the task for C(looked)
         """
         return cls(
-            services=[PlannedService.read(service) for service in planned.get("services") or []],
+            services=[from_dict(PlannedService, service) for service in planned.get("services") or []],
             facts=Facts.from_dict(facts),
             health=Health.from_dict(looked),
-            answers={name: view(Answer, answer) for name, answer in answers.items()},
-            images={ref: view(Image, image or {}) for ref, image in images.items()},
+            answers={name: from_dict(Answer, answer) for name, answer in answers.items()},
+            images={ref: from_dict(Image, image or {}) for ref, image in images.items()},
             began=asked.get("began"),
             ended=asked.get("ended"),
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .._common.plain_data import view
+from .._common.reader import from_dict
 from .._plan.planned import PlannedService
 from . import generations
 
@@ -66,7 +66,7 @@ class Spark:
         return cls(
             services=spark.get("services") or [],
             units={unit["name"]: Unit.of_facts(unit) for unit in spark.get("units") or []},
-            containers={box["name"]: view(Container, box) for box in containers if box.get("state") == "running"},
+            containers={box["name"]: from_dict(Container, box) for box in containers if box.get("state") == "running"},
             stopped=(spark.get("guard") or {}).get("stopped") or {},
             relays=bool((spark.get("fabric") or {}).get("relay")),
             versions=generations.facts_of(spark),
@@ -113,7 +113,7 @@ class Differences:
         return cls(
             files={kind: differences.get(kind) or [] for kind in FILE_KINDS},
             moved=differences.get("moved") or {},
-            models=[view(Model, model) for model in differences.get("models") or []],
+            models=[from_dict(Model, model) for model in differences.get("models") or []],
         )
 
 
@@ -138,7 +138,7 @@ class Recorded:
             came_from=recorded.get("from"),
             restoring=recorded.get("restoring"),
             facts=recorded.get("facts") or {},
-            units={name: view(Unit, unit) for name, unit in (recorded.get("units") or {}).items()},
+            units={name: from_dict(Unit, unit) for name, unit in (recorded.get("units") or {}).items()},
             images={name: image.get("id") for name, image in (recorded.get("images") or {}).items()},
         )
 
@@ -159,8 +159,8 @@ class Compared:
         return cls(
             differences=Differences.from_dict(answer.get("differences") or {}),
             recorded=Recorded.from_dict(recorded) if recorded else None,
-            units={name: view(Unit, unit) for name, unit in (answer.get("units") or {}).items()},
-            launches={name: view(Launch, launch) for name, launch in (answer.get("launches") or {}).items()},
+            units={name: from_dict(Unit, unit) for name, unit in (answer.get("units") or {}).items()},
+            launches={name: from_dict(Launch, launch) for name, launch in (answer.get("launches") or {}).items()},
         )
 
 
@@ -197,8 +197,8 @@ class Host:
     ) -> Host:
         """Return a host by its part of the plan; C(with_answers) adds the rest."""
         return cls(
-            services=[PlannedService.read(service) for service in planned.get("services") or []],
-            locked={ref: view(LockedImage, image) for ref, image in (planned.get("images_locked") or {}).items()},
+            services=[from_dict(PlannedService, service) for service in planned.get("services") or []],
+            locked={ref: from_dict(LockedImage, image) for ref, image in (planned.get("images_locked") or {}).items()},
             addon_images=planned.get("addon_images") or {},
             relay=bool(((planned.get("cluster") or {}).get("fabric") or {}).get("relay")),
             checksums=checksums or {},

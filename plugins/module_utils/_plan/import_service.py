@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .._cluster import clustering
-from .._common import plain_secrets, redaction, shell
+from .._common import plain_secrets, redaction, secret_names, shell
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch
 from . import service_keys
@@ -361,7 +361,7 @@ class ServiceMaker:
             for text in texts_of(args.pop(option, None)):
                 self.conceal(text)
                 env.setdefault(variable, text)
-        for option in [name for name in args if redaction.is_secret_option(name)]:
+        for option in [name for name in args if secret_names.is_secret_option(name)]:
             self.conceal(args.pop(option))
             self.leave(f"--{option}", "a secret: nothing here keeps one for an option")
         for place, text in list(plain_secrets.in_settings(args)):
@@ -584,7 +584,7 @@ def _drafter(args: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
 def _is_secret(name: str, value: str) -> bool:
     """Return whether a variable of a launch is a secret, also if its value is unknown or waits for another variable."""
     unknown = not value or "$" in value
-    named = redaction.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
+    named = secret_names.is_secret_variable(name) and (unknown or redaction.could_be_secret(value, name))
     return named or redaction.holds_secret(value)
 
 
