@@ -38,6 +38,7 @@ WHY = {
     "roles/fleet_monitor/files/spark_status_page.py": "the age of the page, which is the time of its file",
     "roles/guard/files/spark_guard.py": "with the monotonic clock of the same moment, for bounds over a day; dates for people",
     "roles/service/files/spark_on_demand.py": "dates for people; the decision goes by the monotonic clock",
+    "roles/service/files/spark_on_demand_slot.py": "dates for people; the decision goes by the monotonic clock",
     "roles/watchdog/files/spark_watchdog.py": "with the monotonic clock of the same moment, for the tracker",
 }
 WHY |= {
