@@ -40,6 +40,7 @@ WHY = {
     "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",
     "roles/fleet_monitor/files/spark_status_page.py": "the age of the page, which is the time of its file",
     "roles/service/files/spark_on_demand.py": "dates for people; the decision goes by the monotonic clock",
+    "roles/service/files/spark_on_demand_slot.py": "dates for people; the decision goes by the monotonic clock",
 }
 WHY |= {
     "plugins/module_utils/_host/beneath.py": SAME,

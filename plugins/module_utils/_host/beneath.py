@@ -91,7 +91,14 @@ def folder(root: Root, relative: str = "", make: bool = False, mode: int = 0o755
 
 @contextlib.contextmanager
 def parent(root: Root, relative: str, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the folder that a file or link lies in, and its name there; see C(folder)."""
+    """Yield a descriptor of the folder of a file or link, and its name there.
+
+    :param root: see above
+    :param relative: path of the file below it
+    :param make: create missing folders
+    :returns: the descriptor, closed afterwards, and the name
+    :raises Refused: see C(folder)
+    """
     parts = parts_of(relative)
     if not parts:
         raise Refused(f"{relative!r} names no file")

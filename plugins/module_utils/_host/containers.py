@@ -56,6 +56,7 @@ def run_argv(container: str, service: str, pids: int, capabilities: Iterable[str
     :param service: that it belongs to, empty for a container that does one thing and ends
     :param pids: see C(restricted)
     :param capabilities: see C(restricted)
+    :returns: words
     """
     labels = ["--label", f"{MANAGED_LABEL}=true", "--label", f"{SERVICE_LABEL}={service}"] if service else []
     argv = ["/usr/bin/docker", "run", "--rm", "--name", container, "--pull", "never", *labels]

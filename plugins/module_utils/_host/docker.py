@@ -202,8 +202,8 @@ def act(run: Run, *words: str, missing: bool = False) -> str:
     """Run docker for a change; returns the reason of its failure, empty if it worked.
 
     :param run: runs a program
-    :param words: of the command line, after C(docker)
     :param missing: accept a missing object, as for removals
+    :param words: of the command line, after C(docker)
     :returns: a text
     """
     rc, out, err = run(["docker", *words])

@@ -29,7 +29,13 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.(?P<function>[0
 
 
 def set_interface_commands(netdev: str, mtu: int | None, addresses: Iterable[str]) -> list[list[str]]:
-    """Return the commands that replace the IPv4 addresses (CIDR) of an interface, and set its MTU if one is known."""
+    """Return the commands that replace the IPv4 addresses of an interface, and set its MTU.
+
+    :param netdev: name of the interface
+    :param mtu: None to leave it unchanged
+    :param addresses: CIDR
+    :returns: command lines
+    """
     return [
         ["ip", "-4", "addr", "flush", "dev", netdev, "scope", "global"],
         *([["ip", "link", "set", "dev", netdev, "mtu", str(mtu)]] if mtu else []),

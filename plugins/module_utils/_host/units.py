@@ -58,7 +58,14 @@ def read_properties(text: str) -> list[dict[str, str]]:
 
 
 def journal_command(unit: str, lines: int, output: str = "cat", invocation: str = "") -> list[str]:
-    """Return the call that prints the last lines of a unit, or of one start of it; C(cat) prints them without times and names."""
+    """Return the call that prints the last lines of a unit, or of one start of it.
+
+    :param unit: its name
+    :param lines: most lines
+    :param output: format of journalctl; C(cat) has neither times nor names
+    :param invocation: InvocationID of the start, empty for all starts
+    :returns: the command line
+    """
     match = f"_SYSTEMD_INVOCATION_ID={invocation}" if invocation else f"--unit={unit}"
     return ["journalctl", "--no-pager", "--quiet", f"--output={output}", f"--lines={lines}", match]
 
@@ -70,9 +77,9 @@ def start_log_command(invocation: str, cursor: str = "") -> list[str]:
     return [*fixed, range_option, f"_SYSTEMD_INVOCATION_ID={invocation}"]
 
 
-def last_words(run: command.Run, unit: str, lines: int = 3) -> str:
-    """Return the last messages of a unit in one line, empty for an empty journal. Raises C(NoAnswer) where journalctl is silent."""
-    _rc, log, _err = run(journal_command(unit, lines))
+def last_words(run: command.Run, unit: str) -> str:
+    """Return the last messages of a unit in one line, empty for an empty journal. Raises C(NoAnswer) without an answer of journalctl."""
+    _rc, log, _err = run(journal_command(unit, 3))
     return " ".join(log.split())
 
 

@@ -10,7 +10,6 @@ the service's container, with another name and program.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from . import benchmark
@@ -66,7 +65,7 @@ def command(
     :returns: words of a command line on the host
     """
     argv = list(service["argv"])
-    docker_words = [Path(argv[0]).name]  # found in PATH, like the module's other calls
+    docker_words = [argv[0].rpartition("/")[2]]  # found in PATH, like the module's other calls
     words = iter(argv[1 : argv.index(service["image"]["run"])])
     for word in words:
         if word in _WITH_VALUE:

@@ -24,7 +24,7 @@ REPO = Path(__file__).resolve().parents[3]
 SCRIPT = REPO / "roles/service/files/spark_on_demand.py"
 AVAILABLE_GIB = 110.0
 
-# What both programs do with the files of a unit; the memory of the host is what units do not hold.
+# What both programs do with the files of a unit; units hold the memory that the host lacks.
 COMMON = """
 import fcntl, json, os, pathlib, signal, subprocess, sys, time
 home = pathlib.Path({home!r})
@@ -239,7 +239,7 @@ os.execv(argv[0], argv)
 
 
 class Host:
-    """Engines that are units; C(options) sets what one does, C(start) runs the program with sockets that stay when it ends."""
+    """Engines that are units; C(options) sets the behaviour of one, C(start) runs the program with sockets that stay when it ends."""
 
     def __init__(self, tmp: Path, names: str = "ab", poll: float = 0.4, **settings: Any) -> None:
         self.home, self.poll, self.names = tmp, poll, names
@@ -335,7 +335,7 @@ class Host:
             sock.close()
         self.log.close()
 
-    # --- what is seen
+    # --- observations
 
     @property
     def said(self) -> str:

@@ -77,7 +77,7 @@ def test_the_stage_and_the_words_of_the_engine_are_shown_from_far_above(
     )
     assert "By its log the start had come to the stage kv_cache." in result["msg"]
     assert "one request of max-model-len tokens does not fit" in result["msg"] and result["log_error"] in result["msg"]
-    # What happens to be the key is in none of it.
+    # Text that equals the key is nowhere.
     assert "53440" not in json.dumps(result) and "estimated maximum model length is ********" in result["msg"]
 
 

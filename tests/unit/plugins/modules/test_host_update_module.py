@@ -157,7 +157,7 @@ MISMATCH = (18, "Failed to initialize NVML: Driver/library version mismatch\n", 
 
 
 def test_a_driver_that_nvidia_smi_cannot_name_is_not_called_none(apt: Apt, call: Any) -> None:
-    """The pair of driver and kernel that freezes hosts is judged by what is installed then."""
+    """The pair of driver and kernel that freezes hosts is judged by the packages after the update."""
     apt.smi, apt.driver = MISMATCH, (0, "595.84-1ubuntu1\n", "")
     apt.pending = "Inst linux-image-6.17.0-1032-nvidia (6.17.0-1032.32 DGX:noble [arm64])\n"
     result = call()
@@ -228,7 +228,7 @@ def test_without_root_it_does_not_wait_for_a_lock(apt: Apt, call: Any, monkeypat
 
 
 def test_a_kernel_without_an_initial_ram_disk_stops_before_the_reboot(apt: Apt, call: Any, tmp_path: Path) -> None:
-    """Before anything is installed where it is missing already, and after that where the update left it out."""
+    """Before the update for a kernel that lacks it already, and after the update for a new one."""
     boot = tmp_path / "boot"
     boot.mkdir()
     (boot / "vmlinuz-6.17.0-1032-nvidia").write_text("kernel")

@@ -156,7 +156,7 @@ def test_hostile_a_run_that_is_killed_leaves_no_lock_and_no_half_written_key(cal
     assert time.monotonic() - began < 60
     assert [path.name for path in target.parent.iterdir()] == ["KEY"]
     assert not list(host_lock.run_dir().glob(f"{staging.PREFIX}*"))
-    # Whether it had changed anything is not known, so it counts as one that had.
+    # Its changes are unknown, so it counts as a run with changes.
     assert host_lock.between("bob@desk, run 2") == []
     assert set(json.loads((host_lock.run_dir() / "runs.json").read_text())["runs"]) == {
         "ann@laptop, run 1",

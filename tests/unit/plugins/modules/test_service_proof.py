@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The proof of a host, against a server that answers, units and containers that are played, and receipts in a folder.
 
-What it is made of has tests of its own: test_endpoint_ready.py, test_engines_section.py, test_receipt.py.
+Its parts have their tests: test_endpoint_ready.py, test_engines_section.py, test_receipt.py.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
     service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", "on_demand": {"set": None}, **DEPLOYED}
     cold = SHOWN.format(name="spark-heavy.service", state="inactive")
     fake_run.on("systemctl show", cold)
-    # Never proved: the question starts it, whatever its unit is until then.
+    # Never proved: the question starts it, in any state of its unit.
     assert call(service)["answers"]["heavy"]["ready"] is True
     requests = len(engine.requests)
     result = call(service)
@@ -170,7 +170,7 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
     fake_run.on("systemctl show", cold.replace("LoadState=loaded", "LoadState=not-found"))
     assert call(service).get("answers") != {}
     fake_run.on("systemctl show", cold)
-    # Another one is deployed, or nothing is to be kept: it is asked.
+    # With another launch, or without a record, it is asked.
     assert call({**service, "vllm_version": "0.20.0"})["answers"]["heavy"]["ready"] is True
     assert call(service, receipts_dir="")["answers"]["heavy"]["ready"] is True
     fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="active"))

@@ -1,4 +1,4 @@
-"""Stopping and starting what is deployed. systemd, Docker and nvidia-smi are played by a function; memory is a file."""
+"""Stopping and starting deployed services. A function plays systemd, Docker and nvidia-smi; memory is a file."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_stop_says_what_came_back(spark: Spark, call: Any) -> None:
 def test_an_engine_that_takes_memory_while_it_is_looked_at(
     spark: Spark, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one does that fails and is started again: what it took is not waited for twice."""
+    """As an engine that fails and is started again: its memory is not waited for twice."""
     spark.put("heavy", "activating", 95)
     listed = HostView.containers
 
@@ -283,7 +283,7 @@ def test_a_speech_server_on_demand_is_pinned_too(spark: Spark, call: Any, tmp_pa
     spark.state["ears"] = "active"
     assert call("stopped", "ears", **run)["changed"] and pin_of(tmp_path, "ears") == "cold"
     assert spark.asked("stop") == ["spark-ears.service"]
-    # One that failed is tried again at once.
+    # A failed one is started again at once.
     spark.state["ears"] = "failed"
     call("started", "ears", **run)
     assert spark.asked("reset-failed")[-1] == "spark-ears.service" and spark.asked("start") == []
@@ -302,7 +302,7 @@ def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_i
     spark.put("pair", "active", 95, on_demand=True, url=None, rank={"rank": 1})
     stopped = call("stopped", "pair", **run)
     assert stopped["freed_gib"] == 95.0 and pin_of(tmp_path, "pair") == "auto"
-    # One that lost the others, which were stopped first, has failed for no fault.
+    # A rank that lost the others, which were stopped first, has failed without a fault.
     assert spark.asked("stop") == spark.asked("reset-failed") == ["spark-pair.service"]
     spark.put("pair", "inactive", 95, on_demand=True, rank={"rank": 0})
     head = call("started", "pair", **run)
@@ -317,7 +317,7 @@ def test_a_start_takes_back_what_the_guard_of_another_rank_said(spark: Spark, ca
     assert call("started", "pair", **run, _ansible_check_mode=True)["changed"] and pins.read(folder, "pair").why
     assert call("started", "pair", **run)["changed"] and pins.read(folder, "pair") == pins.Pin()
     assert not call("started", "pair", **run)["changed"] and spark.asked("start") == []
-    # At the first rank the owner's word replaces that of the guard.
+    # At the first rank the owner's pin replaces the guard's.
     spark.put("pair", "inactive", 95, on_demand=True, rank={"rank": 0})
     pins.write(folder, "pair", "cold", "the guard")
     assert call("started", "pair", **run)["changed"] and pins.read(folder, "pair") == pins.Pin("warm")

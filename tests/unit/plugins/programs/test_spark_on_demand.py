@@ -93,7 +93,7 @@ def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Host
 
 @pytest.mark.nightly
 def test_a_storm_over_two_models_of_which_one_fits(hosts: Hosts) -> None:
-    """Never a moment without requests: each has its turn, what runs is not cut, and engines change once a minimum stay."""
+    """Never a moment without requests: each has its turn, running ones are not cut, and engines change once a minimum stay."""
     host = shared(hosts("ab", poll=0.2, minimum_seconds=1.0), keep=1).start()
     began = time.monotonic()
 
@@ -199,7 +199,7 @@ def test_a_start_that_fails_is_told_at_once_and_not_tried_again(hosts: Hosts) ->
     assert host.ask("a", "/health", "GET")[0] == 503 and "sk-abcdef" not in host.said
     state = until(lambda: host.told.get("a") if host.state("a") == "failed" else None)
     assert "no room for KV" in state["reason"] and "systemctl start spark-a.service" in state["reason"]
-    # Whoever starts it by hand is believed.
+    # A start by hand overrides the guard.
     host.options("a")
     host.systemctl("start", "a")
     until(lambda: host.ask("a")[0] == 200)
@@ -214,7 +214,7 @@ def test_a_unit_that_systemd_refuses_to_start(hosts: Hosts) -> None:
 
 
 def test_a_start_that_has_no_end_is_ended(hosts: Hosts) -> None:
-    """The unit of a rank has no limit of its own: what never becomes ready is stopped, and is a start that failed."""
+    """The unit of a rank has no time limit: an engine that never becomes ready is stopped, and its start has failed."""
     host = hosts(start_seconds=1, retry_seconds=300)
     host.options("a", load=600, status="waits for spark-2 (rank 1)")
     host.start()
@@ -314,7 +314,7 @@ def test_an_engine_is_not_idle_since_before_the_program_began(hosts: Hosts) -> N
 
 
 def test_sockets_are_known_by_their_names(hosts: Hosts) -> None:
-    """A name may come twice, as an engine is asked by two addresses; one that is not known is left alone."""
+    """A name may come twice, as an engine is asked by two addresses; an unknown one is left alone."""
     host = hosts("ab")
     host.further = [(name, socket.create_server(("127.0.0.1", 0))) for name in ("a", "other")]
     del host.services["b"]
@@ -390,7 +390,7 @@ def test_rejected_while_it_loads_and_started_all_the_same(hosts: Hosts) -> None:
 
 
 def seen_cold(host: Any) -> None:
-    """Wait until the program knows that the engine was stopped; what it has written may be as old as a second."""
+    """Wait until the program knows that the engine was stopped; its file may be a second old."""
     time.sleep(1.2)
     until(lambda: host.state("a") == "cold")
 
@@ -406,7 +406,7 @@ def test_streams_hear_comments_while_it_loads(hosts: Hosts) -> None:
     assert response.readline() == b": loading\n" and host.unit("a")["state"] != "active"
     lines = [line for line in response.read().decode().splitlines() if line]
     assert len(lines) == 4 and lines[-1] == "data: [DONE]" and '" 2"' in lines[2]
-    # What the engine refuses is an event; so is a start that fails. What wants no stream waits.
+    # A refusal of the engine is an event; so is a failed start. Requests without a stream wait.
     host.systemctl("stop", "a")
     seen_cold(host)
     with ThreadPoolExecutor(2) as pool:
@@ -462,7 +462,7 @@ def test_what_the_guard_stopped_stays_down_until_somebody_starts_it(hosts: Hosts
     until(lambda: host.state("a") == "ready")
     assert host.ask("a")[0] == 200 and pins.read(host.home / "run/pins", "a") == pins.Pin()
     assert "was started by somebody, so the guard no longer keeps it cold" in host.said
-    # What its owner keeps cold is another matter: an admin's start does not take that back.
+    # A service that its owner keeps cold stays pinned: an admin's start does not remove that pin.
     assert host.run("pin", "a", "cold").returncode == 0
     until(lambda: host.state("a") == "cold")
     host.systemctl("start", "a")
@@ -480,7 +480,7 @@ def test_others_who_use_an_engine_keep_it(hosts: Hosts) -> None:
 
 
 def test_a_speech_server_is_idle_by_its_own_requests(hosts: Hosts) -> None:
-    """It counts none; what calls itself vLLM's count at its /metrics is not asked. Its own health path is answered while it is cold."""
+    """It counts no requests; figures under vLLM's names at its /metrics are ignored. Its own health path is answered while it is cold."""
     host = hosts(idle_seconds=0.5, minimum_seconds=0, kind="asr", health="/api/health?deep=1")
     host.options("a", foreign=1)
     host.start()
@@ -515,7 +515,7 @@ def peak_mib(host: Host) -> int:
 
 
 def test_large_bodies_that_wait_share_one_limit(hosts: Hosts) -> None:
-    """150 bodies of 8 MiB, which are read to see whether they want a stream; a small request waits beside them and is served."""
+    """150 bodies of 8 MiB, which are read to see whether they want a stream; a small request waits with them and is served."""
     host = hosts(while_loading="comments", poll=0.2)
     host.options("a", load=8)
     host.start()

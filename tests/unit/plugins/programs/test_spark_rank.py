@@ -1,4 +1,4 @@
-"""Real supervisors on two addresses of this machine; what they start are processes behind a stand-in for docker."""
+"""Real supervisors on two addresses of this machine; their containers are processes behind a stand-in for docker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNIT_SCRIPT = REPO / "roles/host/files/spark_unit.py"
 MEMINFO = "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 23135528 kB\n"
 LIMIT = 60.0  # for things that happen; nothing here is proved by how long it took
 
-# A container is a process of its own session that outlives the client which started it, as a real one does.
+# A container is a process with its own session that outlives the client which started it, as a real one does.
 DOCKER = """#!{python} -SE
 import json, os, pathlib, signal, subprocess, sys, time
 state, words = pathlib.Path({state!r}), sys.argv[1:]
@@ -101,7 +101,7 @@ state = pathlib.Path({state!r}) / sys.argv[-1]
 print(state.read_text() if state.exists() else "ActiveState=inactive\\nSubState=dead\\nInvocationID=\\nMainPID=0")
 """
 
-# An engine: answers as soon as it is there, or never; may ignore SIGTERM, or end by itself.
+# An engine: answers as soon as it runs, or never; may ignore SIGTERM, or end by itself.
 ENGINE = """
 import http.server, json, os, pathlib, signal, sys, time
 port, orders = int(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -324,7 +324,7 @@ class Unit:
 
     @property
     def log(self) -> str:
-        """What docker was asked, a line each."""
+        """Return the calls of docker, a line each."""
         path = self.state / "log"
         return path.read_text() if path.exists() else ""
 
@@ -392,7 +392,7 @@ class Pair:
         return self
 
     def down(self) -> Pair:
-        """Wait until no container runs; what was active is not any more."""
+        """Wait until no container runs and no unit is active."""
         until(
             lambda: not any(unit.container() or unit.active for unit in self.units),
             lambda: "\n--\n".join(unit.text for unit in self.units),
@@ -562,7 +562,7 @@ def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> 
     until(lambda: all("WATCHDOG=1" in unit.notes for unit in pair.units), lambda: str(pair.head.notes))
     for unit in pair.units:
         assert unit.container()
-        unit.said("engine says: starts")  # what the engine prints is in the journal
+        unit.said("engine says: starts")  # the journal has the output of the engine
         assert not (unit.run_dir / "start.json").exists()
         record = json.loads((unit.run_dir / "starts/spark-big.service.json").read_text())
         assert "ready" in record and record["invocation"] == f"{unit.rank}-0"
@@ -1008,7 +1008,7 @@ def test_each_rank_keeps_memory_free_while_the_model_loads_and_no_longer(pair: P
     for unit in pair.units:
         unit.tells("; load guard: caches dropped")
         assert (unit.root / "proc/sys/vm/drop_caches").read_text() == "1\n"
-    pair.worker.order("fails")  # whatever comes after this start
+    pair.worker.order("fails")  # for the next start
     pair.head.order("")
     os.kill(pair.head.container(), signal.SIGTERM)  # the start fails, and so ends the guard of both
     for unit in pair.units:

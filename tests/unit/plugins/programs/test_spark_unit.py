@@ -153,7 +153,7 @@ def test_what_another_image_compiled_goes_before_the_first_start_from_a_new_one(
     (cache / "inductor").symlink_to(outside)
     host.service("heavy", image="vllm/vllm-openai:v0.24.0", cache_dir=str(cache))
     message = "removed what another image compiled"
-    rc, text = host("gate", "heavy")  # Docker knows no such image: what it cannot say changes nothing
+    rc, text = host("gate", "heavy")  # Docker does not know the image, which changes nothing
     assert rc == 0 and message not in text and (cache / "triton").exists()
     for number, gone in (("1", False), ("1", False), ("2", True), ("2", False)):
         (host.state / "image").write_text(f"sha256:{number * 64}")
@@ -192,7 +192,7 @@ def test_the_next_waits_until_the_first_lets_go(host: Host) -> None:
 
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_a_clock_that_is_set_neither_takes_the_lock_nor_ends_the_wait(host: Host, step: int) -> None:
-    """The wall clock of the one that waits moves by an hour while it waits."""
+    """The wall clock moves by an hour while a unit waits."""
     host.unit("heavy", "activating", "start-post", "a1")
     assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
     script = host.tmp / "moved.py"
@@ -406,7 +406,7 @@ def test_what_the_stages_of_a_start_took_is_kept(host: Host, engine: Any) -> Non
     (start,) = json.loads(record.read_text())["starts"]
     assert list(start["stages"]) == ["gate", "arguments", "device"] and start["said"] == {"compile_seconds": 31.5}
     assert start["seconds"] == pytest.approx(sum(start["stages"].values())) and start["launch"] == ""
-    # A second start stands beside it; one that nobody knows the gate of is left out.
+    # A second start stands next to it; a start without a gate is left out.
     assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
     assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
     assert len(json.loads(record.read_text())["starts"]) == 2
@@ -593,7 +593,7 @@ def test_what_the_guard_does_is_in_systemctl_status(host: Host, engine: Any, ker
 
 
 class Ollama:
-    """Answers as Ollama does: /api/ps lists what is loaded, keep_alive 0 unloads, some only after a while."""
+    """Answers as Ollama does: /api/ps lists loaded models, keep_alive 0 unloads, some only after a while."""
 
     def __init__(self, models: dict[str, int]) -> None:
         outer = self

@@ -39,7 +39,7 @@ def gather(capsys: Any, tree: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_probe_listens_and_says_who_it_is() -> None:
-    """A pair of sockets is the cable; the other end answers once and then sees what this one says."""
+    """A pair of sockets is the cable; the other end answers once and then receives the frames of this one."""
     near, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     seen: list[bytes] = []
 

@@ -36,7 +36,7 @@ CABLING = {
 
 @dataclass
 class Plant:
-    """Hosts and what is plugged in where. deaf: cables that carry a link and no frames; off: hosts without power; outside: ports that lead
+    """Hosts and their plugs. deaf: cables that carry a link and no frames; off: hosts without power; outside: ports that lead
     to hosts of others; switches: ports that hear each other."""
 
     names: list[str]
@@ -61,7 +61,7 @@ class Plant:
         return on_cable or cage in self.outside or any(cage in switch for switch in self.switches)
 
     def hosts(self) -> dict[str, dict[str, Any]]:
-        """What the hosts say, as C(fabric.plan) takes it."""
+        """Return the facts of the hosts for C(fabric.plan)."""
         return {name: self._host(number, name) for number, name in enumerate(self.names, 1)}
 
     def _host(self, number: int, name: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_nobody_listened_and_both_ports_are_up() -> None:
 
 
 def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, dict[str, Any]]:
-    """What hosts say that have the addresses of a plan, and have not listened since. keep: also on ports that have lost their link."""
+    """Return the facts of hosts that have the addresses of a plan, and have not listened since. keep: also on ports that lost their link."""
     hosts = live(plant, plan)
     for entry in hosts.values():
         del entry["heard"]
@@ -187,7 +187,7 @@ def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, 
 
 
 def cabling_said(plan: dict[str, Any]) -> list[str]:
-    """What a plan says of cables and addresses; that nobody has listened goes without saying."""
+    """Return the findings about cables and addresses, without the one that nobody has listened."""
     return [
         finding["rule"] for finding in plan["findings"] if finding["rule"] not in ("fabric.assumed", "fabric.others")
     ]
@@ -196,7 +196,7 @@ def cabling_said(plan: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("size", range(3, 9))
 def test_a_settled_ring_that_lost_a_cable_is_a_line_also_before_anybody_listens(size: int, keep: bool) -> None:
-    """Its addresses say what the other cables are; nothing is guessed beside them."""
+    """Its addresses show the other cables; no further cable is guessed."""
     plan = judged(ring(size))[0]
     for cable in ring(size).cables:
         plant = ring(size)
@@ -228,7 +228,7 @@ def test_what_addresses_leave_open_is_called_not_known_before_anybody_listens(si
 
 @pytest.mark.parametrize("size", range(3, 9))
 def test_a_host_without_addresses_joins_what_the_others_have(size: int) -> None:
-    """One that was installed anew: it is planned beside the others as before anybody listened."""
+    """A newly installed host is planned with the others as before anybody listened."""
     for plant in (ring(size), switch(size)):
         plan = judged(plant)[0]
         hosts = unheard(plant, plan)
@@ -335,7 +335,7 @@ def test_the_unit_of_a_relay_lets_each_way_through_once() -> None:
         r"^ExecStart=/usr/sbin/iptables -w -I DOCKER-USER -i (\S+) -o (\S+) -j ACCEPT$", text, re.MULTILINE
     )
     assert added == [(way["from"], way["to"]) for way in host_plan["relay"]]
-    # What is there is taken out before it is put in, and again at the end; neither fails when it is not.
+    # An existing rule is removed before it is added, and again at the end; a missing one is no failure.
     assert text.count("=-/usr/sbin/iptables -w -D DOCKER-USER") == 2 * len(added)
     assert "ExecStart=/usr/sbin/sysctl -q -w net.ipv4.ip_forward=1\n" in text and "{" not in text
 
@@ -434,7 +434,7 @@ def test_what_the_page_marks() -> None:
     plan, _errors = judged(exchanged(ring(4), "spark-2"))
     assert plan["wrong"]["cables"] == [[["spark-1", 0], ["spark-2", 0]], [["spark-2", 1], ["spark-3", 1]]]
     assert plan["wrong"]["missing"] == [[["spark-1", 0], ["spark-2", 1]], [["spark-2", 0], ["spark-3", 1]]]
-    # A port that leads elsewhere, one that is silent, one without a link.
+    # A port that leads elsewhere, a silent one, and one without a link.
     plant = ring(5)
     plant.cables.discard(frozenset({("spark-1", 0), ("spark-2", 1)}))
     plant.outside[("spark-1", 0)] = "elsewhere"
@@ -446,7 +446,7 @@ def test_what_the_page_marks() -> None:
     plant = Plant(names_of(2), {frozenset({("spark-1", 0), ("spark-1", 1)})}, outside={("spark-2", 0): "other"})
     wrong = judged(plant)[0]["wrong"]
     assert wrong == {"cables": [[["spark-1", 0], ["spark-1", 1]]], "missing": [], "ends": [["spark-2", 0]]}
-    # Those of a switch, of which one port is on another one.
+    # Hosts on a switch, and one port on another switch.
     plant = switch(5)
     plant.switches = [plant.switches[0] - {("spark-4", 0)}, {("spark-4", 0)}]
     assert judged(plant)[0]["wrong"] == {"cables": [], "missing": [], "ends": [["spark-4", 0]]}
@@ -582,7 +582,7 @@ SHAPES = {
 
 
 def moved(plant: Plant, plan: dict[str, Any]) -> set[frozenset[Cage]]:
-    """The cables once those that a plan marks as wrong are where it says."""
+    """Return the cables after the wrong ones of a plan were moved to their places."""
     cables, missing = (
         {frozenset((host, cage) for host, cage in pair) for pair in plan["wrong"][name]}
         for name in ("cables", "missing")
@@ -592,7 +592,7 @@ def moved(plant: Plant, plan: dict[str, Any]) -> set[frozenset[Cage]]:
 
 
 def one_case(seed: int) -> str:
-    """Plan one damaged group; return what was said of it: C(right), C(named) or C(not known)."""
+    """Plan one damaged group; return the verdict on it: C(right), C(named) or C(not known)."""
     chance = random.Random(seed)
     (shape,) = chance.choices([*SHAPES], [*SHAPES.values()])
     return CASES[shape](chance, f"{seed}, {shape}")
@@ -614,7 +614,7 @@ def one_ring(chance: random.Random, seed: str) -> str:
     is_whole = plant.cables == before and not (plant.deaf & plant.cables or plant.outside or plant.off)
     if not errors:
         assert marked == plant.cables, (seed, kinds)
-        # Nothing to say: a ring in the order of the group, whatever was done to it on the way.
+        # No finding for a ring in the order of the group, after any moves.
         assert plant.cables in (cabling.ring_of(listed), cabling.ring_of(listed[::-1])), (seed, kinds)
         assert not plant.deaf & plant.cables, (seed, kinds)
         return "right"
@@ -632,12 +632,12 @@ def one_ring(chance: random.Random, seed: str) -> str:
             message,
         )
         return "not known"
-    # What the page marks is what the words say.
+    # The page marks the cables that the texts name.
     assert marked == plant.cables, (seed, kinds, message)
     after, remaining = judged(plant)
     assert (after["topology"], remaining) == ("ring", []), (seed, kinds, message, texts(remaining))
     if len(kinds) == 1 and listed == names_of(size):
-        # As it was before, or a ring that is as near: never more to move than was moved.
+        # The former ring, or one that is as near: never more moves than were made.
         assert len(plant.cables - damaged) <= len(before - damaged), (seed, kinds, message)
         if size > 4:
             assert plant.cables == before, (seed, kinds, message)
@@ -645,7 +645,7 @@ def one_ring(chance: random.Random, seed: str) -> str:
 
 
 def told_of_hosts_without_a_link(plant: Plant, message: str) -> bool:
-    """Whether some have none; each of them is named then, and no plug is."""
+    """Return whether some hosts have no link; each of them is named then, and no plug."""
     dark = {name for name in plant.names if not any(plant.lit((name, cage)) for cage in NETDEVS)}
     if dark:
         assert all(
@@ -674,7 +674,7 @@ def one_switch(chance: random.Random, seed: str, both: bool = False) -> str:
     plan, errors = judged(plant)
     message = texts(errors)
     if kind == "right" or (kind != "off" and moved != mine):
-        # One of two cables is enough. Two hosts with a cable each on a switch of their own look like a pair.
+        # One of two cables is enough. Two hosts, each alone on a switch, look like a pair.
         assert errors == [] and plan["topology"] == ("switch" if size > 2 or both else "direct"), (seed, message)
         return "right"
     assert plan["topology"] == "none" and name in message and not BELONGS.search(message), (seed, kind, message)
@@ -690,7 +690,7 @@ def two_cables_to_a_switch(chance: random.Random, seed: str) -> str:
 
 
 def pair_of(chance: random.Random) -> Plant:
-    """A pair on one or two cables, in whichever ports."""
+    """A pair on one or two cables, in any ports."""
     out, into = chance.sample((0, 1), 2), chance.sample((0, 1), 2)
     cables = {frozenset({("spark-1", first), ("spark-2", other)}) for first, other in zip(out, into)}
     return Plant(names_of(2), cables if chance.random() < 0.5 else {sorted(cables, key=sorted)[0]})
@@ -780,7 +780,7 @@ def a_part_of_a_ring(chance: random.Random, seed: str) -> str:
             assert plan["topology"] == ("line" if is_outside else "none") and errors, (seed, errors)
             assert not is_outside or "not of this group" in texts(errors) or lost, (seed, errors)
         for first, cage, other, into in BELONGS.findall(texts(errors)):
-            # Whatever is named is a cable of a ring of these hosts that is not there.
+            # Every named cable is a missing cable of a ring of these hosts.
             assert frozenset({(first, int(cage)), (other, int(into))}) not in plant.cables and {first, other} <= set(
                 names
             ), seed
@@ -789,7 +789,7 @@ def a_part_of_a_ring(chance: random.Random, seed: str) -> str:
 
 
 def settled(chance: random.Random, seed: str) -> str:
-    """A group that has its addresses, is damaged then, and has not listened since: what addresses do not show is not told as if they did."""
+    """A group with addresses that is damaged and has not listened since: nothing is reported that its addresses do not show."""
     kind = chance.choice(["ring", "ring", "switch", "both", "pair"])
     size = chance.randint(2, 8) if kind != "ring" else chance.randint(3, 8)
     plant = pair_of(chance) if kind == "pair" else ring(size) if kind == "ring" else switch(size, chance.randint(0, 1))
@@ -813,7 +813,7 @@ def settled(chance: random.Random, seed: str) -> str:
         for finding in result["findings"]
         if finding["rule"] not in ("fabric.assumed", "fabric.second_cable", "fabric.unequal_cages")
     ]
-    # No address is wrong, whatever became of the plugs.
+    # No address is wrong, with any plugs.
     assert not {finding["rule"] for finding in findings} & set(fabric.REPAIRED), (seed, kinds, findings)
     text = texts([finding for finding in findings if finding["severity"] == "error"])
     dark = {end for end in ports if not plant.lit(end)}

@@ -76,7 +76,7 @@ def unreached(plan: dict[str, Any]) -> list[str]:
 def test_the_examples_of_four_on_their_cables(
     example: str, group: str, service: str, topology: str, devices: int
 ) -> None:
-    """From bare hosts that have listened to what each rank is started with, and what would be written; nothing is changed."""
+    """From bare hosts that have listened to the launch of each rank and the files to write; nothing is changed."""
     written = yaml.safe_load((ROOT / "inventories" / example / "hosts.yml").read_text(encoding="utf-8"))
     entry = written["sparks"]["children"][group]
     names = list(entry["hosts"])

@@ -201,7 +201,7 @@ def test_three_sparks() -> None:
     service = {
         **LARGE,
         "recipe": "qwen3-30b-a3b",
-        "model": {"revision": "0" * 40},  # what moves is refused on three Sparks
+        "model": {"revision": "0" * 40},  # a moving revision is refused on three Sparks
         "args": {"pipeline-parallel-size": 3, "tensor-parallel-size": 1},
     }
     plan = plan_of(cluster(service), 3)
@@ -240,7 +240,7 @@ def test_services_of_a_host_count_beside_its_rank_and_start_before_it() -> None:
 
 
 def test_services_of_a_cluster_start_in_one_order_on_all_hosts() -> None:
-    """By size they would start in different orders where one host has less memory; each would wait for the other."""
+    """By size they would start in different orders if one host had less memory; each would wait for the other."""
     small = {"name": "small", "recipe": "qwen3-30b-a3b", "port": 8001, "args": {"gpu-memory-utilization": 0.3}}
     large = {**small, "name": "larger", "port": 8005, "args": {"gpu-memory-utilization": 0.4}}
     plan = plan_of(cluster(small, large))
@@ -314,7 +314,7 @@ def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> Non
     assert option(first[1]["argv"], "--ipc") == "container:spark-large-ray"
     assert "--shm-size" not in first[1]["argv"]
     assert "nnodes" not in rank(plan, "s1")["args"]
-    # The image has no Ray: both containers run from the one that is made with it.
+    # The image has no Ray: both containers run from the derived image.
     tag = rank(plan, "s1")["ray_image"]["tag"]
     assert tag in first[0]["argv"]
     assert tag in first[1]["argv"]
@@ -360,7 +360,7 @@ def test_whether_an_image_has_ray(
     assert clustering.has_ray(version, probe, entry) is target
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------------
+# --- refused clusters -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_ports_of_services_with_replicas_differ_and_are_closed_to_other_networks
         ports = [int(option(rank(plan, host, name)["command"], "--data-parallel-rpc-port")) for name in ("a", "b")]
         assert ports == [29550, 29551] and all(firewall.is_closed(port, firewall.CLOSED) for port in ports)
         wall = plan["hosts"][host]["firewall"]
-        # What the kernel gives vLLM is in the ranges, too; the other host comes in by the fabric.
+        # Ports that the kernel gives to vLLM are in the ranges, too; the other host comes in by the fabric.
         assert wall["ranges"] and firewall.is_closed(40000, [firewall.EPHEMERAL])
         assert wall["fabric"] or wall["peers"]
 
@@ -553,9 +553,9 @@ def test_replicas_hold_all_but_the_experts_each() -> None:
     # In 16 bits, two bytes each.
     assert pair["weights_bytes"] - four["weights_bytes"] == 2 * experts // 4
     tensor = rank(plan_of(cluster({**replicas(1, 2, **{"max-num-seqs": 4})})), "s2")["memory"]
-    # Two replicas keep two copies of what two ranks of one have between them.
+    # Two replicas keep two copies of the weights that two ranks share.
     assert pair["weights_bytes"] > tensor["weights_bytes"] + 0.5 * GIB
-    # The cache is that of a whole model: of a split one each rank keeps half of the heads.
+    # The cache is for a whole model: each rank of a split one keeps half of the heads.
     cache = {
         name: entry["marginal_bytes_per_token"] for name, entry in (("pair", pair), ("four", four), ("tensor", tensor))
     }
@@ -601,7 +601,7 @@ def test_replicas_with_ray_are_refused_with_the_reason() -> None:
 
 
 def test_an_image_is_not_asked_about_replicas() -> None:
-    """What it would say is of a model without others."""
+    """Its statement would be about a model without others."""
     body = cluster(replicas(2), executor="mp")
     target = {"images": {IMAGE: {"present": True, "id": "sha256:" + "a" * 64}}}
     plan = plan_of(body, s1=target, s2=target)
@@ -701,7 +701,7 @@ def test_all_problems_are_told_at_once() -> None:
     assert "'recipe' is missing" in text
 
 
-# --- what hosts say -----------------------------------------------------------------------------------------------------
+# --- facts of hosts -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -758,7 +758,7 @@ def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
     plan = plan_of(cluster(), **asked(fabric=wrong))
     assert "fabric.same_subnet" in rules(plan, "s1", "error")
     assert plan["clusters"]["pair"]["fabric"]["ready"] is False
-    # The role repairs it when asked, so the plan goes on then, and says what is about to be repaired.
+    # The role repairs it on request, so the plan continues then, and reports the coming repair.
     plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=wrong))
     assert rules(plan, "s1", "error") == set()
     assert "fabric.same_subnet" in rules(plan, "s1", "warning")
@@ -946,7 +946,7 @@ def test_what_flashinfer_autotuned_is_not_kept_where_a_second_start_hangs(versio
     "row", nccl_data.ROWS, ids=lambda row: f"{row['library']}-{row.get('version') or row['below']}"
 )
 def test_the_plan_judges_the_nccl_that_the_image_says_it_loads(row: dict[str, Any]) -> None:
-    """Doctor shows the plan's findings and has none of its own; NCCL comes with images, so no update of DGX OS changes it."""
+    """Doctor shows the plan's findings and adds none; NCCL comes with images, so no update of DGX OS changes it."""
     answer = {"error": None, "vllm_version": "0.24.0", "packages": {"vllm": "0.24.0"}, "names": [], "options": []}
     result = {"library": row["library"], "version": row.get("version", "2.28.9")}
     image = {"present": True, "id": "sha256:1", "entrypoint_family": "passthrough", "probe": {**answer, "nccl": result}}

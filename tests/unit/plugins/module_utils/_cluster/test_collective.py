@@ -21,7 +21,7 @@ GOOD = {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "se
 
 
 def run_program(*paths: Path, **env: str) -> dict[str, Any]:
-    """Run the program as a container would, with these folders as all that it finds beside the standard library."""
+    """Run the program as a container would, with these folders and the standard library alone."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", collective.program()],
         capture_output=True,
@@ -154,7 +154,7 @@ def test_what_torch_says_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_the_bus_bandwidth_of_a_ring() -> None:
-    # Each of four hosts sends 1.5 times what is added up: 1 GB in 0.12 s is 100 Gb/s on each cable.
+    # Each of four hosts sends 1.5 times the sum: 1 GB in 0.12 s is 100 Gb/s on each cable.
     assert collective_program.bus_gbps(10**9, 4, 0.12) == pytest.approx(100)
     assert collective_program.bus_gbps(10**9, 2, 0.08) == pytest.approx(100)
 
@@ -239,7 +239,7 @@ def test_a_rank_talks_over_what_its_engine_talks_over() -> None:
         # Both have the second host: a rank that is elsewhere would be waited for.
         ([("left", "12", "started"), ("middle", "23", "started")], ["left"]),
         ([("big", "1234", "stopped")], []),
-        # One that requests start is measured before its first one.
+        # A service on demand is measured before its first start.
         ([("asked", "12", "on_demand"), ("left", "12", "started")], ["asked"]),
     ],
 )

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What engines over several hosts are told follows from the topology, and every value has its source."""
+"""The environment of engines over several hosts follows from the topology, and every value has its source."""
 
 from __future__ import annotations
 

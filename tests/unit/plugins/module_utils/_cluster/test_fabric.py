@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fabric is planned from what hosts say; hosts here are trees as sysfs has them, read as on a real one."""
+"""The fabric is planned from facts of hosts; hosts here are trees of sysfs, read as on a real one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
-    """Make the entry of a host: what is up, its addresses and MTUs, and files of sysfs that differ from the usual."""
+    """Make the entry of a host: its links, addresses and MTUs, and files of sysfs that differ from the usual."""
     numbers = iter(range(1, 20))
 
     def host(
@@ -95,7 +95,7 @@ def heard(*links: tuple[str, str, str]) -> list[dict[str, str]]:
 
 
 def both(host: str, first_addresses: tuple[str, ...] = LEFT, other: tuple[str, ...] = LEFT) -> list[dict[str, str]]:
-    """What is heard over a cable: each interface hears both of the other end."""
+    """Frames over a cable: each interface hears both of the other end."""
     return heard(*((netdev, host, peer) for netdev in first_addresses for peer in other))
 
 
@@ -252,7 +252,7 @@ def test_mtu_1500_on_one_side_is_refused_until_asked(make: Make) -> None:
     text = message(plan, "fabric.mtu_differs")
     assert "rail0: the ends differ in MTU: a enp1s0f0np0 1500 and b enp1s0f0np0 9000" in text
     assert "fabric_migrate: true" in text
-    assert plan["hosts"]["a"]["pings"][0]["size"] == 8972  # what the larger end sends is what gets lost
+    assert plan["hosts"]["a"]["pings"][0]["size"] == 8972  # packets of the larger end get lost
     plan = fabric.plan({"a": a, "b": b}, fabric_layout.Settings(migrate=True))
     assert actions(plan) == ["migrate", "keep"]
     assert plan["hosts"]["a"]["rails"][0]["address"] == "192.168.100.10/24"  # the address was right and stays
@@ -475,7 +475,7 @@ def test_an_address_needs_its_gid_and_no_index_is_stored(make: Make) -> None:
     assert not any("GID_INDEX" in name for name in plan["hosts"]["a"]["environment"]["ray"])
 
 
-# --- what is cabled to what
+# --- cables
 
 
 def test_a_cable_in_different_cages(make: Make) -> None:
@@ -509,7 +509,7 @@ def test_nothing_tried_out_is_assumed_and_said(make: Make) -> None:
 
 
 def test_a_ring_that_nobody_has_listened_to_yet_is_planned_by_its_addresses(make: Make) -> None:
-    """As after a boot: units must not be written for another network than the one that is there."""
+    """After a boot: units must not be written for another network than the present one."""
     hosts = ring(make, addresses=True)
     tried = fabric.plan(hosts)
     silent = fabric.plan({name: {**entry, "heard": None} for name, entry in hosts.items()})
@@ -681,7 +681,7 @@ def test_environment_of_a_pair(make: Make) -> None:
 
 
 def carried_out(hosts: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
-    """The hosts as they are when the plan was carried out."""
+    """Return the hosts after the plan was carried out."""
     after = copy.deepcopy(hosts)
     for name, entry in after.items():
         ethernets = plan["hosts"][name]["netplan"].get("network", {}).get("ethernets", {})

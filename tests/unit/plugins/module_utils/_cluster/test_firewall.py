@@ -42,7 +42,7 @@ def test_servers_of_others_in_closed_ranges_are_named(entry: dict[str, Any], sho
         socket(22, process="sshd"),
         socket(9100, process="node_exporter"),
         socket(12000, process="docker-proxy", container="open-webui"),  # published: forwarded, not let in
-        socket(43211, container="spark-big", process="VLLM::Worker"),  # what it is for
+        socket(43211, container="spark-big", process="VLLM::Worker"),  # a server of the collection
         socket(29450, unit="spark-big.service", process="python3"),
         socket(14001),  # asked for
         socket(6378),

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Packets on each rail: what is sent, what ping prints, what that means."""
+"""Packets on each rail: the command, the output of ping, and the verdict."""
 
 from __future__ import annotations
 

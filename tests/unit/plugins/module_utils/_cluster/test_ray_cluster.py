@@ -24,7 +24,7 @@ def options(argv: list[str]) -> dict[str, str]:
 
 
 def test_the_command_lines_that_were_tried() -> None:
-    """With Ray 2.60 and vLLM 0.32 on two simulated Sparks; a change here is to be tried again."""
+    """With Ray 2.60 and vLLM 0.32 on two simulated Sparks; test a change there again."""
     assert ray_cluster.start_argv(True, HEAD, HEAD) == [
         "start",
         "--head",
@@ -68,7 +68,7 @@ def listened(slot: int) -> list[int]:
 
 
 def test_no_two_ports_are_one() -> None:
-    """Neither within a Ray, nor between those of several engines on one host."""
+    """Neither within a Ray, nor between several engines on one host."""
     ports = list(itertools.chain.from_iterable(listened(slot) for slot in range(ray_cluster.SLOTS)))
     assert len(ports) == len(set(ports)) == ray_cluster.SLOTS * 109
 

@@ -1,4 +1,4 @@
-"""What Ray says of its nodes, and what is said when it says nothing."""
+"""The answer of Ray about its nodes, and the report without an answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a relay of a ring has set is there, or is named: what somebody has changed by hand, and what does not answer."""
+"""Every setting of a relay of a ring is present, or named: changes by hand, and programs without an answer."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_each_port_admits_those_who_have_to_reach_it() -> None:
     ]
     assert result["closed"] == [8002, 8765, 9100, 9836, 11434]
     assert (result["allowed"], result["allowed_udp"]) == ([4000], [51820])
-    # Behind it, what has no key is not open to everybody.
+    # Behind the firewall, a server without a key is not open to everybody.
     assert not {"speech.open", "ollama.open", "firewall.off"} & set(rules(plan))
 
 

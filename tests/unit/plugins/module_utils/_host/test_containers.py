@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What containers may do on their host, and what gives them more; packages that are installed with their sums."""
+"""Limits of containers on their host, options that loosen them, and packages that are installed with their sums."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_gives_a_container_more_is_said(words: list[str], message: str) -> 
     assert len(result) == 1 and result[0]["severity"] == "warning"
     assert message in result[0]["message"]
     assert not found(planned(docker_args=words, ignore=["container.weaker"]), "container.weaker")
-    # It is given all the same, behind what is taken away: docker goes by the last.
+    # The option still counts behind the removed ones: docker uses the last value.
     argv = made["hosts"]["h"]["services"][0]["argv"]
     assert argv.index("--cap-drop") < argv.index(words[0])
 

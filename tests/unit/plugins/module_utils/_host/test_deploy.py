@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happens to a host in which order, without a play: C(test_deploy_playbook.py) has the module as it is run."""
+"""The order of changes on a host, without a play: C(test_deploy_playbook.py) runs the module itself."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_the_host_fills_in_its_ports_and_the_numbers_of_accounts(fake_run: Any, 
     assert path.read_text() == f"{ports} {os.getuid()} {os.getgid()} @host:uid:else@"
     record = deployed.load()
     assert record is not None and record.state.files[0].digest == hashlib.sha256(path.read_bytes()).hexdigest()
-    # The checksum is that of the document as the controller knows it.
+    # The controller computes the same checksum of the document.
     assert record.checksums["thing"] == deployed.checksum(HostState.from_dict({"files": [file]}, "thing"))
     second = deployment(fake_run, files=[file])
     assert deploy.deploy(second)["written"] == [] and not second.changed

@@ -148,7 +148,7 @@ def random_parts(chance: random.Random, version: int) -> dict[str, dict[str, Any
         names += [f"systemd/system/{unit}" for unit in units]
         document[part] = {
             "folders": ["etc/dgxspark/lib", f"etc/dgxspark/{part}"],
-            # Some files stay as they are from one document to the next.
+            # Some files do not change from one document to the next.
             "files": {
                 name: name if chance.random() < 0.4 and "lib" not in name else f"{name} {version}" for name in names
             },
@@ -159,7 +159,7 @@ def random_parts(chance: random.Random, version: int) -> dict[str, dict[str, Any
 
 
 def record_text() -> bytes | None:
-    """Return the record of the host as it is on the disk, None without one."""
+    """Return the record on the disk of the host, None without one."""
     path = deployed.record_path()
     return path.read_bytes() if path.exists() else None
 

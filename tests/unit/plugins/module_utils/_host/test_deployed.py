@@ -80,7 +80,7 @@ def test_a_row_goes_once_no_part_lists_it() -> None:
     after = deployed.rows_after(before, HostState(), ["a"])
     assert paths(after) == [("/two", "b"), ("/both", "b")]
     assert paths(deployed.removed_rows(before, after, ["a"])) == [("/one", "a")]
-    # Part b does not take rows of a, whatever the new document says.
+    # Part b does not take rows of a, even if the new document lists them.
     assert paths(deployed.removed_rows(before, HostState(), ["b"])) == [("/two", "b"), ("/both", "b")]
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tests of docker.py and systemctl.py: a missing object is an answer, a failure of the program is none."""
+"""Tests of docker.py and systemctl.py: a missing object is an answer, a failure of the program is not."""
 
 from __future__ import annotations
 

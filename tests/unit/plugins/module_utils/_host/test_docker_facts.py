@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docker_facts.py with answers of Docker of another shape than Docker's own: what cannot be read says nothing, and stops nobody."""
+"""docker_facts.py with answers of an unexpected shape: unreadable parts count as unknown, and raise nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is told of a guard: from its two files, whatever has become of them, to the lines that people read."""
+"""The account of a guard, from its two files, also damaged ones, to the lines for people."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_one_that_does_not_run(unit: str | None, text: str) -> None:
         text in guard_account.line(result, unit)
         and "critical" not in guard_account.line(result, unit).split("; last")[0]
     )
-    # What systemd did not say is not known, and so no fault.
+    # Without an answer of systemd the state is unknown, which is no fault.
     assert bool(guard_account.notes(result, unit)) is (unit is not None)
 
 

@@ -1,4 +1,4 @@
-"""What is pending, what of it is refused, who goes when. The texts are those of apt-get and fwupdmgr."""
+"""Pending updates, verdicts on them, and batches of hosts. The texts are real output of apt-get and fwupdmgr."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_branch_without_a_number_in_its_name_is_refused_too(name: str) -> None
 
 def test_proprietary_modules_do_not_come_to_a_gb10() -> None:
     assert rules(inst("nvidia-driver-580", "580.178.04-1"), driver="580.178.04") == {"update.driver_closed": "error"}
-    # Where somebody has them already, nothing of it comes by this update.
+    # Installed packages do not come by this update.
     assert rules(inst("nvidia-driver-580", "580.178.04-1", "580.178.04-0"), driver="580.178.04") == {}
 
 
@@ -163,7 +163,7 @@ def test_a_kernel_and_a_driver_that_freeze_hosts_do_not_come_together() -> None:
     assert "update.driver_pair" in rules(kernel, driver, driver="580.159.03", kernel="6.17.0-1026-nvidia")
     assert "update.driver_pair" in rules(driver, driver="580.159.03", kernel="6.17.0-1032-nvidia")
     assert "update.driver_pair" in rules(kernel, driver="595.84.01", kernel="6.17.0-1026-nvidia")
-    # With another one of either, and where both run already, nothing of it comes by this update.
+    # A different version of either, or a pair that runs already, does not come by this update.
     assert rules(kernel, driver="580.159.03", kernel="6.17.0-1026-nvidia") == {}
     assert rules(inst("curl", "2"), driver="595.84.01", kernel="6.17.0-1032-nvidia") == {}
 
@@ -258,7 +258,7 @@ def installed(*packages: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("packages", "driver", "result"),
     [
-        # Reported: parts of 595 came from CUDA's archive without its driver, beside a loaded 580.
+        # Reported: parts of 595 came from CUDA's archive without its driver, while 580 was loaded.
         (
             ["nvidia-dkms-595=595.84-1", "libnvidia-compute-595=595.84-1", "nvidia-driver-580-open=580.178.04-1"],
             "580.178.04",
@@ -268,7 +268,7 @@ def installed(*packages: str) -> dict[str, str]:
         (["libnvidia-cfg1-575=575.57-1"], "580.178.04", {"575": ["libnvidia-cfg1-575"]}),
         (["nvidia-firmware-595-595.84=595.84-1"], "580.178.04", {"595": ["nvidia-firmware-595-595.84"]}),
         (["nvidia-utils-580-server=580.159.03-1"], "595.84", {"580": ["nvidia-utils-580-server"]}),
-        # Packages without a branch in their names have that of their version.
+        # Packages without a branch in their names have the branch in their version.
         (["libnvidia-compute=595.84-0ubuntu1", "nvidia-dkms-open=595.84-1"], "580.178.04", {"595": ["libnvidia-compute", "nvidia-dkms-open"]}),
         (["libnvidia-compute=580.178.04-1"], "580.178.04", {}),
         # No parts of a driver.

@@ -392,7 +392,7 @@ def test_cages_that_are_up(tree: Any, fake_run: Any, up: tuple[str, ...], cages_
         for cage, interfaces in enumerate((LEFT, RIGHT))
         for netdev, device in interfaces.items()
     ]
-    # 40 Gb/s is what a port says that is down, also where another one has a link.
+    # A port that is down reports 40 Gb/s, even if the other port has a link.
     assert [port["rate_gbps"] for port in result["ports"]] == [200.0 if is_up else 40.0 for is_up in cages_up]
 
 
@@ -406,7 +406,7 @@ def test_a_card_that_left_the_bus(tree: Any, fake_run: Any) -> None:
 
 
 def test_names_do_not_decide_what_belongs_together(tree: Any, fake_run: Any) -> None:
-    """Interfaces share the function of their PCI address, whatever somebody has called them."""
+    """Interfaces share the function of their PCI address, also with other names."""
     tree.qsfp()
     for old, new in (("enp1s0f0np0", "qsfp0"), ("enP2p1s0f0np0", "cx7b")):
         base = tree.root / f"sys/devices/pci{BUS[old][:7]}/{BUS[old]}"

@@ -34,7 +34,7 @@ def sha256(content: bytes) -> str:
 
 
 class Host:
-    """HF_HOME, and what lies outside of it."""
+    """HF_HOME, and files outside of it."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.outside, self.staging = folder / "hf", folder / "etc", folder / "staging"
@@ -97,7 +97,7 @@ def call(capsys: Any) -> Any:
     return call
 
 
-# Where an engine, or whoever owns HF_HOME, may put a link before root comes.
+# Places where an engine, or the owner of HF_HOME, may put a link before root comes.
 WRITES = ["local", "local/ours", "local/ours/sub"]
 MODEL_WRITES = ["hub", REPO, f"{REPO}/blobs", f"{REPO}/snapshots", f"{REPO}/snapshots/{COMMIT}", f"{REPO}/refs"]
 
@@ -124,7 +124,7 @@ def test_a_folder_of_the_controller_is_placed_through_no_link(host: Host, call: 
 
 
 def test_what_waits_lies_where_root_alone_can_change_it(host: Host, call: Any) -> None:
-    """A link beside the model's folder is not where files wait."""
+    """A link next to the model's folder is not used as the waiting place of files."""
     host.link("local/.ours.coming", "cron.d")
     files = {"x": {"size": 4, "mtime": 5, "sha256": sha256(b"evil"), "part": "p"}}
     arguments = {

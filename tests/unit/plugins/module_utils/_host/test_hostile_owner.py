@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is the owner's: places that are refused, folders that engines cannot read, what is removed by name and what is not."""
+"""Property of the owner: refused places, folders that engines cannot read, and removal by name."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_closed_folder_of_somebody_is_an_error_with_the_command(tmp_path: Path
     home = tmp_path / "home"
     folder = lay(home)
     give(home)
-    # The hub's client keeps listings of its own there, for itself.
+    # The hub's client keeps its own listings there.
     listing = folder / "trees" / "c.json"
     listing.parent.mkdir()
     listing.write_text("{}")
@@ -164,7 +164,7 @@ def test_an_acl_for_root_is_read_as_the_kernel_reads_it(
     assert engine_access.readable(tmp_path) is False
 
 
-# --- what was made, and what was there
+# --- made files, and files from before
 
 
 @root
@@ -219,7 +219,7 @@ def test_hostile_links_below_a_folder_of_weights_lead_root_nowhere(tmp_path: Pat
     os.chown(home, THEM, THEM)
     made.begin_fetch(home, "Org/Model")
     folder = lay(home)
-    # Between the download and its end the owner swaps what root has made.
+    # Between the download and its end the owner swaps the files of root.
     shutil.rmtree(folder / "blobs")
     (folder / "blobs").symlink_to(victim)
     os.link(victim / "aaa", folder / "hard")

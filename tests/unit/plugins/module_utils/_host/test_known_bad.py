@@ -1,4 +1,4 @@
-"""Every line of the table of kernels, drivers and packages, as plan, doctor and update go by it."""
+"""Every line of the table of kernels, drivers and packages, as used by plan, doctor and update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_update, known_bad, platform_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight
 
-# The current release of DGX OS, which nothing speaks against: what a line leaves open is this.
+# The current release of DGX OS, without findings: it fills the fields that a line leaves open.
 KERNEL, DRIVER, DGX_OS = "6.17.0-1032-nvidia", "580.178.04", "7.6.0"
 GUARD = {"name": known_bad.KHO_PACKAGE, "old": "", "new": "1.0-1"}
 ROWS = [row for row in platform_data.ROWS if "package" not in row]
@@ -69,7 +69,7 @@ def in_plan(host: dict[str, Any], keeps_memory: bool) -> dict[str, str]:
 
 
 def in_update(host: dict[str, Any]) -> dict[str, str]:
-    """What is said of an update that brings all of this to a host of the first release."""
+    """Return the findings about an update that brings all of this to a host of the first release."""
     branch = host["driver"].split(".")[0]
     packages = [(f"linux-image-{host['kernel']}", "1"), (f"nvidia-driver-{branch}-open", f"{host['driver']}-0ubuntu1")]
     install = [{"name": name, "old": "0", "new": new} for name, new in packages]
@@ -107,7 +107,7 @@ def test_an_update_judges_what_comes(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
 def test_the_doctor_says_nothing_beside_the_plan_which_it_shows(row: dict[str, Any]) -> None:
-    """Its report begins with the findings of the plan; a verdict of its own would be the same twice, or another one."""
+    """Its report begins with the findings of the plan; a second verdict would be a duplicate, or a contradiction."""
     facts = facts_of(host_of(row), row["verdict"] != "good" and row.get("option") is False)
     assert doctor.check(doctor_host.HostReport.from_dicts({}, facts, {}, {}, {}, {})) == []
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tests of raw_texts.py: what a program prints is kept as it is, with what went wrong."""
+"""Tests of raw_texts.py: the output of a program is kept unchanged, with its failure."""
 
 from __future__ import annotations
 

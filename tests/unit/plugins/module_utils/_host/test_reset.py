@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reset on folders of this machine: what was made goes by name, what is somebody else's stays."""
+"""Reset on folders of this machine: recorded files are removed by name, files of others stay."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def call(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, units: Ho
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """A disk of the owner's on which caches and weights were put, beside what the owner has there."""
+    """A disk of the owner with caches and weights of the collection next to the owner's files."""
     data = tmp_path / "data"
     (data / "photos").mkdir(parents=True)
     (data / "photos/one.jpg").write_text("mine")

@@ -67,7 +67,7 @@ def test_a_unit_is_reloaded_for_files_that_changed_after_its_last_reload() -> No
     assert first(runs, {"/r": 7.0}) == {"reload": ["u"]}
     assert first(runs, {"/r": 4.0}) == first(reloaded, {"/r": 7.0}) == {}
     assert first(reloaded, {"/r": 9.5}) == {"reload": ["u"]}
-    # A restart reads all files; one that is due keeps its reason, and a unit that starts cannot be reloaded.
+    # A restart reads all files; a due restart keeps its reason, and a starting unit cannot be reloaded.
     assert first(runs, {"/r": 7.0, "/f": 7.0}) == {"restart": ["u"], "forget": ["u"]}
     assert first(reloaded, {"/f": 7.0}) == {"restart": ["u"], "forget": ["u"]}
     assert first(Seen("u", True, "inactive"), {"/r": 7.0}) == {"start": ["u"]}
@@ -146,7 +146,7 @@ def test_a_file_that_we_wrote_is_dated_by_a_clock_that_nobody_sets(tmp_path: Pat
     file = file.rename(tmp_path / "g")
     if not os.listxattr(file):
         pytest.skip("the file system here has no extended attributes")
-    # A unit that began a second later runs from it, one that began a second earlier does not, whatever the wall clock says now.
+    # A unit that began a second later runs from the file, a unit that began a second earlier does not, with any wall clock.
     now, monotonic = time.time() - step, time.clock_gettime(time.CLOCK_MONOTONIC)
     changed = {"/f": written_at(file, monotonic, now)}
     assert not outdated(Seen("u", True, "active", began=now + 1), changed, ["/f"])

@@ -1,4 +1,4 @@
-"""What systemd says of units, and waiting for one that answers no requests itself."""
+"""Units as systemd shows them, and the wait for a unit that answers no requests itself."""
 
 from __future__ import annotations
 

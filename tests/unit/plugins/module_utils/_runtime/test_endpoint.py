@@ -313,7 +313,7 @@ def test_garbage_is_no_proof(engine: Any) -> None:
 
 
 def test_garbage_of_the_warm_up_alone_is_borne(engine: Any) -> None:
-    """What counts is the answer of the warm engine."""
+    """The answer of the warm engine counts."""
     engine.set(says=["!"] * 64)
     real = engine.stream
 

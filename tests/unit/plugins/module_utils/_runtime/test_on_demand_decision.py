@@ -63,7 +63,7 @@ def acts(views: dict[str, View], now: float = NOW, services: dict[str, Service] 
     return [(action.what, action.name) for action in decide(now, services or THREE, BIG, views)]
 
 
-# --- what is decided ------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_request_starts_what_fits() -> None:
@@ -150,7 +150,7 @@ def test_younger_ones_do_not_take_the_room_of_who_waits_longer() -> None:
     views = {
         "a": replace(BUSY, ready=990.0), "b": OFF, "c": OFF, "d": replace(OFF, demand=995.0),
     }  # fmt: skip
-    # b would fit beside a, but d waits longer, and fits beside nobody.
+    # b would fit together with a, but d waits longer, and fits together with nobody.
     views["b"] = replace(OFF, demand=996.0)
     assert decide(NOW, services, group, views) == []
     views["b"] = replace(OFF, demand=994.0)
@@ -228,7 +228,7 @@ def a_case(rng: random.Random) -> tuple[dict[str, Service], dict[str, Group], di
 def wrong_with(
     services: dict[str, Service], groups: dict[str, Group], views: dict[str, View], result: list[Action]
 ) -> str:
-    """What is not as it has to be; empty when all is."""
+    """Return the broken rules; empty without any."""
     if len({action.name for action in result}) != len(result):
         return "two things at once with one service"
     started = {action.name for action in result if action.what == START}
@@ -344,7 +344,7 @@ class Played:
 
 
 class Host:
-    """Requests on a virtual clock, an engine a service; what is decided is done, and its rules are held against it."""
+    """Requests on a virtual clock, an engine a service; decisions are carried out and compared with the rules."""
 
     STOPS = 4.0
 
@@ -416,7 +416,7 @@ PATTERNS = ("storm", "alternating", "mixed")
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("keep", (1, 2))
 def test_hours_of_requests(pattern: str, keep: int) -> None:
-    """Whatever comes, nobody waits for ever, no engine is stopped before its minimum stay, and never more run than fit."""
+    """With any requests, nobody waits for ever, no engine is stopped before its minimum stay, and never more run than fit."""
     rng = random.Random(f"{pattern} {keep}")
     names, longest_work = "abcd", 20.0
     services = {name: service(name, idle_seconds=1200) for name in names}
@@ -448,7 +448,7 @@ def test_hours_of_requests(pattern: str, keep: int) -> None:
 
 
 def test_no_room_is_given_up_when_all_fit() -> None:
-    """Requests in turn for services that fit beside each other never stop one."""
+    """Requests in turn for services that fit together never stop one."""
     rng = random.Random(7)
     services = {name: service(name) for name in "ab"}
     host = Host(services, Group((frozenset("ab"),)), rng)
@@ -459,7 +459,7 @@ def test_no_room_is_given_up_when_all_fit() -> None:
     assert not [stay for engine in host.engines.values() for stay in engine.stays] and host.longest < 130
 
 
-# --- what systemd says ----------------------------------------------------------------------------------------------------
+# --- states of units ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

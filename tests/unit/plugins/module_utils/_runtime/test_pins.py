@@ -16,11 +16,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "run/pins"
     assert pins.read(folder, "a") == pins.Pin()
     pins.write(folder, "a", pins.WARM)
-    assert pins.read(folder, "a") == pins.Pin("warm") and pins.Pin("warm").said("a") == "a is kept warm by its owner"
+    assert pins.read(folder, "a") == pins.Pin("warm") and pins.Pin("warm").text("a") == "a is kept warm by its owner"
     pins.write(folder, "a", pins.COLD, "the guard:\n0.3 GiB   are left")
     content = pins.read(folder, "a")
     assert content == pins.Pin("cold", "the guard: 0.3 GiB are left")
-    assert content.said("a") == "a is kept cold by the guard: 0.3 GiB are left"
+    assert content.text("a") == "a is kept cold by the guard: 0.3 GiB are left"
     pins.write(folder, "a", "")
     pins.write(folder, "a", "")
     assert pins.read(folder, "a") == pins.Pin() and list(folder.iterdir()) == []

@@ -58,7 +58,7 @@ def config(rank: int = 0, size: int = 2, **changes: Any) -> Config:
 
 
 class World:
-    """Hosts with a rank each, their containers, the links between them and what systemd does; time goes by in seconds."""
+    """Hosts with a rank each, their containers, the links between them and their systemd; time goes by in seconds."""
 
     def __init__(self, size: int = 2, **changes: Any) -> None:
         self.size, self.changes = size, changes
@@ -377,7 +377,7 @@ def test_of_three_two_that_do_not_hear_each_other_are_named() -> None:
     assert "spark-3 (rank 2): it does not hear spark-2 (rank 1)" in hosts.ranks[0].status(hosts.now)
 
 
-# --- what has to be equal -------------------------------------------------------------------------------------------
+# --- facts that have to be equal ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -552,7 +552,7 @@ def test_what_a_peer_said_last_is_known_to_the_next_incarnation() -> None:
 
 
 def test_a_peer_that_pins_nobody_is_not_waited_for_with_the_lock() -> None:
-    """One that hears but does not join, for whatever reason, is given up after a while."""
+    """A rank that hears but does not join, for any reason, is given up after a while."""
     me = Rank(config(), "a", Attempts(), 0.0)
     me.note_facts(FACTS, 0.0)
     theirs = Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"})
@@ -660,7 +660,7 @@ def test_a_past_incarnation_is_not_believed() -> None:
 
 
 def test_a_ghost_that_is_believed_is_forgotten_again() -> None:
-    """A datagram of an incarnation that this process never met comes late, between those of the one that is there."""
+    """A late datagram of an unknown incarnation comes between datagrams of the present one."""
     hosts = World(2).until_serving()
     ghost = decode(hosts.ranks[1].next_datagram(hosts.now))
     assert ghost is not None
@@ -819,7 +819,7 @@ def test_what_comes_after_the_end_changes_nothing() -> None:
     assert me.tick(hosts.now) == [EXIT] and me.tick(hosts.now) == []
 
 
-# --- whatever happens ----------------------------------------------------------------------------------------------
+# --- random events -------------------------------------------------------------------------------------------------
 
 EVENTS = ("kill", "stop", "start", "cut", "heal", "hold", "let", "mute", "unmute", "end", "wait", "long")
 

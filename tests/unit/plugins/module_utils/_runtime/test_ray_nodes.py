@@ -1,4 +1,4 @@
-"""The program that asks Ray for its nodes: run as it is run in the container, on a package that stands in for Ray."""
+"""The program that asks Ray for its nodes: run the same way as in the container, on a package that stands in for Ray."""
 
 from __future__ import annotations
 

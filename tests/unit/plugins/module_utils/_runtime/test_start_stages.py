@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the stages of a start took, read from real logs with the times that stand in them; what is left of one by the last ones."""
+"""The durations of the stages of a start, read from real logs with their own times, and the remaining time by the last starts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_is_left_follows_from_the_last_starts_of_the_same_launch() -> None:
     ]
     assert start_stages.seconds_left(starts, "gate", 1.0) == 1.0 + 60.0 + 12.0
     assert start_stages.seconds_left(starts, "load", 20.0) == 40.0 + 12.0
-    # One that takes longer than usual still has the stages before it that follow.
+    # A stage that takes longer than usual still has the later stages before it.
     assert start_stages.seconds_left(starts, "load", 500.0) == 12.0
     assert (
         start_stages.seconds_left(starts, "profile", 500.0) is None
@@ -138,7 +138,7 @@ def test_how_far_a_start_is() -> None:
     result = start_stages.under_way(record, "a1", 3.0, starts, lines, 35.0)
     assert result == {"stage": "load", "percent": 43, "seconds": 32, "left_seconds": 52}
     assert status_rows.loading(result) == "load 43 %, after 32 s; about 52 s left by its last starts"
-    # The record is of another start, or there is none: it still waits for its turn.
+    # With the record of another start, or without one, it still waits for its turn.
     for other in (None, {"invocation": "a0", "gate": {"clock": 5.0}}, {"invocation": "a1", "gate": {"clock": True}}):
         assert start_stages.under_way(other, "a1", 3.0, starts, lines, 4.0)["stage"] == "gate"
     first = start_stages.under_way(record, "a1", 3.0, [], lines[:1], 20.0)
