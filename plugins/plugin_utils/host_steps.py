@@ -87,7 +87,7 @@ def read_secret(loader: Any, path: str, setting: str, noun: str) -> str:
     :param loader: of Ansible
     :param path: of the file
     :param setting: that names the file, for messages
-    :param noun: what the file holds
+    :param noun: content of the file, for messages
     """
     try:
         real = loader.get_real_file(path)

@@ -308,8 +308,7 @@ def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
     told = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
     assert told and told == sorted(told), moved
     assert all(
-        event["done"] <= event["total"] < MODEL * 1.01 and event["what"] == "Org/Payload@main"
-        for event in moved
+        event["done"] <= event["total"] < MODEL * 1.01 and event["what"] == "Org/Payload@main" for event in moved
     ), moved
     came = sum(count for (name, _kind, way), count in since(before).items() if (name, way) == ("spark-4", "rx"))
     assert MODEL < came < MODEL * 1.06, came

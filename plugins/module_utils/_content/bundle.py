@@ -366,25 +366,26 @@ def find_image(
     :returns: its entry and an empty text, or None and the reason
     """
     name, _at, digest = ref.partition("@")
-    named = [image for image in manifest["images"] if image["ref"] in (ref, (locked or {}).get("name"), name)]
+    names = (ref, name, (locked or {}).get("name"))
+    named = [image for image in manifest["images"] if image["ref"] in names]
     # A tag may have been packed twice; it stands for the last.
     named.sort(key=lambda image: image.get("current") is False)
-    if locked:
+    if not locked:
+        matches = [image for image in named if not digest or _has_digest(image, digest)]
+    else:
         matches = [image for image in manifest["images"] if image["id"] in locked["ids"]]
-        if not matches and named:
+        if named and not matches:
             has, expected = _short_ids(image["id"] for image in named), _short_ids(locked["ids"])
             return None, (
                 f"the bundle {where} has {locked['name']} as {has}, the lock file says {expected}. Make the bundle again from hosts "
                 "that were deployed with this lock file, or lock again."
             )
-    else:
-        matches = [image for image in named if not digest or _has_digest(image, digest)]
     if matches:
         return dict(matches[0]), ""
-    has = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
+    content = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
     return (
         None,
-        f"the bundle {where} has no image {ref}; it has {has}. Add it with dgxspark.vllm.bundle on a host that has it.",
+        f"the bundle {where} has no image {ref}; it has {content}. Add it with dgxspark.vllm.bundle on a host that has it.",
     )
 
 

@@ -85,16 +85,13 @@ def read_options(root: Path) -> list[str]:
         tree = read_tree(path)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-                for word in node.args:
-                    value = getattr(word, "value", None)
-                    if isinstance(value, str) and value.startswith("--"):
-                        options.add(value[2:].replace("_", "-"))
+                words = [getattr(word, "value", None) for word in node.args]
+                options |= {word[2:] for word in words if isinstance(word, str) and word.startswith("--")}
             # The front end's options are made in a loop over the fields of a dataclass.
             elif isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
-                for field in node.body:
-                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                        options.add(field.target.id.replace("_", "-"))
-    return sorted(options)
+                targets = [field.target for field in node.body if isinstance(field, ast.AnnAssign)]
+                options |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return sorted(option.replace("_", "-") for option in options)
 
 
 def read_names(root: Path) -> list[str]:
