@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what each host has to do next."""
+        """Return the next work of each host."""
         result = super().run(tmp, task_vars)
         self.variables = task_vars or {}
         _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
         return dict(answer) if isinstance(answer, dict) else {}
 
     def survey(self) -> dict[str, Any]:
-        """Return what is missing where, and the work to do before it can move."""
+        """Return the missing things of each host, and the work to do before they can move."""
         looks = self.looks
         surveyed = spreading.survey(looks, self.args["verify"], self.args["doubted"])
         is_ready = not surveyed["fetch"] and not surveyed["verify"]
@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
         }
 
     def pull(self) -> dict[str, Any]:
-        """Return what each host takes and from whom, and who may take from it."""
+        """Return the things that each host takes, with their sources, and the access to each host."""
         tasks = spreading.pull_tasks(self.args["things"], self.looks)
         return {"hosts": {host: {"take": tasks[host], **self.access(host)} for host in self.looks}}
 

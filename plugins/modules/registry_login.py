@@ -90,7 +90,7 @@ class Accounts:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Docker's settings, empty for a missing file. Fails for a file that Docker could not read either."""
+        """Settings of Docker, empty for a missing file. Fails for a file that Docker cannot read either."""
         path = self.folder / "config.json"
         try:
             content = parse_json(path.read_text(encoding="utf-8"), str(path))

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The access that nodes have to each other during a distribution: an SSH server of its own, its keys and its programs."""
+"""The access that nodes have to each other during a distribution: a separate SSH server with its keys and programs."""
 
 from __future__ import annotations
 

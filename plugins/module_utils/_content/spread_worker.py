@@ -94,7 +94,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Link:
-    """A pair of addresses by which a source is reached. kind: C(fabric) or C(lan)."""
+    """A pair of addresses of this host and a source. kind: C(fabric) or C(lan)."""
 
     kind: str
     own: str
@@ -605,7 +605,7 @@ class Image:
 
         :param route: to the source
         :param left_out: names of layers that the source need not send
-        :returns: names of what was loaded
+        :returns: names of the loaded images
         """
         self.progress.add(-self.received)
         began, self.received = time.monotonic(), 0
