@@ -38,7 +38,7 @@ DOCKER = """\
 import io, json, sys, tarfile
 from pathlib import Path
 store = Path({store!r})
-words = sys.argv[1:]
+words = [word for word in sys.argv[1:] if word != "--"]
 
 def layers(archive):
     opened = tarfile.open(fileobj=io.BytesIO(archive))
@@ -409,8 +409,8 @@ def test_bundles_of_the_first_release_are_read(packed: Packed) -> None:
     fleet, image, _files = packed
     path = fleet.bundle / "manifest.json"
     manifest = {**json.loads(path.read_text()), "schema": 1}
-    for image in manifest["images"]:
-        del image["layers"], image["diff_ids"]
+    for packed_image in manifest["images"]:
+        del packed_image["layers"], packed_image["diff_ids"]
     path.write_text(json.dumps({**manifest, "sha256": engine.own_sum(manifest)}))
     for sidecar in fleet.bundle.glob("images/*/image.json"):
         entry = json.loads(sidecar.read_text())

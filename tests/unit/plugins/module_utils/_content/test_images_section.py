@@ -152,18 +152,18 @@ def test_an_image_is_asked_once_per_id_and_kept(call: Any, image: Any, tmp_path:
 
 
 def test_without_probe_no_container_is_started(call: Any, image: Any) -> None:
-    image = call("a:1", "a:2")["images"]["a:1"]
+    described = call("a:1", "a:2")["images"]["a:1"]
     assert probes(image) == 0
-    assert (image["probe"], image["probe_from"], image["vllm_version"]) == (None, "none", "0.23.0")
+    assert (described["probe"], described["probe_from"], described["vllm_version"]) == (None, "none", "0.23.0")
 
 
 def test_check_mode_uses_what_was_kept_and_starts_nothing(call: Any, image: Any, tmp_path: Path) -> None:
-    image = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
-    assert (image["probe"], image["probe_from"]) == (None, "none")
+    described = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
+    assert (described["probe"], described["probe_from"]) == (None, "none")
     assert probes(image) == 0 and not (tmp_path / "images").exists()
     call("a:1", "a:2", probe_images=True)
-    image = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
-    assert image["probe_from"] == "cache" and probes(image) == 1
+    described = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
+    assert described["probe_from"] == "cache" and probes(image) == 1
 
 
 def test_an_answer_of_another_release_is_asked_for_again(call: Any, image: Any, tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_an_answer_of_another_release_is_asked_for_again(call: Any, image: Any, 
 
 def test_an_image_that_hangs_is_ended_and_asked_again_next_time(call: Any, image: Any, tmp_path: Path) -> None:
     image.on(PROBE, rc=137)
-    image = call("a:1", "a:2", probe_images=True)["images"]["a:1"]
-    assert image["probe"]["error"] == "no answer within 120 seconds" and image["vllm_version"] == "0.23.0"
+    described = call("a:1", "a:2", probe_images=True)["images"]["a:1"]
+    assert described["probe"]["error"] == "no answer within 120 seconds" and described["vllm_version"] == "0.23.0"
     started = next(argv for argv in image.calls if argv[0] == "timeout")
     assert image.calls[-1] == ["docker", "rm", "--force", started[started.index("--name") + 1]]
     assert not (tmp_path / "images").exists()
