@@ -571,7 +571,14 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
 
 
 def registered_answer(variables: Mapping[str, Any], name: str, parser: untrusted.Parser, host: str) -> dict[str, Any]:
-    """Return the answer of a host that is registered under a name, checked; empty for a failed or missing one."""
+    """Return the answer of a host that is registered under a name, checked.
+
+    :param variables: of the host
+    :param name: of the variable
+    :param parser: of the answer
+    :param host: for messages
+    :returns: the answer, empty for a failed or missing one
+    """
     answer = plain(variables.get(name))
     if not isinstance(answer, Mapping) or answer.get("failed") or not answer:
         return {}

@@ -97,7 +97,13 @@ ClientAliveCountMax 4
 
 
 def authorized_keys(peers: Sequence[Mapping[str, Any]], folder: Path, python: str) -> str:
-    """Return a line for each peer: its key, valid from its addresses, for one command."""
+    """Return a line for each peer: its key, valid from its addresses, for one command.
+
+    :param peers: with C(client_key) and C(addresses)
+    :param folder: of the run
+    :param python: path of the interpreter
+    :returns: the text of the file
+    """
     command_text = serve_command(folder, python)
     return "".join(
         f'restrict,command="{command_text}",from="{",".join(peer["addresses"])}" {peer["client_key"]}\n'

@@ -331,7 +331,13 @@ def links(host: Mapping[str, Any], source: Mapping[str, Any]) -> list[dict[str, 
 
 
 def share_fabric(looks: Looks, host: str, other: str) -> bool:
-    """Return whether two hosts share a fabric. looks: host to its report."""
+    """Return whether two hosts share a fabric.
+
+    :param looks: host to its report
+    :param host: one host
+    :param other: the other one
+    :returns: whether they do
+    """
     return any(link["kind"] == "fabric" for link in links(looks[host], looks[other]))
 
 
