@@ -372,7 +372,7 @@ class ActionModule(HostSteps):
         return {"changed": bool(images), "brought": sorted(images), "bytes": sent}
 
     def _select_images(self, manifest: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Return the images that the host is to get, by reference, and messages about images that the bundle lacks."""
+        """Return the images for the host, by reference, and messages about images that the bundle lacks."""
         locked = self.args.get("locked") or {}
         # Optional images that the bundle lacks are pulled or refused by their own roles.
         optional = [
@@ -407,12 +407,7 @@ class ActionModule(HostSteps):
             self.check_names(staged["known"], [layer["name"] for layer in image.get("layers") or []], "stage")
             known = [] if whole else staged["known"]
             parts = engine.parts(image, known)
-            files = [
-                OutgoingFile(self.dir / part["path"], f"{staged['path']}/{part['name']}", part["size"])
-                for part in parts
-                if staged["staged"].get(part["name"]) != part["size"]
-            ]
-            sent += self.send(image["ref"], files)
+            sent += self._send_parts(image["ref"], parts, staged)
             if known:
                 count, total = (sum(part["size"] for part in group) for group in (parts, engine.parts(image)))
                 display.display(f"  {self.host}: {count} of {total} bytes of {image['ref']}: it has the other layers")
@@ -435,6 +430,17 @@ class ActionModule(HostSteps):
         raise AnsibleActionFail(
             f"{image['ref']}: pieces {', '.join(bad)} were damaged twice on their way to {self.host}, and are whole in {self.dir}. "
             "See to the host's disk and memory, then run again."
+        )
+
+    def _send_parts(self, title: str, parts: Sequence[Mapping[str, Any]], staged: Mapping[str, Any]) -> int:
+        """Send the parts of an image that do not wait on the host yet; returns their bytes. staged: answer of the host."""
+        missing = [part for part in parts if staged["staged"].get(part["name"]) != part["size"]]
+        return self.send(
+            title,
+            [
+                OutgoingFile(self.dir / part["path"], f"{staged['path']}/{part['name']}", part["size"])
+                for part in missing
+            ],
         )
 
     def _bring_weights(self) -> dict[str, Any]:
@@ -542,7 +548,7 @@ def most_file_bytes(limit: int) -> Iterator[None]:
 
 
 def transfer_methods(connection: Any) -> tuple[str, ...]:
-    """Return the methods by which ssh is to transfer files; an empty name leaves the choice to the connection.
+    """Return the methods of ssh for transferring files; an empty name leaves the choice to the connection.
 
     Of the methods that ssh tries by default the last one is left out: dd through a pipe reads a whole file into memory.
     """
@@ -565,7 +571,14 @@ def transfer_by(connection: Any, method: str) -> Iterator[None]:
 
 
 def registered_answer(variables: Mapping[str, Any], name: str, form: Any, host: str) -> dict[str, Any]:
-    """Return the answer of a host that is registered under a name, checked; empty for a failed or missing one."""
+    """Return the answer of a host that is registered under a name, checked.
+
+    :param variables: of the host
+    :param name: of the variable
+    :param form: of the answer
+    :param host: for messages
+    :returns: the answer, empty for a failed or missing one
+    """
     answer = plain(variables.get(name))
     if not isinstance(answer, Mapping) or answer.get("failed") or not answer:
         return {}

@@ -35,32 +35,41 @@ class ActionModule(HostSteps):
         """Return the files that were sent; in check mode those that would be."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         self.variables, self.args = task_vars or {}, dict(self._task.args)
-        for name in ("source", "path"):
-            if not self.args.get(name):
-                raise AnsibleActionFail(f"{name} is missing")
+        missing = [name for name in ("source", "path") if not self.args.get(name)]
+        if missing:
+            raise AnsibleActionFail(f"{missing[0]} is missing")
         self.source = Path(of_host(str(self.args["source"]), self.variables))
         self.args["source"] = str(self.source)
         files = listed(self.source)
         state = self.run_step("look", files=files)
         self.check_names([*state["missing"], *state["digests"]], files, "look")
-        own_digests = {name: self._sha256(name) for name in state["digests"]}
-        differing = [name for name, digest in state["digests"].items() if digest != own_digests[name]]
-        outgoing = [*state["missing"], *differing]
-        result.update(changed=bool(outgoing or state["changed"]), brought=sorted(outgoing), bytes=0)
+        digests = {name: self._sha256(name) for name in state["digests"]}
+        same = [name for name in digests if digests[name] == state["digests"][name]]
+        outgoing = sorted([*state["missing"], *(set(digests) - set(same))])
+        result.update(changed=bool(outgoing or state["changed"]), brought=outgoing, bytes=0)
         if outgoing and self._task.diff:
-            lines = "".join(f"+ {name}\n" for name in sorted(outgoing))
+            lines = "".join(f"+ {name}\n" for name in outgoing)
             result["diff"] = [{"header": str(self.args["path"]), "prepared": lines}]
+        if self.args.get("verify") == "all" and not outgoing:
+            same = []
         if not self._task.check_mode:
-            # Files of the same content get the mtime of the controller, by which the next run knows them.
-            is_verified = self.args.get("verify") == "all" and not outgoing
-            same = [] if is_verified else [name for name in state["digests"] if name not in differing]
-            pending = {name: {**files[name], "part": ""} for name in same}
-            for name in outgoing:
-                digest = own_digests.get(name) or self._sha256(name)
-                part = hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()
-                pending[name] = {**files[name], "sha256": digest, "part": part}
-            result["bytes"] = self._bring(pending) if pending else 0
+            result["bytes"] = self._bring(self._pending(files, outgoing, same, digests))
         return result
+
+    def _pending(self, files: Files, outgoing: list[str], same: list[str], digests: dict[str, str]) -> Files:
+        """Return the files to place on the host.
+
+        :param files: of the folder
+        :param outgoing: names of files to send
+        :param same: names of files with the same content, which get the mtime of the controller, so that the next run recognises them
+        :param digests: known digests
+        """
+        pending = {name: {**files[name], "part": ""} for name in same}
+        for name in outgoing:
+            digest = digests.get(name) or self._sha256(name)
+            part = hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()
+            pending[name] = {**files[name], "sha256": digest, "part": part}
+        return pending
 
     def _sha256(self, name: str) -> str:
         try:
@@ -73,6 +82,8 @@ class ActionModule(HostSteps):
     def _bring(self, pending: Files) -> int:
         """Send files and have them placed; returns the bytes that were sent."""
         sent = 0
+        if not pending:
+            return sent
         for _attempt in range(MOST_TRIES):
             sent += self._send_missing({name: file for name, file in pending.items() if file["part"]})
             bad = self.run_step("place", files=pending, last=True)["bad"]

@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return what each host has to do next."""
+        """Return the next work of each host."""
         result = super().run(tmp, task_vars)
         self.variables = task_vars or {}
         _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
         return dict(answer) if isinstance(answer, dict) else {}
 
     def survey(self) -> dict[str, Any]:
-        """Return what is missing where, and the work to do before it can move."""
+        """Return the missing things of each host, and the work to do before they can move."""
         looks = self.looks
         surveyed = spreading.survey(looks, self.args["verify"], self.args["doubted"])
         is_ready = not surveyed["fetch"] and not surveyed["verify"]
@@ -89,7 +89,14 @@ class ActionModule(ActionBase):
         return refused
 
     def host_work(self, surveyed: dict[str, Any], host: str, refused: str, is_moving: bool) -> dict[str, Any]:
-        """Return what a host fetches and verifies."""
+        """Return the work of a host before anything moves.
+
+        :param surveyed: of C(spreading.survey)
+        :param host: the host
+        :param refused: why it cannot take part, or an empty text
+        :param is_moving: whether it sends or receives anything
+        :returns: its entry of C(hosts)
+        """
         look, keys = self.looks[host], surveyed["fetch"].get(host, [])
         return {
             "fetch_images": [key for key in keys if key in look["images"]],
@@ -104,7 +111,7 @@ class ActionModule(ActionBase):
         }
 
     def pull(self) -> dict[str, Any]:
-        """Return what each host takes and from whom, and who may take from it."""
+        """Return the things that each host takes, with their sources, and the access to each host."""
         tasks = spreading.pull_tasks(self.args["things"], self.looks)
         return {"hosts": {host: {"take": tasks[host], **self.access(host)} for host in self.looks}}
 

@@ -38,30 +38,40 @@ class ActionModule(ActionBase):
         self.variables = task_vars or {}
         self.host = str(self.variables.get("inventory_hostname", ""))
         _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
-        pending = job_tasks(self.args)
-        got: dict[str, Any] = {}
+        tasks = job_tasks(self.args)
         self.began = time.monotonic()
+        got, failure = self.run_jobs(tasks)
+        if failure:
+            return failure
+        for line in spreading.result_lines(self.host, got):
+            display.display(f"  {line}")
+        lost = [f"{self.host} did not get {key}: {result['why']}" for key, result in got.items() if not result["ok"]]
+        # Bytes that were read are no change.
+        counts = ("damaged",) if all(task["kind"] == "verify" for task in tasks) else ("damaged", "bytes")
+        changed = any(result.get(name) for result in got.values() for name in counts)
+        return {"changed": changed, "running": False, "got": got, "given_up": "; ".join(lost)}
+
+    def run_jobs(self, tasks: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Run a job for tasks, and another one for those that it left when it ended before its time.
+
+        :param tasks: of the job
+        :returns: results by key, and the answer of the module if it failed
+        """
+        got: dict[str, Any] = {}
         for _start in range(MOST_STARTS):
+            pending = [task for task in tasks if task["key"] not in got]
             if not pending:
                 break
             answer = self.follow(pending)
             if answer.get("failed"):
-                return answer
+                return got, answer
             got.update(answer.get("got") or {})
-            pending = [task for task in pending if task["key"] not in got]
             reason = answer.get("why") or f"it was not there within {self.args['timeout']} s"
-            if pending:
-                display.display(f"  not: {pending[0]['key']} to {self.host}: {reason}")
+            for task in [task for task in pending if task["key"] not in got][:1]:
+                display.display(f"  not: {task['key']} to {self.host}: {reason}")
             if answer["running"]:
                 break
-        for task in pending:
-            got[task["key"]] = {"ok": False, "why": reason}
-        for line in spreading.result_lines(self.host, got):
-            display.display(f"  {line}")
-        lost = [f"{self.host} did not get {key}: {result['why']}" for key, result in got.items() if not result["ok"]]
-        verifies = all(task["kind"] == "verify" for task in job_tasks(self.args))
-        changed = any(result.get("damaged") or (result.get("bytes") and not verifies) for result in got.values())
-        return {"changed": changed, "running": False, "got": got, "given_up": "; ".join(lost)}
+        return {**{task["key"]: {"ok": False, "why": reason} for task in tasks if task["key"] not in got}, **got}, {}
 
     def follow(self, tasks: list[dict[str, Any]]) -> dict[str, Any]:
         """Start a job and wait for its end or the timeout; return the last answer of the module."""
@@ -87,7 +97,7 @@ class ActionModule(ActionBase):
 
 
 def job_tasks(args: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tasks of a job, with the settings of the run and what is known of their things."""
+    """Return the tasks of a job, with the settings of the run and the facts about their things."""
     common = {name: args[name] for name in ("hf_home", "port", "streams", "limit_mbs")}
     common["clear"] = not args["encrypt_fabric"]
     return [{**args["things"].get(task["key"], {}), **common, **task} for task in args["tasks"]]

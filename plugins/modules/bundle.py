@@ -413,7 +413,13 @@ class Placement:
         return True
 
     def move(self, name: str, sha256: str, blob: str) -> bool:
-        """Move a received file to its blob if it has the expected digest, and replace a damaged file of that name."""
+        """Move a received file to its blob if it has the expected digest, and replace a damaged file of that name.
+
+        :param name: of the file in the snapshot
+        :param sha256: its expected digest
+        :param blob: its place below the folder of the model
+        :returns: whether it was moved
+        """
         repo = self.model["repo"]
         if name in self.present:
             snapshots.note_repair(self.sums_dir, repo)

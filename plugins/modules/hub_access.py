@@ -94,10 +94,10 @@ def ask(model: dict[str, Any], endpoint: str, token: str, timeout: float) -> dic
     answer: dict[str, Any] = {"repo": repo, "revision": revision, "meaning": "unreachable", "status": 0}
     try:
         reply = http_client.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
-        status, found = reply.status, reply.headers
+        status, reply_headers = reply.status, reply.headers
     except (OSError, ValueError) as error:
         return {**answer, "error": f"{url}: {getattr(error, 'reason', error)}"}
-    return {**answer, "meaning": hub_access.judge(status, found, bool(token)), "status": status}
+    return {**answer, "meaning": hub_access.judge(status, reply_headers, bool(token)), "status": status}
 
 
 def main() -> None:
@@ -123,19 +123,19 @@ def main() -> None:
         )["complete"]
     ]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        asked = list(
+        results = list(
             pool.map(lambda model: ask(model, params["endpoint"], params["token"], params["timeout"]), missing)
         )
-    lost = [answer for answer in asked if answer["meaning"] == "unreachable"]
+    lost = [answer for answer in results if answer["meaning"] == "unreachable"]
     if lost:
         module.warn(
             f"whether {', '.join(answer['repo'] for answer in lost)} may be fetched is not known, the hub cannot be "
             f"reached from this host: {lost[0]['error']}"
         )
-    lines = hub_access.refusals(asked, params["endpoint"], params["token_file"])
+    lines = hub_access.refusals(results, params["endpoint"], params["token_file"])
     if lines:
-        module.fail_json(msg="nothing was fetched, the hub refuses:\n- " + "\n- ".join(lines), asked=asked)
-    module.exit_json(changed=False, asked=asked)
+        module.fail_json(msg="nothing was fetched, the hub refuses:\n- " + "\n- ".join(lines), asked=results)
+    module.exit_json(changed=False, asked=results)
 
 
 if __name__ == "__main__":

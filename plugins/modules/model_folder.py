@@ -182,7 +182,13 @@ class Folder:
         return bad
 
     def place_one(self, root: int, name: str, file: dict[str, Any]) -> bool:
-        """Place a received file; returns whether it is whole. root: descriptor of the folder."""
+        """Place a received file.
+
+        :param root: descriptor of the folder
+        :param name: of the file
+        :param file: its size, digest and part
+        :returns: whether it is whole
+        """
         try:
             with beneath.open_file(self.staging, file["part"]) as handle:
                 is_whole = beneath.place(handle, file["sha256"], root, name, FILE_MODE)

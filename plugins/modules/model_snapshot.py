@@ -186,29 +186,29 @@ TOKENS = Path("/run/dgxspark/tokens")
 
 
 class Download:
-    """The container that fetches one model at one revision; a second run finds the download of the first."""
+    """The container that downloads one model at one revision; a second run finds the download of the first."""
 
     def __init__(self, params: dict[str, Any], run: Run) -> None:
         self.params = params
         self.run = run
-        wanted = json.dumps([params["repo"], params["revision"], params["only"]])
-        self.name = "dgxspark-fetch-" + hashlib.sha256(wanted.encode()).hexdigest()[:12]
+        identity = json.dumps([params["repo"], params["revision"], params["only"]])
+        self.name = "dgxspark-fetch-" + hashlib.sha256(identity.encode()).hexdigest()[:12]
         self.token = TOKENS / self.name
 
     def state(self) -> dict[str, Any] | None:
-        """Return docker's State of the container, or None where there is none. Raises NoAnswer."""
+        """Return docker's State of the container, None for a missing one. Raises NoAnswer."""
         try:
             return docker.container_state(self.run, self.name)
-        except NoAnswer as nothing:
-            raise NoAnswer("docker", f"docker does not say how the download is: {nothing}") from nothing
+        except NoAnswer as error:
+            raise NoAnswer("docker", f"docker does not say how the download is: {error}") from error
 
     def log(self) -> str:
-        """Return all that it printed."""
+        """Return the output of the download."""
         out, err = docker.log(self.run, self.name, tail=True) or ("", "")
         return err + out
 
     def start(self) -> str:
-        """Start it unless it is under way; returns why it could not be, or an empty text."""
+        """Start the download unless it runs; returns the reason of a failure, or an empty text."""
         if (self.state() or {}).get("Running"):
             return ""
         self.clean_up()
@@ -222,7 +222,7 @@ class Download:
         return err.strip() or f"docker ended with {rc}" if rc != 0 else ""
 
     def write_token(self) -> str | None:
-        """Put the token where only root and the download can read it."""
+        """Write the token to a file that only root and the download can read."""
         if not self.params["token"]:
             return None
         TOKENS.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -237,32 +237,32 @@ class Download:
         self.token.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove the tokens of downloads that have ended without anybody looking, as when their run was killed."""
-        left = [path for path in TOKENS.glob("*") if path != self.token] if TOKENS.is_dir() else []
-        if not left:
+        """Remove the tokens of downloads that ended after their run was killed."""
+        old_tokens = [path for path in TOKENS.glob("*") if path != self.token] if TOKENS.is_dir() else []
+        if not old_tokens:
             return
         try:
-            under_way = docker.running_names(self.run, "dgxspark.fetch")
-        except NoAnswer:  # which downloads are under way is not known
+            running = docker.running_names(self.run, "dgxspark.fetch")
+        except NoAnswer:  # which downloads run is not known
             return
-        for path in left:
-            if path.name not in under_way:
+        for path in old_tokens:
+            if path.name not in running:
                 path.unlink(missing_ok=True)
 
 
-def look(module: AnsibleModule, download: Download, found: dict[str, Any], result: dict[str, Any]) -> None:
-    """Leave the module with how far the download is, or with how it ended.
+def look(module: AnsibleModule, download: Download, snapshot: dict[str, Any], result: dict[str, Any]) -> None:
+    """End the module with the progress of the download, or with its result.
 
     :param module: of Ansible
-    :param download: the one that runs
-    :param found: the snapshot as it is
-    :param result: of the module, which is added to
+    :param download: of this model
+    :param snapshot: of C(snapshots.look)
+    :param result: of the module, which is completed
     """
     params = module.params
     try:
         state = download.state()
-    except NoAnswer as nothing:  # it goes on whether Docker says so or not; the next look may hear more
-        module.warn(str(nothing))
+    except NoAnswer as error:  # the download goes on; the next look may get an answer
+        module.warn(str(error))
         module.exit_json(**{**result, "changed": True, "running": True, "complete": False})
     if state and state.get("Running"):
         totals = snapshots.announced(download.log())
@@ -279,60 +279,60 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
     download.clean_up()
     if not module.check_mode:
         made.end_fetch(Path(params["hf_home"]), params["repo"])
-    what = f"{params['repo']}@{params['revision']}"
+    title = f"{params['repo']}@{params['revision']}"
     if state and state.get("ExitCode") != 0:
         module.fail_json(
-            msg=snapshots.explain(what, params["hf_home"], log, bool(params["token"])), **{**result, "complete": False}
+            msg=snapshots.explain(title, params["hf_home"], log, bool(params["token"])), **{**result, "complete": False}
         )
-    wrong = verified(module, found)
+    wrong = verified(module, snapshot)
     if wrong and not module.check_mode:
-        take_away(params, found, wrong)
+        take_away(params, snapshot, wrong)
     if wrong:
         module.fail_json(
-            msg=f"{what} was fetched, and is not what {'the lock file says' if params['files'] else 'it is to be'}: {defects_text(wrong)}. It was "
+            msg=f"{title} was fetched, and is not what {'the lock file says' if params['files'] else 'it is to be'}: {defects_text(wrong)}. It was "
             "taken away again. The hub has changed these files, or something between it and this host does; look at spark_hf_endpoint, or "
             "lock again.",
             **{**result, "complete": False, "wrong": wrong},
         )
-    refuse_strays(module, found, result)
-    if not found["complete"]:
-        missing = ", ".join(found["missing"][:5]) or "weight files"
-        module.fail_json(msg=f"{what} was fetched but is not whole; missing: {missing}. Run the play again.", **result)
-    module.exit_json(**{**result, "changed": True, "link": lead(module, found)[0]})
+    refuse_strays(module, snapshot, result)
+    if not snapshot["complete"]:
+        missing = ", ".join(snapshot["missing"][:5]) or "weight files"
+        module.fail_json(msg=f"{title} was fetched but is not whole; missing: {missing}. Run the play again.", **result)
+    module.exit_json(**{**result, "changed": True, "link": lead(module, snapshot)[0]})
 
 
-def lead(module: AnsibleModule, found: dict[str, Any]) -> tuple[str, bool]:
-    """Have the link that was asked for lead to the snapshot; returns it, and whether it led elsewhere or was not there.
+def lead(module: AnsibleModule, snapshot: dict[str, Any]) -> tuple[str, bool]:
+    """Make the link to the snapshot; returns its name, and whether it was missing or had another target.
 
-    It is relative, so that it leads the same way in a container.
+    The link is relative, so that it has the same target in a container.
     """
     params = module.params
-    if not params["link"] or not found["path"]:
+    if not params["link"] or not snapshot["path"]:
         return "", False
     hf_home, name = Path(params["hf_home"]), str(params["link"])
-    target = "../" * name.count("/") + Path(found["path"]).relative_to(hf_home).as_posix()
+    target = "../" * name.count("/") + Path(snapshot["path"]).relative_to(hf_home).as_posix()
     try:
-        there = beneath.info(hf_home, name)
-        if there and stat.S_ISLNK(there.st_mode) and str((hf_home / name).readlink()) == target:
+        info = beneath.info(hf_home, name)
+        if info and stat.S_ISLNK(info.st_mode) and str((hf_home / name).readlink()) == target:
             return name, False
-        if there and stat.S_ISDIR(there.st_mode):
+        if info and stat.S_ISDIR(info.st_mode):
             raise beneath.Refused(f"{hf_home / name} is a folder, and a link belongs there; move it away")
         if not module.check_mode:
-            new = made.note(hf_home, made.repo_name(params["repo"]), [name])
+            noted = made.note(hf_home, made.repo_name(params["repo"]), [name])
             beneath.link(hf_home, name, target)
-            made.hand_over(hf_home, new)
+            made.hand_over(hf_home, noted)
     except beneath.Refused as error:
         module.fail_json(msg=str(error))
     return name, True
 
 
-def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the files of a snapshot that are not what they are to be."""
+def verified(module: AnsibleModule, snapshot: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the damaged files of a snapshot."""
     params = module.params
-    if not found["path"]:
+    if not snapshot["path"]:
         return []
     sums = snapshots.Sums(Path(params["sums_dir"]), params["repo"])
-    wrong = snapshots.faults(found, params, sums, params["verify"])
+    wrong = snapshots.faults(snapshot, params, sums, params["verify"])
     if not module.check_mode:
         try:
             sums.save()
@@ -341,23 +341,23 @@ def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str
     return wrong
 
 
-def refuse_strays(module: AnsibleModule, found: dict[str, Any], result: dict[str, Any]) -> None:
-    """Fail where nothing can be trusted to be what the lock file says: files that it does not list, links in the way.
+def refuse_strays(module: AnsibleModule, snapshot: dict[str, Any], result: dict[str, Any]) -> None:
+    """Fail for files that the lock file does not list, and for links in the place of folders.
 
     :param module: of Ansible
-    :param found: the snapshot as it is
+    :param snapshot: of C(snapshots.look)
     :param result: of the module
     """
     params = module.params
-    what = f"{params['repo']}@{params['revision']}"
-    if found["missing"] and not found["path"]:
-        module.fail_json(msg=f"{what} is not looked at and not fetched: {found['missing'][0]}.", **result)
-    strays = snapshots.unlisted(Path(found["path"]), params["files"], params["only"]) if found["path"] else []
+    title = f"{params['repo']}@{params['revision']}"
+    if snapshot["missing"] and not snapshot["path"]:
+        module.fail_json(msg=f"{title} is not looked at and not fetched: {snapshot['missing'][0]}.", **result)
+    strays = snapshots.unlisted(Path(snapshot["path"]), params["files"], params["only"]) if snapshot["path"] else []
     if strays and params["files"]:
         module.fail_json(
-            msg=f"{what} has files on this host that the lock file does not list, and that an engine would read: "
+            msg=f"{title} has files on this host that the lock file does not list, and that an engine would read: "
             f"{', '.join(strays[:5])}{f' and {len(strays) - 5} more' if len(strays) > 5 else ''}. Find out who put them into "
-            f"{found['path']}; remove them, or, if they belong there, lock again.",
+            f"{snapshot['path']}; remove them, or, if they belong there, lock again.",
             **{
                 **result,
                 "complete": False,
@@ -366,21 +366,21 @@ def refuse_strays(module: AnsibleModule, found: dict[str, Any], result: dict[str
         )
 
 
-def take_away(params: dict[str, Any], found: dict[str, Any], wrong: list[dict[str, str]]) -> None:
-    """Take away what is wrong.
+def take_away(params: dict[str, Any], snapshot: dict[str, Any], wrong: list[dict[str, str]]) -> None:
+    """Remove damaged files, so that they are downloaded again.
 
     :param params: of the module
-    :param found: the snapshot as it is
+    :param snapshot: of C(snapshots.look)
     :param wrong: its damaged files
     """
     if any(entry["why"] != "is missing" for entry in wrong):
         snapshots.note_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:
-        snapshots.drop(Path(params["hf_home"]), params["repo"], Path(found["path"]), entry["file"])
+        snapshots.drop(Path(params["hf_home"]), params["repo"], Path(snapshot["path"]), entry["file"])
 
 
 def defects_text(wrong: list[dict[str, str]]) -> str:
-    """Say which files are wrong, the first few of them."""
+    """Return a text about the first damaged files."""
     more = len(wrong) - 5
     return ", ".join(f"{entry['file']} {entry['why']}" for entry in wrong[:5]) + (
         f" and {more} more" if more > 0 else ""
@@ -388,7 +388,7 @@ def defects_text(wrong: list[dict[str, str]]) -> str:
 
 
 def bring(module: AnsibleModule) -> None:
-    """Look what there is, and start or follow the download."""
+    """Look at the snapshot, and start or follow the download."""
     params = module.params
     download = Download(params, reader(START_SECONDS))
     with failing(module):
@@ -398,34 +398,34 @@ def bring(module: AnsibleModule) -> None:
 
 
 def attend(module: AnsibleModule, download: Download) -> None:
-    """Start a download, or look how it is."""
+    """Start a download, or look at its progress."""
     params = module.params
-    found = snapshots.look(Path(params["hf_home"]), params["repo"], params["revision"], params["only"])
+    snapshot = snapshots.look(Path(params["hf_home"]), params["repo"], params["revision"], params["only"])
     result: dict[str, Any] = {
         "changed": False,
         "running": False,
-        "commit": found["commit"],
-        "path": found["path"],
-        "complete": found["complete"],
-        "bytes": found["bytes"],
+        "commit": snapshot["commit"],
+        "path": snapshot["path"],
+        "complete": snapshot["complete"],
+        "bytes": snapshot["bytes"],
         "total_bytes": None,
         "wrong": [],
         "link": "",
     }
     if params["step"] == "look":
-        look(module, download, found, result)
-    wrong = verified(module, found)
-    refuse_strays(module, found, result)
-    result.update(wrong=wrong, complete=found["complete"] and not wrong)
+        look(module, download, snapshot, result)
+    wrong = verified(module, snapshot)
+    refuse_strays(module, snapshot, result)
+    result.update(wrong=wrong, complete=snapshot["complete"] and not wrong)
     if not result["complete"]:
-        # With a bundle it is that which brings it, and says so.
+        # With a bundle, the bundle brings the model and reports the change.
         result["changed"] = not params["offline"]
         if not module.check_mode:
-            take_away(params, found, wrong)
+            take_away(params, snapshot, wrong)
             if params["offline"]:
-                lacks = defects_text(wrong) or f"missing: {', '.join(found['missing'][:5]) or 'all of it'}"
+                defects = defects_text(wrong) or f"missing: {', '.join(snapshot['missing'][:5]) or 'all of it'}"
                 module.fail_json(
-                    msg=f"{params['repo']}@{params['revision']} is not whole on this host, {lacks}; and nothing is fetched, since it is "
+                    msg=f"{params['repo']}@{params['revision']} is not whole on this host, {defects}; and nothing is fetched, since it is "
                     "to come from a bundle. Make the bundle again on a host that has it whole, or leave spark_bundle_dir out.",
                     **result,
                 )
@@ -440,7 +440,7 @@ def attend(module: AnsibleModule, download: Download) -> None:
     elif not module.check_mode:
         made.end_fetch(Path(params["hf_home"]), params["repo"])
     if result["complete"]:
-        result["link"], led = lead(module, found)
+        result["link"], led = lead(module, snapshot)
         result["changed"] = result["changed"] or led
     module.exit_json(**result)
 

@@ -90,7 +90,7 @@ class Accounts:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Docker's settings; nothing where there are none. Fails for a file that Docker could not read either."""
+        """Settings of Docker, empty for a missing file. Fails for a file that Docker cannot read either."""
         path = self.folder / "config.json"
         try:
             content = parse_json(path.read_text(encoding="utf-8"), str(path))
@@ -131,9 +131,9 @@ class Accounts:
         words = ["login", "--username", user, "--password-stdin", registries.stored_as(registry)]
         answer = self.call(words, f"{password}\n".encode())
         if answer.state != command.FINISHED or answer.rc != 0:
-            said = (answer.why or answer.err.strip() or f"exit code {answer.rc}").replace(password, "(hidden)")
+            reason = (answer.why or answer.err.strip() or f"exit code {answer.rc}").replace(password, "(hidden)")
             self.module.fail_json(
-                msg=f"Docker could not log in to {registry} as {user}: {said}. Correct 'user' or the file of this registry in "
+                msg=f"Docker could not log in to {registry} as {user}: {reason}. Correct 'user' or the file of this registry in "
                 "spark_registries; a host without a way to the registry gets images from a bundle (spark_bundle_dir)."
             )
         salt = secrets.token_hex(16)
@@ -165,20 +165,20 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wanted, messages = registries.read("this host", module.params["registries"])
+    accounts, messages = registries.read("this host", module.params["registries"])
     if messages:
         module.fail_json(msg="\n".join(messages))
     with host_lock.held(module):
-        accounts = Accounts(module)
+        docker_accounts = Accounts(module)
         if module.params["state"] == "absent":
-            done = accounts.log_out()
+            done = docker_accounts.log_out()
         else:
             done = [
                 entry["registry"]
-                for entry in wanted
-                if accounts.log_in(entry, module.params["passwords"][entry["registry"]])
+                for entry in accounts
+                if docker_accounts.log_in(entry, module.params["passwords"][entry["registry"]])
             ]
-        closed = bool(wanted) and accounts.closed()
+        closed = bool(accounts) and docker_accounts.closed()
     module.exit_json(changed=bool(done) or closed, registries=done)
 
 

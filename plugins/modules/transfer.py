@@ -139,7 +139,7 @@ Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 def start(module: AnsibleModule, run: Run) -> None:
-    """Write the job down and run it in a unit of its own."""
+    """Write the job to a file and run it in a separate unit."""
     systemctl.end(run, f"{access.WORKER_UNIT}.service")
     tasks = module.params["tasks"]
     for hf_home, name, paths in created_paths(tasks):

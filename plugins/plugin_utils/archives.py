@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read tar and zip archives of others within bounds of memory, disk and time, whatever sizes they claim."""
+"""Reads tar and zip archives of third parties within limits of memory, disk and time. Sizes in their headers are not trusted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_archive(place: Path, most_bytes: int, visit: Callable[[Member], None]) 
     :param most_bytes: that it may unpack to
     :param visit: called with each member
     :returns: the comment of the archive; git writes the commit there
-    :raises Unreadable: where it is no archive, or unpacks to more
+    :raises Unreadable: for any other file, or if it unpacks to more
     """
     try:
         return (_read_zip if zipfile.is_zipfile(place) else _read_tar)(place, most_bytes, visit)
@@ -77,8 +77,8 @@ class _BoundedHeader(tarfile.TarInfo):
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in self.HEADERS and self.size > MOST_HEADER:
             raise Unreadable(f"it has a name or header of {self.size} bytes, more than {MOST_HEADER}")
-        found: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]  # typeshed lacks this documented hook
-        return found
+        member: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]  # typeshed lacks this documented hook
+        return member
 
 
 def _read_tar(place: Path, most_bytes: int, visit: Callable[[Member], None]) -> str:
@@ -105,10 +105,10 @@ def _decompress(place: Path, target: IO[bytes], most_bytes: int) -> None:
         head = packed.read(6)
     opener = next((opener for magic, opener in OPENERS.items() if head.startswith(magic)), None)
     with opener(place) if opener else place.open("rb") as source:
-        left = most_bytes
+        remaining = most_bytes
         while chunk := source.read(CHUNK):
-            left -= len(chunk)
-            if left < 0:
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise Unreadable(f"it unpacks to more than {most_bytes // 1024**2} MiB")
             target.write(chunk)
 
@@ -125,7 +125,7 @@ def _read_zip(place: Path, most_bytes: int, visit: Callable[[Member], None]) -> 
             def read(member: zipfile.ZipInfo = member) -> bytes:
                 content = b""
                 with archive.open(member) as file:
-                    # By pieces: a single read unpacks all, whatever size the member claims.
+                    # In pieces: a single read unpacks the whole member, even if it is larger than its header says.
                     while chunk := file.read(CHUNK):
                         content += chunk
                 if len(content) != member.file_size:

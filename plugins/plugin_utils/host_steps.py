@@ -55,7 +55,12 @@ class HostSteps(ActionBase):  # type: ignore[misc]  # Ansible has no types
         return dict(checked_answer(answer, self.ANSWERS[step], self.host, f"step {step} of {self.MODULE}"))
 
     def check_names(self, names: Iterable[str], expected: Collection[str], step: str) -> None:
-        """Fail if the host names files that it was not asked about."""
+        """Fail if the host names files that it was not asked about.
+
+        :param names: in its answer
+        :param expected: in the question
+        :param step: of the module
+        """
         checked_answer(
             None,
             lambda _value, where: answers.among(names, expected, where),
@@ -66,11 +71,12 @@ class HostSteps(ActionBase):  # type: ignore[misc]  # Ansible has no types
     def send(
         self, title: str, files: Sequence[OutgoingFile], sent: Callable[[OutgoingFile], object] | None = None
     ) -> int:
-        """Send files to the host, with progress; returns their bytes.
+        """Send files to the host, with progress.
 
         :param title: name of the transfer
         :param files: to send
         :param sent: called after each file
+        :returns: their bytes
         """
         progress = Progress(self.host, title, sum(file.size for file in files))
         for file in files:
@@ -87,7 +93,8 @@ def read_secret(loader: Any, path: str, setting: str, noun: str) -> str:
     :param loader: of Ansible
     :param path: of the file
     :param setting: that names the file, for messages
-    :param noun: what the file holds
+    :param noun: content of the file, for messages
+    :returns: the secret
     """
     try:
         real = loader.get_real_file(path)

@@ -62,8 +62,8 @@ def raw(paths: list[str]) -> float:
     return seconds
 
 
-def spread(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
-    """Run the role for one thing; returns its report about the transfer."""
+def spread(folder: Path, kind: str, **role_variables: Any) -> dict[str, Any]:
+    """Run the role for one image or model; returns the result of its transfer."""
     state = folder / "state.json"
     tasks = [
         {"name": "Distribute", "ansible.builtin.import_role": {"name": "dgxspark.vllm.spread"}},
@@ -80,7 +80,7 @@ def spread(folder: Path, kind: str, **options: Any) -> dict[str, Any]:
         json.dumps([{"name": "Distribute", "hosts": "sparks", "become": True, "gather_facts": False, "tasks": tasks}]),
         encoding="utf-8",
     )
-    variables = {"spread_kinds": [kind], "spread_fabric": "bench", "spread_reserve_gb": 1, **options}
+    variables = {"spread_kinds": [kind], "spread_fabric": "bench", "spread_reserve_gb": 1, **role_variables}
     argv = [
         str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(ROOT / "inventories/demo"), "-e", json.dumps(variables), str(playbook)
     ]  # fmt: skip
@@ -109,7 +109,7 @@ def payload(folder: Path, mib: int, image_mib: int) -> None:
 
 
 def forget() -> None:
-    """Remove the test's files and images from both nodes."""
+    """Remove the model and the images from both nodes."""
     for container in (FROM, TO):
         node(container, "docker", "image", "rm", "--force", NEXT, IMAGE, check=False)
         node(

@@ -1,4 +1,4 @@
-"""Four nodes, one source: the bytes on each cable, the repair of damage, and the remains.
+"""Four nodes and one source: bytes on each cable, repair of damage, and leftovers on the nodes.
 
 The tests run in order; converge has spread a model of 256 MiB and an image of 48 MiB from spark-1 to the other three.
 """
@@ -49,7 +49,7 @@ def node(name, *argv, check=True):
 
 
 def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
-    """Return the command that spreads, and its folder."""
+    """Return the command that runs the role."""
     body = [
         {
             "name": "Spread",
@@ -63,14 +63,14 @@ def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(body), encoding="utf-8")
     inventories = [word for name in ("inventory.yml", "spread/inventory.yml") for word in ("-i", f"molecule/{name}")]
-    extra_vars = {"spread_kinds": list(kinds), **variables}
+    arguments = {"spread_kinds": list(kinds), **variables}
     limit = ["--limit", ",".join(hosts)] if hosts else []
-    return ["ansible-playbook", *inventories, *limit, *options, "-e", json.dumps(extra_vars), str(place)]
+    return ["ansible-playbook", *inventories, *limit, *options, "-e", json.dumps(arguments), str(place)]
 
 
-def play(*options, **options_of_play):
-    """Spread, as a person would; returns exit code and output, as one line."""
-    return started(playbook(*options, **options_of_play))
+def play(*options, **arguments):
+    """Spread, as a person would; returns the exit code and the output as one line."""
+    return started(playbook(*options, **arguments))
 
 
 def started(argv):
@@ -135,16 +135,16 @@ def shards(name):
 
 @pytest.fixture(scope="module")
 def sent():
-    """The files of the source, before anything is damaged."""
+    """Digests of the source, before anything is damaged."""
     return digests("spark-1")
 
 
 @pytest.mark.parametrize("name", FLEET)
 def test_every_byte_is_there_in_the_layout_of_the_hub(name, sent):
-    sums = digests(name)
-    assert sums == sent and len(sums) == 11
+    received = digests(name)
+    assert received == sent and len(received) == 11
     # A blob has its digest as its name: links of the snapshot lead to it.
-    assert {Path(blob).name for blob in shards(name)} <= set(sums.values()) and shards(name)
+    assert {Path(blob).name for blob in shards(name)} <= set(received.values()) and shards(name)
     assert node(name, "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1") == node(
         "spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1"
     )
@@ -156,7 +156,7 @@ def test_the_source_sent_each_thing_twice_once_over_each_network(converged):
     print({place: f"{count / 1e6:.1f} MB" for place, count in sorted(sent.items())})
     for place in (("spark-1", "lan"), ("spark-1", "rails"), ("spark-3", "rails")):
         assert payload < sent[place] < payload * 1.06, sent
-    # Acknowledgements, and the messages for Ansible.
+    # Acknowledgements, and the answers to Ansible.
     for place in (
         ("spark-3", "lan"),
         ("spark-2", "lan"),
@@ -219,7 +219,7 @@ def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again(
     grown = since(before)
     assert code == 0, text
     assert digests("spark-2") == expected and digests("spark-4") == expected
-    # The truncated file goes on at its end; a file that is wrong before its end comes whole after it.
+    # The truncated file is resumed; a file that is damaged before its end is received whole.
     came = {name: grown[name, "rails", "rx"] for name in ("spark-2", "spark-4")}
     assert SHARD * 2 - 20_000_000 < came["spark-2"] < SHARD * 2, came
     assert SHARD * 2 - 20_000_000 < came["spark-4"] < SHARD * 2, came
@@ -238,7 +238,7 @@ def test_what_somebody_flips_is_found_although_its_date_says_nothing():
     assert node("spark-2", "sha256sum", blob).split()[0] == Path(blob).name
 
 
-# --- missing and incomplete files
+# --- missing and partial items
 
 
 def forget(name):
@@ -265,8 +265,8 @@ def test_without_room_nothing_moves_and_the_figures_say_why():
 
 
 def staged_on(name):
-    fields = node(name, "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
-    return int(fields[0]) if fields else 0
+    output = node(name, "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
+    return int(output[0]) if output else 0
 
 
 @contextmanager
@@ -305,8 +305,8 @@ def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
     assert code == 0, text
     assert re.search(r"not: Org/Payload@main to spark-4: the job ended before its time", text), text
     moved = [event for event in map(json.loads, Path(f"{log}.jsonl").read_text().splitlines()) if event.get("done")]
-    progress = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
-    assert progress and progress == sorted(progress), moved
+    counts = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
+    assert counts and counts == sorted(counts), moved
     assert all(
         event["done"] <= event["total"] < MODEL * 1.01 and event["what"] == "Org/Payload@main" for event in moved
     ), moved
@@ -334,7 +334,7 @@ def test_a_run_that_is_cut_off_leaves_off_where_the_next_goes_on(tmp_path):
 
 @pytest.mark.nightly
 def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
-    """The source's port is shut while it is open by our own account; the message is read at full length."""
+    """The port of the source is closed from outside and open on the source itself; the whole output is searched for keys."""
     forget("spark-4")
     shut = ["INPUT", "--protocol", "tcp", "--dport", "8722", "--jump", "REJECT", "--reject-with", "tcp-reset"]
     local = ["INPUT", "--in-interface", "lo", "--jump", "ACCEPT"]
@@ -373,7 +373,7 @@ def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
 
 
 def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
-    """The command of the unit, tried with a short life: keys go with it."""
+    """The command that starts the unit, with a short lifetime: keys go with it."""
     node("spark-2", "mkdir", "-p", RUN_DIR)
     argv = json.loads(
         subprocess.run(
@@ -397,7 +397,7 @@ def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
     pytest.fail("the keys outlived the server")
 
 
-# --- files and images that no node has
+# --- items that no host has
 
 
 @contextmanager
@@ -433,7 +433,7 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
         "image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
         "link": "",
     }
-    variables = {
+    arguments = {
         "kinds": ["models"],
         "spread_models": [model],
         "spread_endpoint": f"http://{SUBNET}.0.1:18089",
@@ -444,14 +444,14 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
     weights = hashlib.sha256((home / "model.safetensors").read_bytes()).hexdigest()
 
     def everywhere():
-        files = [
+        digests_found = [
             node(name, "sh", "-c", f"sha256sum {folder}/snapshots/*/model.safetensors").split()[0] for name in FLEET
         ]
-        return files == [weights] * len(FLEET)
+        return digests_found == [weights] * len(FLEET)
 
     first, second = tmp_path / "first", tmp_path / "second"
     with hub(home, first):
-        code, text = play(**variables)
+        code, text = play(**arguments)
     assert code == 0 and everywhere(), text
     assert len(set(fetched(first))) == len(fetched(first)) and "model.safetensors" in fetched(first), first.read_text()
     # The only copy is damaged: neither its size nor its date says so.
@@ -464,12 +464,12 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
     for name in ("spark-2", "spark-3", "spark-4"):
         node(name, "rm", "-rf", folder)
     with hub(home, second):
-        code, text = play(**variables)
+        code, text = play(**arguments)
     assert code == 0 and everywhere(), text
     assert fetched(second) == ["model.safetensors"], second.read_text()
     for name in FLEET:
         node(name, "sh", "-c", TOUCHED)
-        remaining = node(
+        leftovers = node(
             name,
             "grep",
             "-rlF",
@@ -480,7 +480,7 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
             "/var/lib/docker/containers",
             check=False,
         )
-        assert remaining == "" and "hf_spread_token" not in text
+        assert leftovers == "" and "hf_spread_token" not in text
 
 
 ASK = """
@@ -537,7 +537,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
         ids = {node(name, "docker", "image", "inspect", "--format", "{{.Id}}", tag) for name in list(FLEET)[1:]}
         assert ids == {node("spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", ref)}
         # The role images finds it by that tag, and pulls nothing.
-        requests = [
+        options = [
             "-i",
             "molecule/inventory.yml",
             "-i",
@@ -546,7 +546,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
             "dgxspark.vllm.spark_info",
         ]
         code, text = started(
-            ["ansible", "spark-4", "--become", *requests, "-a", json.dumps({"gather": ["images"], "images": [ref]})]
+            ["ansible", "spark-4", "--become", *options, "-a", json.dumps({"gather": ["images"], "images": [ref]})]
         )
         assert code == 0 and "present: true" in text, text
         assert play(kinds=["images"], spread_images=[ref])[1].count("changed=0") == 4
@@ -562,7 +562,7 @@ def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
 
 @pytest.fixture(scope="module")
 def nobody_asks():
-    """A server in place of the hub, which keeps its requests."""
+    """An address in the place of the hub, which records connections."""
     knocks = []
     with socket.create_server((f"{SUBNET}.0.1", 18090)) as server:
 

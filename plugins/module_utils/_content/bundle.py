@@ -362,26 +362,36 @@ def find_image(
     :returns: its entry and an empty text, or None and the reason
     """
     name, _at, digest = ref.partition("@")
-    named = [image for image in manifest["images"] if image["ref"] in (ref, (locked or {}).get("name"), name)]
+    if locked:
+        return _find_locked(manifest, ref, locked, where)
+    named = [image for image in manifest["images"] if image["ref"] in (ref, name)]
     # A tag may have been packed twice; it stands for the last.
     named.sort(key=lambda image: image.get("current") is False)
-    if locked:
-        matches = [image for image in manifest["images"] if image["id"] in locked["ids"]]
-        if not matches and named:
-            has, expected = _short_ids(image["id"] for image in named), _short_ids(locked["ids"])
-            return None, (
-                f"the bundle {where} has {locked['name']} as {has}, the lock file says {expected}. Make the bundle again from hosts "
-                "that were deployed with this lock file, or lock again."
-            )
-    else:
-        matches = [image for image in named if not digest or _has_digest(image, digest)]
-    if matches:
-        return dict(matches[0]), ""
-    has = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
-    return (
-        None,
-        f"the bundle {where} has no image {ref}; it has {has}. Add it with dgxspark.vllm.bundle on a host that has it.",
+    match = next((image for image in named if not digest or _has_digest(image, digest)), None)
+    return (dict(match), "") if match else (None, _no_image(manifest, ref, where))
+
+
+def _find_locked(
+    manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any], where: str
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the image of the bundle for a locked reference, by its id, or None and the reason."""
+    match = next((image for image in manifest["images"] if image["id"] in locked["ids"]), None)
+    if match:
+        return dict(match), ""
+    names = (ref, ref.partition("@")[0], locked.get("name"))
+    present = _short_ids(image["id"] for image in manifest["images"] if image["ref"] in names)
+    if not present:
+        return None, _no_image(manifest, ref, where)
+    return None, (
+        f"the bundle {where} has {locked['name']} as {present}, the lock file says {_short_ids(locked['ids'])}. Make the bundle "
+        "again from hosts that were deployed with this lock file, or lock again."
     )
+
+
+def _no_image(manifest: Mapping[str, Any], ref: str, where: str) -> str:
+    """Return the message about an image that the bundle lacks."""
+    content = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
+    return f"the bundle {where} has no image {ref}; it has {content}. Add it with dgxspark.vllm.bundle on a host that has it."
 
 
 def _has_digest(image: Mapping[str, Any], digest: str) -> bool:

@@ -158,6 +158,7 @@ def connect(own_address: str, address: str, greeting: str) -> socket.socket:
     :param own_address: of this host, to connect from
     :param address: that the source listens on
     :param greeting: the line that the source sent over SSH
+    :returns: the connection, ready for requests
     :raises NoConnection: if the source announced no port, or cannot be reached there
     """
     words = greeting.split()

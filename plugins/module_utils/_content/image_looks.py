@@ -55,21 +55,19 @@ def look_up(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
     :raises Unknown: for texts that are no references, and where Docker does not say
     """
     refs = list(dict.fromkeys(refs))
-    bad = [ref for ref in refs if not ref.strip() or any(sign.isspace() for sign in ref)]
+    bad = [ref for ref in refs if not ref or any(map(str.isspace, ref))]
     if bad:
-        raise Unknown(f"not references of images: {', '.join(repr(ref) for ref in bad)}")
-    images = _inspect(run, refs) if refs else {}
-    # An image that another host sent has a tag here in place of its digest: Docker knows digests of pulled images alone.
-    tags = {ref: spread_names.local_alias(ref) for ref, image in images.items() if image is None}
-    tags = {ref: tag for ref, tag in tags.items() if tag}
-    if tags:
-        tagged = _inspect(run, list(tags.values()))
-        images.update({ref: tagged[tag] for ref, tag in tags.items()})
+        raise Unknown(f"not references of images: {', '.join(map(repr, bad))}")
+    images = _inspect(run, refs)
+    # An image that another host sent has a tag here instead of its digest: Docker knows digests of pulled images alone.
+    tags = {ref: tag for ref in refs if images[ref] is None and (tag := spread_names.local_alias(ref))}
+    tagged = _inspect(run, list(tags.values()))
+    images.update({ref: tagged[tag] for ref, tag in tags.items()})
     return {ref: image or docker_facts.absent_image() for ref, image in images.items()}
 
 
 def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
-    items = docker.images(run, refs)
+    items = docker.images(run, refs) if refs else {}
     return {ref: docker_facts.describe_image(item) if item else None for ref, item in items.items()}
 
 

@@ -81,20 +81,24 @@ def read_tree(path: Path) -> ast.Module | None:
 def read_options(root: Path) -> list[str]:
     """Return the long options of C(vllm serve) without dashes, as the sources below C(root) declare them."""
     options: set[str] = set()
-    for path in (path for pattern in PARSER_FILES for path in root.glob(pattern)):
-        tree = read_tree(path)
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
-                for word in node.args:
-                    value = getattr(word, "value", None)
-                    if isinstance(value, str) and value.startswith("--"):
-                        options.add(value[2:].replace("_", "-"))
-            # The front end's options are made in a loop over the fields of a dataclass.
-            elif isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
-                for field in node.body:
-                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                        options.add(field.target.id.replace("_", "-"))
-    return sorted(options)
+    for pattern in PARSER_FILES:
+        for path in root.glob(pattern):
+            tree = read_tree(path)
+            for node in ast.walk(tree) if tree else ():
+                options |= declared_options(node)
+    return sorted(option.replace("_", "-") for option in options)
+
+
+def declared_options(node: ast.AST) -> set[str]:
+    """Return the options that a node of a source declares."""
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+        words = [getattr(word, "value", None) for word in node.args]
+        return {word[2:] for word in words if isinstance(word, str) and word.startswith("--")}
+    # The front end's options are made in a loop over the fields of a dataclass.
+    if isinstance(node, ast.ClassDef) and node.name.endswith("FrontendArgs"):
+        targets = [field.target for field in node.body if isinstance(field, ast.AnnAssign)]
+        return {target.id for target in targets if isinstance(target, ast.Name)}
+    return set()
 
 
 def read_names(root: Path) -> list[str]:

@@ -395,7 +395,13 @@ def load(
 
 
 def last_words(output: str, program: str, code: int) -> str:
-    """Return the last lines that a failed program printed; the cause comes before its consequences."""
+    """Return the last lines of a failed program; the cause comes before its consequences.
+
+    :param output: of the program
+    :param program: its name
+    :param code: its exit code
+    :returns: a line of text
+    """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return (" / ".join(lines[-3:]) or "it printed nothing") + f" ({program} ended with {code})"
 

@@ -49,7 +49,7 @@ def describe(hf_home: Path, model: Mapping[str, Any], sums: snapshots.Sums, veri
         looked for where the revision leads to none
     :param sums: of files that were read before
     :param verify: whether every file is hashed
-    :returns: C({repo, revision, commit, path, files, problems}); commit and path are None for a missing snapshot
+    :returns: C({repo, revision, commit, path, files, problems}); commit and path are None if the snapshot is missing
     """
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     only = [str(pattern) for pattern in model.get("only") or []]

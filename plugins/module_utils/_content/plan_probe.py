@@ -86,7 +86,7 @@ def describes(name: str, trust: bool) -> bool:
 
 
 def relevant(argv: Iterable[str]) -> list[str]:
-    """Return the words of a command line that may change its memory, without options of C(BESIDE) and their values.
+    """Return the words of a command line that may change its memory, except options of C(BESIDE) and their values.
 
     argv: options by their long names, each value a separate word or behind C(=), as C(_vllm/launch.py) renders them.
     """

@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# Compiled parts of vLLM; names replace a missing one, or one that needs the driver's library.
+# Compiled parts of vLLM; these names replace modules that are missing or need the driver's library.
 COMPILED = (
     *(
         "_C",

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The access that nodes have to each other during a distribution: an SSH server of its own, its keys and its programs."""
+"""The access that nodes have to each other during a distribution: a separate SSH server with its keys and programs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,13 @@ ClientAliveCountMax 4
 
 
 def authorized_keys(peers: Sequence[Mapping[str, Any]], folder: Path, python: str) -> str:
-    """Return a line for each peer: its key, valid from its addresses, for one command."""
+    """Return a line for each peer: its key, valid from its addresses, for one command.
+
+    :param peers: with C(client_key) and C(addresses)
+    :param folder: of the run
+    :param python: path of the interpreter
+    :returns: the text of the file
+    """
     command_text = serve_command(folder, python)
     return "".join(
         f'restrict,command="{command_text}",from="{",".join(peer["addresses"])}" {peer["client_key"]}\n'

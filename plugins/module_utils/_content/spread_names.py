@@ -42,5 +42,5 @@ def local_alias(ref: str) -> str:
 
 
 def names_of(ref: str, ids: Sequence[str] = ()) -> list[str]:
-    """Return all names by which a host may have an image. ids: those of the lock file."""
+    """Return all names that an image may have on a host. ids: of the lock file."""
     return list(dict.fromkeys(name for name in (ref, local_alias(ref), *ids) if name))

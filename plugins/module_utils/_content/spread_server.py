@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .._common.foreign_text import parse_json
 from .._host import docker_commands
@@ -40,24 +40,29 @@ ITEM = re.compile(r"[0-9a-f]{16}")
 LAYER = re.compile(r"[0-9a-f]{64}")
 
 
+@dataclass(frozen=True)
+class Access:
+    """What peers may take, from the folder of the run."""
+
+    folder: Path
+    hub: Path
+    clear: Sequence[str]
+    images: Sequence[str]
+
+    @classmethod
+    def load(cls, folder: Path) -> Access:
+        """Read the settings of the run. folder: of the run."""
+        settings = parse_json((folder / SETTINGS).read_text(encoding="utf-8"), SETTINGS)
+        return cls(folder, Path(settings["hub"]), settings["clear"], settings["images"])
+
+
 def main() -> None:
     """Answer one request of a peer."""
-    folder = Path(sys.argv[1])
+    access = Access.load(Path(sys.argv[1]))
     verb, *words = os.environ.get("SSH_ORIGINAL_COMMAND", "").split(" ")
-    settings: dict[str, Any] = parse_json((folder / SETTINGS).read_text(encoding="utf-8"), SETTINGS)
+    answer = {"hold": hold, "files": send_files, "layers": list_layers, "image": send_image}.get(verb)
     try:
-        if verb == "hold" and len(words) == 2 and ITEM.fullmatch(words[0]) and words[1] in ("fabric", "lan"):
-            hold(folder, *words)
-        elif verb == "files" and not words:
-            file_stream.serve_output(Path(settings["hub"]))
-        elif verb == "files" and len(words) == 1 and words[0] in settings["clear"]:
-            file_stream.serve_connection(Path(settings["hub"]), words[0], announce)
-        elif verb == "layers" and len(words) == 1 and words[0] in settings["images"]:
-            command = docker_commands.layers(words[0])
-            os.execvp(command[0], command)
-        elif verb == "image" and words[:1] and words[0] in settings["images"] and all(map(LAYER.fullmatch, words[1:])):
-            send_image(words[0], words[1:])
-        else:
+        if not answer or not answer(access, words):
             raise SystemExit("this key takes models and the images of this run, nothing else")
     except (OSError, UnexpectedContent) as error:
         raise SystemExit(str(error)) from error
@@ -69,24 +74,29 @@ def announce(line: str) -> None:
     sys.stdout.flush()
 
 
-def hold(folder: Path, item: str, kind: str) -> None:
+def hold(access: Access, words: Sequence[str]) -> bool:
     """Reserve an item for one peer until the peer closes its connection, or answer why that is not possible.
 
-    :param folder: of the run
-    :param item: its id
-    :param kind: of the network; each network can serve a peer
+    :param access: of the run
+    :param words: id of the item, and kind of the network; each network can serve a peer
+    :returns: whether the request is allowed
     """
-    if not (folder / ITEMS / f"{item}.ready").exists():
-        announce(f"{COMING if is_coming(folder, item) else GONE}\n")
-        return
-    with (folder / ITEMS / f"{item}.{kind}").open("ab") as handle:
+    if len(words) != 2 or not ITEM.fullmatch(words[0]) or words[1] not in ("fabric", "lan"):
+        return False
+    item, kind = words
+    folder = access.folder / ITEMS
+    if not (folder / f"{item}.ready").exists():
+        announce(f"{COMING if is_coming(access.folder, item) else GONE}\n")
+        return True
+    with (folder / f"{item}.{kind}").open("ab") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             announce(f"{BUSY}\n")
-            return
+            return True
         announce(f"{FREE}\n")
         sys.stdin.buffer.read()
+    return True
 
 
 def is_coming(folder: Path, item: str) -> bool:
@@ -97,13 +107,39 @@ def is_coming(folder: Path, item: str) -> bool:
     return time.time() - max(times) < COMING_SECONDS
 
 
-def send_image(ref: str, without: Sequence[str]) -> None:
-    """Write an archive of an image to standard output. without: names of layers that the peer has."""
+def send_files(access: Access, words: Sequence[str]) -> bool:
+    """Send files of models inside SSH, or over TCP on an address; returns whether the request is allowed."""
+    if words and (len(words) > 1 or words[0] not in access.clear):
+        return False
+    if words:
+        file_stream.serve_connection(access.hub, words[0], announce)
+    else:
+        file_stream.serve_output(access.hub)
+    return True
+
+
+def list_layers(access: Access, words: Sequence[str]) -> bool:
+    """Print the layers of an image; returns whether the request is allowed."""
+    if len(words) != 1 or words[0] not in access.images:
+        return False
+    command = docker_commands.layers(words[0])
+    os.execvp(command[0], command)
+
+
+def send_image(access: Access, words: Sequence[str]) -> bool:
+    """Write an archive of an image to standard output; returns whether the request is allowed.
+
+    :param access: of the run
+    :param words: reference of the image, and names of layers that the peer has
+    """
+    ref, *without = words or [""]
+    if ref not in access.images or not all(map(LAYER.fullmatch, without)):
+        return False
+    command = docker_commands.save(ref)
     if not without:
-        command = docker_commands.save(ref)
         os.execvp(command[0], command)
     guard = ArchiveGuard([ref], members(without))
-    with Program(docker_commands.save(ref), stdout=subprocess.PIPE) as saving:
+    with Program(command, stdout=subprocess.PIPE) as saving:
         if saving.stdout is None:
             raise UnexpectedContent("docker save has no output")
         while piece := saving.stdout.read1(CHUNK):  # type: ignore[attr-defined]
@@ -112,6 +148,7 @@ def send_image(ref: str, without: Sequence[str]) -> None:
             raise SystemExit(saving.returncode)
     guard.end()
     sys.stdout.buffer.flush()
+    return True
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Link:
-    """A pair of addresses by which a source is reached. kind: C(fabric) or C(lan)."""
+    """A pair of addresses of this host and a source. kind: C(fabric) or C(lan)."""
 
     kind: str
     own: str
@@ -163,7 +163,14 @@ def is_reachable(link: Link, port: int) -> bool:
 
 
 def find_route(source: Source, port: int, folder: Path) -> Route:
-    """Return the route over all links of the fastest kind that answers. Raises C(Failed) if none does."""
+    """Return the route over all links of the fastest kind that answers.
+
+    :param source: the source
+    :param port: of its SSH server
+    :param folder: of the run
+    :returns: the route
+    :raises Failed: if no link answers
+    """
     for kind in ("fabric", "lan"):
         links = [link for link in source.links if link.kind == kind and is_reachable(link, port)]
         if links:
@@ -177,7 +184,13 @@ def find_route(source: Source, port: int, folder: Path) -> Route:
 
 @contextlib.contextmanager
 def request(route: Route, link: Link, text: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a request at a source until the end of the block; an OSError in the block gets the last words of ssh."""
+    """Run a request at a source until the end of the block; an OSError in the block gets the last words of ssh.
+
+    :param route: to the source
+    :param link: one of its links
+    :param text: the request
+    :returns: the process of ssh
+    """
     with (
         tempfile.TemporaryFile() as errors,
         image_stream.Program(
@@ -383,7 +396,13 @@ class Model:
             raise (Wrong if any(isinstance(error, Wrong) for error in errors) else Failed)(text)
 
     def take_share(self, route: Route, link: Link, share: Sequence[Mapping[str, Any]]) -> Failed | None:
-        """Take the files of one stream; returns the reason of a failure."""
+        """Take the files of one stream.
+
+        :param route: to the source
+        :param link: of the stream
+        :param share: the files
+        :returns: the reason of a failure, or None
+        """
         pending, source = list(share), route.source.name
         for _attempt in range(RECEIVE_TRIES):
             try:
@@ -467,7 +486,12 @@ class Model:
         beneath.remove_tree(self.staging, self.repo)
 
     def fill_snapshot(self, root: int, folder: str, commit: str) -> None:
-        """Put the links and plain files of the snapshot into a folder. folder: below root."""
+        """Put the links and plain files of the snapshot into a folder.
+
+        :param root: descriptor of a folder
+        :param folder: below it
+        :param commit: of the snapshot
+        """
         for entry in self.task["files"]:
             path = f"{folder}/{safe(entry['path'])}"
             if entry["link"]:
@@ -605,7 +629,7 @@ class Image:
 
         :param route: to the source
         :param left_out: names of layers that the source need not send
-        :returns: names of what was loaded
+        :returns: names of the loaded images
         """
         self.progress.add(-self.received)
         began, self.received = time.monotonic(), 0
@@ -641,6 +665,7 @@ def run_task(task: Mapping[str, Any], progress: Progress, folder: Path) -> dict[
     :param task: its C(kind) is C(verify), C(model) or C(image)
     :param progress: counts its bytes
     :param folder: of the run
+    :returns: C(key), C(kind), C(ok), C(why), and the details of the kind
     """
     pull = Pull.from_task(task, folder)
     result: dict[str, Any] = {"key": task["key"], "kind": task["kind"], "ok": True, "why": ""}
@@ -661,6 +686,10 @@ def run_job(tasks: Sequence[Mapping[str, Any]], progress: Progress, folder: Path
     """Carry out tasks one after the other; a failed one does not stop the others.
 
     All hosts have their tasks in the same order, so that none waits for a host that waits for it.
+
+    :param tasks: of the job
+    :param progress: collects the results
+    :param folder: of the run
     """
     progress.state["total"] = sum(int(task["bytes"]) for task in tasks)
     progress.write()

@@ -56,6 +56,11 @@ def is_verified(model: Mapping[str, Any]) -> bool:
     return all(entry["known"] == "yes" for entry in model["files"])
 
 
+def is_changed(model: Mapping[str, Any]) -> bool:
+    """Return whether a file has changed since it was verified."""
+    return any(entry["known"] == "changed" for entry in model["files"])
+
+
 def file_sizes(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sizes of a snapshot's files."""
     return {entry["path"]: entry["size"] for entry in model["files"]}
@@ -128,22 +133,14 @@ def _survey_model(
     looks: Looks, key: str, hosts: Sequence[str], verify: str, suspects: Collection[str], result: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the hosts that have and lack a model; add the hosts that verify it, and notes, to the result of the survey."""
-    models = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
-    lacking = [host for host in hosts if host not in models]
-    commit = most_common([model["commit"] for model in models.values()])
-    differing = [host for host in models if models[host]["commit"] != commit]
-    if differing:
-        result["notes"].append(
-            f"{key} is another commit on {', '.join(differing)} than {commit} elsewhere; it was left as it is there. "
-            "Set model.revision to a commit"
-        )
-    models = {host: model for host, model in models.items() if host not in differing}
+    present = {host: looks[host]["models"][key] for host in hosts if has_model(looks[host], key)}
+    lacking = [host for host in hosts if host not in present]
+    commit, models = _of_common_commit(key, present, result["notes"])
     verified = [host for host, model in models.items() if is_verified(model)]
     doubtful = _doubtful(models, verified, verify, suspects, len(lacking))
-    for host in models:
-        if host in doubtful:
-            result["verify"].setdefault(host, []).append(key)
-    files = models[next(iter([*verified, *models]))]["files"] if models else []
+    for host in filter(doubtful.__contains__, models):
+        result["verify"].setdefault(host, []).append(key)
+    files = models[[*verified, *models][0]]["files"] if models else []
     about = looks[hosts[0]]["models"][key]
     return {
         "kind": "model",
@@ -159,6 +156,19 @@ def _survey_model(
     }
 
 
+def _of_common_commit(key: str, present: Looks, notes: list[str]) -> tuple[str | None, dict[str, Mapping[str, Any]]]:
+    """Return the most frequent commit of a model, and the models that have it; add a note about the other hosts."""
+    commit = most_common([model["commit"] for model in present.values()])
+    models = {host: model for host, model in present.items() if model["commit"] == commit}
+    if len(models) < len(present):
+        differing = ", ".join(host for host in present if host not in models)
+        notes.append(
+            f"{key} is another commit on {differing} than {commit} elsewhere; it was left as it is there. "
+            "Set model.revision to a commit"
+        )
+    return commit, models
+
+
 def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Collection[str], lacking: int) -> set[str]:
     """Return the hosts that have to read their files of a model before they send them.
 
@@ -169,22 +179,16 @@ def _doubtful(models: Looks, verified: Sequence[str], verify: str, suspects: Col
     :param lacking: number of hosts without the model
     :returns: hosts
     """
-    if verify == "all" or (
-        not verified and len({str(sorted(file_sizes(model).items())) for model in models.values()}) > 1
-    ):
+    sizes = {host: file_sizes(model) for host, model in models.items()}
+    # Verified files have the right sizes; without any, hosts that differ are all read.
+    expected = sizes[verified[0]] if verified else next(iter(sizes.values()), {})
+    differing = {host for host in models if sizes[host] != expected}
+    if verify == "all" or (differing and not verified):
         return set(models)
-    # Verified files have the right sizes.
-    expected = file_sizes(models[verified[0]]) if verified else None
-    doubtful = {
-        host
-        for host, model in models.items()
-        if host in suspects
-        or any(entry["known"] == "changed" for entry in model["files"])
-        or (expected is not None and file_sizes(model) != expected)
-    }
+    doubtful = differing | {host for host, model in models.items() if host in suspects or is_changed(model)}
     # As many sources as receivers, so that the distribution starts wide.
-    unverified = [host for host in models if host not in verified and host not in doubtful]
-    ready = [host for host in verified if host not in doubtful]
+    unverified = [host for host in models if host not in {*verified, *doubtful}]
+    ready = set(verified) - doubtful
     return doubtful | set(unverified[: max(min(lacking, len(models)) - len(ready), 0)])
 
 
@@ -327,7 +331,13 @@ def links(host: Mapping[str, Any], source: Mapping[str, Any]) -> list[dict[str, 
 
 
 def share_fabric(looks: Looks, host: str, other: str) -> bool:
-    """Return whether two hosts share a fabric. looks: host to its report."""
+    """Return whether two hosts share a fabric.
+
+    :param looks: host to its report
+    :param host: one host
+    :param other: the other one
+    :returns: whether they do
+    """
     return any(link["kind"] == "fabric" for link in links(looks[host], looks[other]))
 
 

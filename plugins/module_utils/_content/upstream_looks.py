@@ -67,7 +67,7 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
 
 
 def _anonymous_token(headers: dict[str, str], ref: str, timeout: float) -> str | None:
-    """Return the token that the registry gives to everyone, None where it wants a password."""
+    """Return the token that the registry gives to everyone, or None if it requires a password."""
     challenge = next((value for name, value in headers.items() if name.lower() == "www-authenticate"), "")
     url = upstream.token_url(challenge, ref)
     if not url:

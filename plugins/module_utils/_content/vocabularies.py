@@ -30,7 +30,7 @@ class Vocabulary(NamedTuple):
 
 
 # Harmony loads o200k_base at the first chat request and ends the server without it: openai/harmony, src/tiktoken_ext/public_encodings.rs
-# (0.0.8), and issues 46 and 95; the sum is also that of openai/tiktoken, tiktoken_ext/openai_public.py (0.11.0). Read 2026-11-28.
+# (0.0.8), and issues 46 and 95; openai/tiktoken has the same sum, tiktoken_ext/openai_public.py (0.11.0). Read 2026-11-28.
 O200K_BASE = Vocabulary(
     "o200k_base.tiktoken",
     "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken",

@@ -38,7 +38,7 @@ DOCKER = """\
 import io, json, sys, tarfile
 from pathlib import Path
 store = Path({store!r})
-words = sys.argv[1:]
+words = [word for word in sys.argv[1:] if word != "--"]
 
 def layers(archive):
     opened = tarfile.open(fileobj=io.BytesIO(archive))
@@ -86,7 +86,7 @@ def sha256(content: bytes) -> str:
 
 
 def saved(image_id: str, size: int, layers: tuple[bytes, ...] = ()) -> bytes:
-    """What docker save prints of an image; its settings take a size, and it has a small layer of its own."""
+    """What docker save prints of an image; its settings take a size, and it has a small additional layer."""
     out = io.BytesIO()
     config = f"blobs/sha256/{image_id[7:]}"
     blobs = {f"blobs/sha256/{sha256(layer)}": layer for layer in (*layers, image_id.encode())}
@@ -172,7 +172,7 @@ class Fleet:
         }
 
     def pack(self, *options: str, size_gib: float = 0.0, ray: bool = False, image_id: str = ID) -> tuple[int, str]:
-        """Pack what the host `source` has, as bundle.yml does."""
+        """Pack the images and models of the host `source`, as bundle.yml does."""
         service = {
             "name": "chat",
             "image": {"ref": REF, "id": image_id},
@@ -180,7 +180,7 @@ class Fleet:
         }
         models = [{"repo": REPO, "revision": "main"}]
         planned = {"spark-1": {"services": [service], "models": models, "images_locked": {}}}
-        there = {
+        registered = {
             REF: {
                 "present": True,
                 "id": image_id,
@@ -189,7 +189,7 @@ class Fleet:
             }
         }
         if ray:
-            there["dgxspark/ray:x"] = {"present": True, "id": RAY_ID, "size_gib": size_gib, "repo_digests": []}
+            registered["dgxspark/ray:x"] = {"present": True, "id": RAY_ID, "size_gib": size_gib, "repo_digests": []}
         home = str(self.home("source"))
         self.store("source")
         tasks: list[dict[str, Any]] = [
@@ -208,7 +208,7 @@ class Fleet:
             {"dgxspark.vllm.bundle": {"action": "pack", "work": "{{ survey.work['spark-1'] }}", **self.common("source")}},
             {"dgxspark.vllm.bundle": {"action": "finish", **self.common("source")}},
         ]  # fmt: skip
-        return self.play(tasks, *options, images={"images": there})
+        return self.play(tasks, *options, images={"images": registered})
 
     def bring(
         self, *options: str, models: Any = None, refs: Any = (REF,), locked: Any = None, optional: Any = ()
@@ -220,10 +220,15 @@ class Fleet:
         tasks: list[dict[str, Any]] = []
         if refs or optional:
             more = {"locked": locked or {}, "optional": list(optional)}
-            given = {"action": "images", "refs": list(refs), **more, **self.common("target")}
-            tasks.append({"dgxspark.vllm.bundle": given})
-        given = {"action": "weights", "models": models, "hf_home": str(self.home("target")), **self.common("target")}
-        tasks.append({"dgxspark.vllm.bundle": given})
+            arguments = {"action": "images", "refs": list(refs), **more, **self.common("target")}
+            tasks.append({"dgxspark.vllm.bundle": arguments})
+        arguments = {
+            "action": "weights",
+            "models": models,
+            "hf_home": str(self.home("target")),
+            **self.common("target"),
+        }
+        tasks.append({"dgxspark.vllm.bundle": arguments})
         return self.play(tasks, *options)
 
     def snapshot(self, name: str) -> Path:
@@ -285,7 +290,7 @@ def updated(fleet: Fleet) -> Fleet:
     fleet.image("source", RAY_ID, layers=(BELOW, NEWER))
     code, text = fleet.pack(image_id=RAY_ID)
     assert code == 0, text
-    # What was there is as it was, but for the tag, which stands for the newer one.
+    # The old image is unchanged, except that the tag stands for the newer one.
     after = written(fleet.bundle)
     changed = {path.name for path, date in before.items() if after[path] != date}
     assert changed == {"image.json", "manifest.json"} and len(after) > len(before)
@@ -342,16 +347,16 @@ def test_images_have_a_layer_in_common(fleet: Fleet) -> None:
 
 
 def test_two_hosts_that_pack_the_same_layer_do_not_mix_their_pieces(fleet: Fleet) -> None:
-    """Each has an image of its own, at the same time, and neither found the layer in the bundle when it began."""
+    """Each has a different image, at the same time, and neither found the layer in the bundle when it began."""
     fleet.piece_bytes = 60_000
     (
         fleet.image("source", layers=(BELOW, ABOVE)),
         fleet.image("source", RAY_ID, layers=(BELOW, NEWER)),
         fleet.model("source"),
     )
-    there = {"present": True, "size_gib": 0.0, "repo_digests": []}
+    present_image = {"present": True, "size_gib": 0.0, "repo_digests": []}
     work = {
-        f"spark-{number}": [engine.image_item(f"an/image:{number}", {**there, "id": image_id})]
+        f"spark-{number}": [engine.image_item(f"an/image:{number}", {**present_image, "id": image_id})]
         for number, image_id in ((1, ID), (2, RAY_ID))
     }
     common = {**own_staging(fleet), "action": "pack", "work": "{{ work[inventory_hostname] }}"}
@@ -404,17 +409,17 @@ def test_bundles_of_the_first_release_are_read(packed: Packed) -> None:
     fleet, image, _files = packed
     path = fleet.bundle / "manifest.json"
     manifest = {**json.loads(path.read_text()), "schema": 1}
-    for each in manifest["images"]:
-        del each["layers"], each["diff_ids"]
+    for packed_image in manifest["images"]:
+        del packed_image["layers"], packed_image["diff_ids"]
     path.write_text(json.dumps({**manifest, "sha256": engine.own_sum(manifest)}))
     for sidecar in fleet.bundle.glob("images/*/image.json"):
-        said = json.loads(sidecar.read_text())
-        del said["layers"], said["diff_ids"]
-        sidecar.write_text(json.dumps(said))
+        entry = json.loads(sidecar.read_text())
+        del entry["layers"], entry["diff_ids"]
+        sidecar.write_text(json.dumps(entry))
     code, text = fleet.bring()
     assert code == 0, text
     assert (fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes() == image
-    # A run that adds to it leaves that image as it is.
+    # A run that adds to it does not change that image.
     before = written(next(fleet.bundle.glob("images/*")))
     code, text = fleet.pack()
     assert (code, "changed=1" in text) == (0, True), text
@@ -427,7 +432,7 @@ def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
     pieces = manifest["images"][0]["pieces"]
     assert len(pieces) == 3
     assert [manifest["models"][0]["files"][name]["sha256"] for name in files] == [sha256(files[name]) for name in files]
-    # What lies in the bundle has no links: it may be carried on a stick.
+    # The bundle has no links, so that any file system can carry it.
     assert not [path for path in fleet.bundle.rglob("*") if path.is_symlink()]
     assert not (fleet.folder / "source" / "staging" / Path(manifest["images"][0]["folder"]).name).exists()
     code, text = fleet.bring()
@@ -439,7 +444,7 @@ def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
     for name, content in files.items():
         assert (fleet.snapshot("target") / name).read_bytes() == content
         assert (fleet.snapshot("target") / name).is_symlink()
-        # The same names of blobs as where it came from, so that the hub library finds what it would have fetched.
+        # Blobs have the names of the hub library, which finds them instead of downloading.
         assert (fleet.snapshot("target") / name).resolve().name == (fleet.snapshot("source") / name).resolve().name
         assert (fleet.snapshot("target") / name).stat().st_mode & 0o777 == 0o644
     assert (fleet.snapshot("target").parents[1] / "refs" / "main").read_text() == COMMIT
@@ -462,15 +467,15 @@ def test_a_run_that_was_cut_off_fetches_the_rest(packed: Packed) -> None:
     fleet, _image, files = packed
     (fleet.bundle / "manifest.json").unlink()
     model = fleet.bundle / "hub" / "models--Org--Model" / "snapshots" / COMMIT
-    kept = (model / "model.safetensors").stat().st_mtime_ns
+    mtime = (model / "model.safetensors").stat().st_mtime_ns
     (model / "config.json").unlink()
     (fleet.bundle / ".draft-1").mkdir()
     (fleet.bundle / ".draft-1" / "draft").write_bytes(b"{")
-    os.utime(fleet.bundle / ".draft-1", (0, 0))  # a younger one may be that of another run
+    os.utime(fleet.bundle / ".draft-1", (0, 0))  # a younger one may belong to another run
     code, text = fleet.pack()
     assert code == 0, text
     assert (model / "config.json").read_bytes() == files["config.json"]
-    assert (model / "model.safetensors").stat().st_mtime_ns == kept
+    assert (model / "model.safetensors").stat().st_mtime_ns == mtime
     assert not (fleet.bundle / ".draft-1").exists()
 
 
@@ -522,7 +527,7 @@ def test_names_stand_for_what_was_packed_last(packed: Packed) -> None:
         assert (code, "changed=2" in text) == (0, True), text
         manifest = json.loads((fleet.bundle / "manifest.json").read_text())
         assert {model["commit"]: model["revisions"] for model in manifest["models"]} == {
-            each: ["main"] if each == commit else [] for each in (COMMIT, newer)
+            packed_commit: ["main"] if packed_commit == commit else [] for packed_commit in (COMMIT, newer)
         }
     pushed = fleet.image("source", RAY_ID)
     for image_id, content in ((RAY_ID, pushed), (ID, image)):
@@ -549,10 +554,10 @@ def test_a_damaged_source_is_named_and_not_packed(fleet: Fleet) -> None:
     assert not (fleet.bundle / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("what", ["weights", "piece"])
-def test_a_flipped_byte_in_the_bundle_is_found_and_never_used(packed: Packed, what: str) -> None:
+@pytest.mark.parametrize("kind", ["weights", "piece"])
+def test_a_flipped_byte_in_the_bundle_is_found_and_never_used(packed: Packed, kind: str) -> None:
     fleet, _image, _files = packed
-    pattern = "model.safetensors" if what == "weights" else "0001"
+    pattern = "model.safetensors" if kind == "weights" else "0001"
     file = next(fleet.bundle.rglob(pattern))
     content = bytearray(file.read_bytes())
     content[100] ^= 1
@@ -561,7 +566,7 @@ def test_a_flipped_byte_in_the_bundle_is_found_and_never_used(packed: Packed, wh
     assert code != 0
     assert f"{file} in the bundle is damaged" in text
     assert not (fleet.snapshot("target") / "model.safetensors").exists()
-    assert ((fleet.folder / "target" / "docker" / ID.replace(":", "_")).exists()) is (what == "weights")
+    assert ((fleet.folder / "target" / "docker" / ID.replace(":", "_")).exists()) is (kind == "weights")
     assert not (fleet.snapshot("target").parents[1] / "refs").exists()
 
 
@@ -621,9 +626,9 @@ def test_the_lock_decides_what_may_come(packed: Packed) -> None:
     code, text = fleet.bring(locked={REF: {"name": REF, "ids": ["sha256:" + "9" * 64]}})
     assert code != 0
     assert f"has {REF} as 111111111111, the lock file says 999999999999" in text
-    wanted = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
-    wanted["config.json"]["sha256"] = "e" * 64
-    code, text = fleet.bring(refs=(), models=[{"repo": REPO, "revision": COMMIT, "files": wanted}])
+    locked_files = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
+    locked_files["config.json"]["sha256"] = "e" * 64
+    code, text = fleet.bring(refs=(), models=[{"repo": REPO, "revision": COMMIT, "files": locked_files}])
     assert code != 0
     assert "has not the files of Org/Model" in text
     assert "config.json" in text

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host may send while a bundle is packed: no more than it has announced, and no more than there is room for."""
+"""A host that packs a bundle cannot send more than it announced, or more than the controller has room for."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def child(size: int) -> Callable[[Path], None]:
     return send
 
 
-def here(size: int) -> Callable[[Path], None]:
+def writes_itself(size: int) -> Callable[[Path], None]:
     """A connection that writes by itself, as paramiko's."""
     return lambda path: path.write_bytes(b"x" * size) and None
 
 
-@pytest.mark.parametrize("send", [child(200 * MIB), here(200 * MIB)], ids=["a program", "this process"])
+@pytest.mark.parametrize("send", [child(200 * MIB), writes_itself(200 * MIB)], ids=["a program", "this process"])
 def test_a_host_that_sends_more_than_it_announced_is_stopped(tmp_path: Path, send: Callable[[Path], None]) -> None:
     largest = 0
 

@@ -35,9 +35,9 @@ pytestmark = pytest.mark.slow
 
 
 def run(folder: Path, image: str, says: str, task: dict[str, Any], built: str = ARCHITECTURE) -> tuple[int, str, int]:
-    """Run the role for one image; return the code, what was printed, and how often it was tried.
+    """Run the role for one image; return the exit code, the output and the number of tries.
 
-    says: what a registry answers that does not give the image. built: the architecture of the image that it gives.
+    says: refusal of the registry. built: architecture of the image that the registry sends.
     """
     (folder / "bin").mkdir(exist_ok=True)
     (folder / "bin/docker").write_text(DOCKER)
@@ -61,8 +61,8 @@ def run(folder: Path, image: str, says: str, task: dict[str, Any], built: str = 
 
 def pull(folder: Path, image: str, says: str) -> tuple[int, str, int]:
     """Run the role as for engines."""
-    known = {image: {"present": False, "probe_from": "image"}}
-    values = {"images_refs": [image], "images_known": known, "images_delay": 0, "images_probe": False}
+    known_images = {image: {"present": False, "probe_from": "image"}}
+    values = {"images_refs": [image], "images_known": known_images, "images_delay": 0, "images_probe": False}
     return run(folder, image, says, {"ansible.builtin.import_role": {"name": "dgxspark.vllm.images"}, "vars": values})
 
 

@@ -33,10 +33,10 @@ class Bringing:
 
     def play(self, *options: str, **more: Any) -> tuple[dict[str, Any], str]:
         """Run it; returns the result of the task and all that was printed."""
-        given = {"source": str(self.source), "path": str(self.path), **more}
-        given.update(hf_home=str(self.folder / "host"), staging=str(self.folder / "staging"))
+        arguments = {"source": str(self.source), "path": str(self.path), **more}
+        arguments.update(hf_home=str(self.folder / "host"), staging=str(self.folder / "staging"))
         tasks = [
-            {"name": "Bring", "dgxspark.vllm.model_folder": given, "register": "came"},
+            {"name": "Bring", "dgxspark.vllm.model_folder": arguments, "register": "came"},
             {
                 "name": "Show",
                 "ansible.builtin.copy": {"content": "{{ came | to_json }}", "dest": str(self.folder / "came.json")},
@@ -50,9 +50,9 @@ class Bringing:
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {"spark-1": host}}}))
         (self.folder / "came.json").unlink(missing_ok=True)
         ran = ansible_playbook("-i", inventory, book, *options, cwd=self.folder)
-        told = " ".join((ran.stdout + ran.stderr).split())
+        output = " ".join((ran.stdout + ran.stderr).split())
         came = self.folder / "came.json"
-        return (json.loads(came.read_text()) if came.exists() else {"failed": True}), told
+        return (json.loads(came.read_text()) if came.exists() else {"failed": True}), output
 
     def there(self) -> dict[str, bytes]:
         return {str(f.relative_to(self.path)): f.read_bytes() for f in self.path.rglob("*") if f.is_file()}
@@ -64,16 +64,16 @@ def bringing(tmp_path: Path) -> Bringing:
 
 
 def test_all_of_it_comes_and_then_nothing(bringing: Bringing) -> None:
-    came, told = bringing.play()
-    assert came["brought"] == sorted(bringing.contents) and came["bytes"] == 300_007, told
+    came, output = bringing.play()
+    assert came["brought"] == sorted(bringing.contents) and came["bytes"] == 300_007, output
     assert bringing.there() == bringing.contents
     for folder in (bringing.path, bringing.path / "sub"):
         assert folder.stat().st_mode & 0o777 == 0o755
     for name in bringing.contents:
         assert (bringing.path / name).stat().st_mode & 0o777 == 0o644
     assert not list(bringing.path.parent.glob(".*"))
-    came, told = bringing.play()
-    assert came["changed"] is False and came["brought"] == [] and came["bytes"] == 0, told
+    came, output = bringing.play()
+    assert came["changed"] is False and came["brought"] == [] and came["bytes"] == 0, output
 
 
 def test_only_what_differs_travels(bringing: Bringing) -> None:
@@ -81,8 +81,8 @@ def test_only_what_differs_travels(bringing: Bringing) -> None:
     (bringing.source / "config.json").write_bytes(b"{ }")
     (bringing.source / "new.bin").write_bytes(b"new")
     (bringing.path / "of_the_host").write_bytes(b"stays")
-    came, told = bringing.play()
-    assert came["brought"] == ["config.json", "new.bin"] and came["bytes"] == 6, told
+    came, output = bringing.play()
+    assert came["brought"] == ["config.json", "new.bin"] and came["bytes"] == 6, output
     assert bringing.there() == {**bringing.contents, "config.json": b"{ }", "new.bin": b"new", "of_the_host": b"stays"}
 
 
@@ -90,32 +90,32 @@ def test_only_what_differs_travels(bringing: Bringing) -> None:
 def test_the_same_content_of_another_time_does_not_travel(bringing: Bringing) -> None:
     bringing.play()
     os.utime(bringing.source / "model.safetensors", (1, 1))
-    came, told = bringing.play()
-    assert came["changed"] is False and came["bytes"] == 0, told
+    came, output = bringing.play()
+    assert came["changed"] is False and came["bytes"] == 0, output
     assert int((bringing.path / "model.safetensors").stat().st_mtime) == 1
 
 
 def test_other_content_of_the_same_size_is_found_by_its_time(bringing: Bringing) -> None:
     bringing.play()
-    there = bringing.path / "model.safetensors"
-    there.write_bytes(os.urandom(300_000))
-    later = there.stat().st_mtime + 2  # times are compared in whole seconds
-    os.utime(there, (later, later))
-    came, told = bringing.play()
-    assert came["brought"] == ["model.safetensors"], told
+    weights = bringing.path / "model.safetensors"
+    weights.write_bytes(os.urandom(300_000))
+    later = weights.stat().st_mtime + 2  # times are compared in whole seconds
+    os.utime(weights, (later, later))
+    came, output = bringing.play()
+    assert came["brought"] == ["model.safetensors"], output
     assert bringing.there() == bringing.contents
 
 
 @pytest.mark.nightly
 def test_decay_that_leaves_size_and_time_is_found_by_a_full_look(bringing: Bringing) -> None:
     bringing.play()
-    there = bringing.path / "model.safetensors"
-    time = there.stat().st_mtime
-    there.write_bytes(os.urandom(300_000))
-    os.utime(there, (time, time))
+    weights = bringing.path / "model.safetensors"
+    time = weights.stat().st_mtime
+    weights.write_bytes(os.urandom(300_000))
+    os.utime(weights, (time, time))
     assert bringing.play()[0]["changed"] is False
-    came, told = bringing.play(verify="all")
-    assert came["brought"] == ["model.safetensors"], told
+    came, output = bringing.play(verify="all")
+    assert came["brought"] == ["model.safetensors"], output
     assert bringing.there() == bringing.contents
     assert bringing.play(verify="all")[0]["changed"] is False
 
@@ -123,37 +123,37 @@ def test_decay_that_leaves_size_and_time_is_found_by_a_full_look(bringing: Bring
 def test_modes_are_mended(bringing: Bringing) -> None:
     bringing.play()
     (bringing.path / "config.json").chmod(0o600)
-    came, told = bringing.play()
-    assert came["changed"] is True and came["brought"] == [], told
+    came, output = bringing.play()
+    assert came["changed"] is True and came["brought"] == [], output
     assert (bringing.path / "config.json").stat().st_mode & 0o777 == 0o644
 
 
 def test_check_mode_says_what_would_come_and_brings_nothing(bringing: Bringing) -> None:
-    came, told = bringing.play("--check", "--diff")
-    assert came["changed"] is True and came["brought"] == sorted(bringing.contents), told
-    assert "+ model.safetensors" in told and not bringing.path.parent.exists()
+    came, output = bringing.play("--check", "--diff")
+    assert came["changed"] is True and came["brought"] == sorted(bringing.contents), output
+    assert "+ model.safetensors" in output and not bringing.path.parent.exists()
 
 
 @pytest.mark.nightly
 def test_what_a_run_that_was_cut_off_has_brought_is_not_sent_again(bringing: Bringing) -> None:
     bringing.play()
-    # As it is when a run is killed after the last file was sent, and before it was placed.
+    # The state after a run was killed between sending and placing the last file.
     waiting = bringing.folder / "staging" / f"ours-{hashlib.sha256(str(bringing.path).encode()).hexdigest()[:12]}"
     waiting.mkdir(parents=True)
     (bringing.path / "model.safetensors").unlink()
     digest = hashlib.sha256(bringing.contents["model.safetensors"]).hexdigest()
     part = waiting / hashlib.sha256(f"model.safetensors\n{digest}".encode()).hexdigest()
     part.write_bytes(bringing.contents["model.safetensors"])
-    came, told = bringing.play()
-    assert came["brought"] == ["model.safetensors"] and came["bytes"] == 0, told
+    came, output = bringing.play()
+    assert came["brought"] == ["model.safetensors"] and came["bytes"] == 0, output
     assert bringing.there() == bringing.contents and not waiting.exists()
 
     # Of the right size, and damaged: sent once more.
     (bringing.path / "model.safetensors").unlink()
     waiting.mkdir()
     part.write_bytes(os.urandom(300_000))
-    came, told = bringing.play()
-    assert came["bytes"] == 300_000, told
+    came, output = bringing.play()
+    assert came["bytes"] == 300_000, output
     assert bringing.there() == bringing.contents
 
 
@@ -177,5 +177,5 @@ def test_what_cannot_be_is_refused_in_words(bringing: Bringing, spoil: str, mess
     else:
         bringing.path.parent.mkdir(parents=True)
         bringing.path.write_text("a file")
-    came, told = bringing.play()
-    assert came == {"failed": True} and message in told, told
+    came, output = bringing.play()
+    assert came == {"failed": True} and message in output, output

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""plan.yml --tags models, and what the plan says of files of the controller, as a person runs them."""
+"""plan.yml --tags models, and findings of the plan about files of the controller, as a person runs them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def inventory(folder: Path, service: dict[str, Any]) -> tuple[str, ...]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """A recipe of one's own, with a file beside it."""
+    """A recipe of a person, with a file beside it."""
     body = yaml.safe_load((ROOT / "playbooks/recipes/qwen3-8b.yml").read_text())
     body.update(name="mine", files=[{"source": "chat.jinja", "path": "/etc/dgxspark/chat.jinja"}])
     (tmp_path / "recipes").mkdir()
@@ -127,7 +127,7 @@ def test_a_recipe_by_reference_is_planned_and_listed(tmp_path: Path, referenced:
     assert planned["model"]["repo"] == "Qwen/Qwen3-8B" and planned["args"]["seed"] == 7
     assert planned["image"]["ref"] == "vllm/vllm-openai:v0.24.0"
     assert [path.suffix for path in (tmp_path / ".spark/recipes").iterdir()] == [".json"]
-    (tmp_path / "clone").rename(tmp_path / "gone")  # what was fetched once is enough
+    (tmp_path / "clone").rename(tmp_path / "gone")  # one download is enough
     code, text = run(tmp_path, *options, "--check")
     assert code == 0, text
     code, text = run(tmp_path, *options, "--tags", "models")

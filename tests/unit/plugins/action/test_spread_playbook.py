@@ -31,7 +31,7 @@ def run(
     (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
     play = {"name": "Test", "hosts": "all", "gather_facts": False, "tasks": tasks, **keywords}
     (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
-    # The hosts are folders of the controller, which may not have what a host has to have; in check mode none of it is called.
+    # The hosts are folders of the controller, which may lack programs that hosts need; check mode calls none of them.
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     for tool in spread_names.TOOLS:
@@ -103,14 +103,16 @@ def test_a_site_with_a_mirror_is_left_alone(tmp_path: Path) -> None:
     assert code == 0 and "List images and models on the host" not in text, text
 
 
-def look(index: int, whole: bool) -> dict[str, Any]:
+def look(index: int, has_model: bool) -> dict[str, Any]:
     store = "models--Org--Model/blobs/" + "a" * 64
     entry = {"path": "model.safetensors", "store": store, "link": "../../blobs/" + "a" * 64, "size": 5_000_000_000}
-    files = [{**entry, "sha256": "sha256:" + "a" * 64, "known": "yes"}] if whole else []
+    files = [{**entry, "sha256": "sha256:" + "a" * 64, "known": "yes"}] if has_model else []
     model = {"repo": "Org/Model", "revision": "main", "only": [], "folder": "models--Org--Model", "files": files}
     return {
         "images": {},
-        "models": {"Org/Model@main": {**model, "commit": COMMIT if whole else None, "complete": whole, "staged": {}}},
+        "models": {
+            "Org/Model@main": {**model, "commit": COMMIT if has_model else None, "complete": has_model, "staged": {}}
+        },
         "address": f"192.0.2.{index}",
         "fabric": "",
         "interfaces": [],
@@ -126,8 +128,8 @@ def test_hosts_of_other_batches_are_no_sources(tmp_path: Path) -> None:
         {"name": "Survey", "dgxspark.vllm.spread": survey, "run_once": True, "register": "s"},
         {"name": "Say", "ansible.builtin.debug": {"msg": "{{ s.hosts | sort | join(' ') }}"}, "run_once": True},
     ]
-    given = {f"spark-{index}": {"looked": {"distribution": look(index, index == 1)}} for index in range(1, 4)}
-    code, text = run(tmp_path, tasks, given, serial=[1, 2])
+    variables = {f"spark-{index}": {"looked": {"distribution": look(index, index == 1)}} for index in range(1, 4)}
+    code, text = run(tmp_path, tasks, variables, serial=[1, 2])
     assert code == 0, text
     assert '"msg": "spark-1"' in text and '"msg": "spark-2 spark-3"' in text
     assert "spark-2 brings it into the site; 1 more take it from there" in text
@@ -181,7 +183,7 @@ def test_a_pull_and_its_review_go_by_the_answers_of_the_hosts(tmp_path: Path) ->
     ]
     failures = [{"source": "spark-1", "why": "another SHA-256", "wrong": True}]
     result = {"got": {"Org/Model@main": {"ok": True, "why": "", "source": "spark-3", "failed": failures}}}
-    given = {
+    variables = {
         f"spark-{index}": {
             "looked": {"distribution": look(index, index in (1, 3))},
             "keys": {"client_key": f"ssh-ed25519 c{index}", "host_key": f"ssh-ed25519 h{index}"},
@@ -189,16 +191,22 @@ def test_a_pull_and_its_review_go_by_the_answers_of_the_hosts(tmp_path: Path) ->
         }
         for index in range(1, 4)
     }
-    code, text = run(tmp_path, tasks, given)
+    code, text = run(tmp_path, tasks, variables)
     assert code == 0, text
-    survey, pull, review, again = json.loads((tmp_path / "out.json").read_text())
+    survey, pull, review, second_survey = json.loads((tmp_path / "out.json").read_text())
     assert survey["ready"] and survey["moves"] and "spark-1 to spark-2 (lan): Org/Model@main, 5.00 GB" in text
     assert survey["things"]["Org/Model@main"]["bytes"] == 5_000_000_000
     (take,) = pull["hosts"]["spark-2"]["take"]
     assert [source["name"] for source in take["sources"]] == ["spark-1", "spark-3"]
     assert take["sources"][0]["links"] == [{"kind": "lan", "own": "192.0.2.2", "source": "192.0.2.1"}]
-    own = pull["hosts"]["spark-1"]
-    assert [peer["name"] for peer in own["peers"]] == ["spark-2", "spark-3"]
-    assert (own["take"], own["ready"], pull["hosts"]["spark-2"]["ready"]) == ([], ["Org/Model@main"], [])
+    plan_of_first = pull["hosts"]["spark-1"]
+    assert [peer["name"] for peer in plan_of_first["peers"]] == ["spark-2", "spark-3"]
+    assert (plan_of_first["take"], plan_of_first["ready"], pull["hosts"]["spark-2"]["ready"]) == (
+        [],
+        ["Org/Model@main"],
+        [],
+    )
     assert review["doubted"] == {"spark-1": ["Org/Model@main"]}
-    assert [task["key"] for task in again["hosts"]["spark-1"]["verify"]] == ["Org/Model@main"] and not again["ready"]
+    assert [task["key"] for task in second_survey["hosts"]["spark-1"]["verify"]] == [
+        "Org/Model@main"
+    ] and not second_survey["ready"]

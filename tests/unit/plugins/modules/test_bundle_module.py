@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the module bundle says of a host whose Docker does not answer; programs are played by a function."""
+"""The module bundle on a host whose Docker does not answer; programs are played by a function."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def test_where_images_lie_is_not_guessed(fake_run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("errors", "why"),
     [(DOWN, DOWN), ("Error response from daemon: No such image: sha256:a", "another kind of store")],
 )
 def test_an_image_of_which_docker_does_not_say_is_not_of_another_store(
-    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, why: str
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: str, why: str
 ) -> None:
     (tmp_path / "000").write_text("abc")
     monkeypatch.setattr(bundle.snapshots, "sha256_of", lambda path: "0" * 64)
     monkeypatch.setattr(bundle.image_stream, "load", lambda unpack, names, files: "Loaded image: an/image:1")
-    fake_run.on("docker image inspect", "", 1, said)
+    fake_run.on("docker image inspect", "", 1, errors)
     with pytest.raises(Failed, match=why):
         bundle.load(Module(), fake_run, ITEM, tmp_path)
     assert (tmp_path / "000").exists()
@@ -108,10 +108,10 @@ def test_where_layers_are_not_known_all_of_the_image_comes(
 def test_a_part_that_docker_refuses_is_no_failure_and_the_pieces_stay(
     fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[list[str]] = []
+    loaded_files: list[list[str]] = []
 
     def refuses(unpack: list[str], names: list[str], files: list[Path]) -> str:
-        given.append([file.name for file in files])
+        loaded_files.append([file.name for file in files])
         raise bundle.image_stream.UnexpectedContent("no such file")
 
     for name in (f"{A}-0000", f"{B}-0000", "000"):
@@ -122,7 +122,7 @@ def test_a_part_that_docker_refuses_is_no_failure_and_the_pieces_stay(
     assert answer == {"bad": [], "refused": "no such file"}
     with pytest.raises(Failed, match="docker load of an/image:1 failed: no such file"):
         bundle.load(Module(), fake_run, LAYERED, tmp_path)
-    assert given == [[f"{B}-0000", "000"], [f"{A}-0000", f"{B}-0000", "000"]]
+    assert loaded_files == [[f"{B}-0000", "000"], [f"{A}-0000", f"{B}-0000", "000"]]
 
 
 def test_what_a_cut_off_run_packed_is_taken_unless_the_bundle_has_lost_a_layer(
@@ -145,6 +145,6 @@ def test_what_a_cut_off_run_packed_is_taken_unless_the_bundle_has_lost_a_layer(
     first = bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [A], "gzip": []}}, folder)
     assert [len(layer["pieces"]) for layer in first["layers"]] == [0]
     assert bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [A], "gzip": []}}, folder) == first
-    again = bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [], "gzip": []}}, folder)
-    assert [[piece["name"] for piece in layer["pieces"]] for layer in again["layers"]] == [["0000"]]
+    second_result = bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [], "gzip": []}}, folder)
+    assert [[piece["name"] for piece in layer["pieces"]] for layer in second_result["layers"]] == [["0000"]]
     assert saved == [[A], []]

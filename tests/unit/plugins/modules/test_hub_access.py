@@ -1,4 +1,4 @@
-"""A little server plays the hub: what it refuses is told at once, before a byte of weights."""
+"""A little server plays the hub: refusals are reported at once, before any weights are downloaded."""
 
 from __future__ import annotations
 

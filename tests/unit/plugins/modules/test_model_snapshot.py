@@ -28,7 +28,7 @@ def lay(hf_home: Path) -> None:
 
 
 class Docker:
-    """Answers as docker would and remembers what it was asked."""
+    """Answers like docker and records the calls."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] | None = None
@@ -157,8 +157,8 @@ def test_an_image_that_is_not_there(docker: Docker, call: Any) -> None:
 WEIGHTS = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
 
 
-def locked(tmp_path: Path, **wanted: Any) -> dict[str, Any]:
-    files = {"model.safetensors": {**WEIGHTS, **wanted}}
+def locked(tmp_path: Path, **expected: Any) -> dict[str, Any]:
+    files = {"model.safetensors": {**WEIGHTS, **expected}}
     return {"revision": COMMIT, "files": files, "sums_dir": str(tmp_path / "sums")}
 
 
@@ -185,7 +185,7 @@ def test_a_truncated_or_flipped_file_is_named_taken_away_and_fetched(
     mark = snapshots.repair_stamp(tmp_path / "sums", "Org/Model")
     assert not mark.exists()
     result = call(**locked(tmp_path))
-    # By this the engine that has loaded it is restarted.
+    # This mark restarts the engine that has loaded the file.
     assert mark.exists()
     assert (result["changed"], result["running"], result["complete"]) == (True, True, False)
     assert result["wrong"][0]["file"] == "model.safetensors"
@@ -196,9 +196,9 @@ def test_a_truncated_or_flipped_file_is_named_taken_away_and_fetched(
 
 def test_a_lacking_file_is_fetched(docker: Docker, call: Any, tmp_path: Path) -> None:
     lay(tmp_path)
-    given = locked(tmp_path)
-    given["files"]["config.json"] = {"size": 2, "sha256": "a" * 64}
-    result = call(**given)
+    arguments = locked(tmp_path)
+    arguments["files"]["config.json"] = {"size": 2, "sha256": "a" * 64}
+    result = call(**arguments)
     assert (result["running"], result["wrong"]) == (True, [{"file": "config.json", "why": "is missing"}])
     assert weights(tmp_path).exists()
     # Nothing was served from it, so nothing has to be restarted.

@@ -114,10 +114,10 @@ def test_a_reset_logs_out_of_what_was_logged_in_to(host: Host) -> None:
 
 def test_what_a_person_logged_in_to_stays(host: Host) -> None:
     host.log_in()
-    own = base64.b64encode(b"ada:hers").decode()
-    (host.folder / "docker/config.json").write_text(json.dumps({"auths": {"nvcr.io": {"auth": own}}}))
+    owners_auth = base64.b64encode(b"ada:hers").decode()
+    (host.folder / "docker/config.json").write_text(json.dumps({"auths": {"nvcr.io": {"auth": owners_auth}}}))
     code, _text = host.play(state="absent")
-    assert code == 0 and host.auths()["nvcr.io"]["auth"] == own
+    assert code == 0 and host.auths()["nvcr.io"]["auth"] == owners_auth
 
 
 def test_a_refusal_names_the_registry_and_hides_the_password(host: Host) -> None:
@@ -128,18 +128,18 @@ def test_a_refusal_names_the_registry_and_hides_the_password(host: Host) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [("", "is empty. Put the password in it"), (None, "cannot be read on the controller")],
 )
-def test_a_file_without_a_password_is_named(host: Host, content: str | None, said: str) -> None:
+def test_a_file_without_a_password_is_named(host: Host, content: str | None, message: str) -> None:
     path = host.folder / ".secrets/ngc"
     path.write_text(content) if content is not None else path.unlink()
     code, text = host.log_in()
-    assert code != 0 and said in " ".join(text.split()) and host.calls() == []
+    assert code != 0 and message in " ".join(text.split()) and host.calls() == []
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("entries", "expected_message"),
     [
         ([{"registry": "nvcr.io", "password": "x"}], "did you mean 'password_file'?"),
         ([{"registry": "https://nvcr.io/v2", "password_file": "f"}], "write nvcr.io or registry.lan:5000"),
@@ -148,9 +148,9 @@ def test_a_file_without_a_password_is_named(host: Host, content: str | None, sai
         ([{"registry": "a.b", "password_file": "f"}, {"registry": "a.b", "password_file": "g"}], "names a.b twice"),
     ],
 )
-def test_wrong_entries_are_named(given: Any, said: str) -> None:
-    _entries, messages = registries.read("host spark-1", given)
-    assert any(said in message for message in messages), messages
+def test_wrong_entries_are_named(entries: Any, expected_message: str) -> None:
+    _entries, messages = registries.read("host spark-1", entries)
+    assert any(expected_message in message for message in messages), messages
 
 
 def test_docker_hub_is_kept_by_its_old_name() -> None:

@@ -80,12 +80,12 @@ def call(capsys: Any) -> Any:
 
 
 def survey(call: Any, **args: Any) -> dict[str, Any]:
-    """Ask for the section, which has options of its own."""
+    """Return the section distribution of spark_info, with its options."""
     distribution = {name: args.pop(name) for name in ("locked", "address", "fabric") if name in args}
-    found: dict[str, Any] = call(
+    answer: dict[str, Any] = call(
         spark_info, gather=["distribution"], fail_on_unknown=True, distribution=distribution, **args
     )
-    return found
+    return answer
 
 
 def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("out", "rc", "err", "said"),
+    ("out", "rc", "err", "message"),
     [
         ("", 255, "Cannot open netlink socket: Too many open files", "failed: Cannot open netlink socket"),
         ("", 127, "ip: not found", "failed: ip: not found"),
@@ -133,11 +133,11 @@ def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Pa
     ],
 )
 def test_interfaces_that_are_not_known_are_no_missing_ones(
-    run: Any, call: Any, tmp_path: Path, out: str, rc: int, err: str, said: str
+    run: Any, call: Any, tmp_path: Path, out: str, rc: int, err: str, message: str
 ) -> None:
     run.on("ip -json", out, rc, err)
     result = survey(call, hf_home=str(tmp_path), address="192.0.2.11")
-    assert result["failed"] and "the interfaces of this host are not known" in result["msg"] and said in result["msg"]
+    assert result["failed"] and "the interfaces of this host are not known" in result["msg"] and message in result["msg"]
     assert "ip -json -4 address show up" in result["msg"]
 
 
@@ -164,8 +164,8 @@ def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_p
         "ip -json", "[]"
     )
     locked = {DIGEST: {"name": "an/image:1", "ids": ["sha256:8", "sha256:9"]}}
-    asked: dict[str, Any] = {"images": [DIGEST], "locked": locked, "hf_home": str(tmp_path), "address": "192.0.2.11"}
-    assert survey(call, **asked)["distribution"]["images"][DIGEST]["name"] == "sha256:9"
+    arguments: dict[str, Any] = {"images": [DIGEST], "locked": locked, "hf_home": str(tmp_path), "address": "192.0.2.11"}
+    assert survey(call, **arguments)["distribution"]["images"][DIGEST]["name"] == "sha256:9"
 
 
 def test_missing_programs_are_named(run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,8 +335,8 @@ def test_an_image_is_sent_without_the_layers_that_the_receiver_has(tmp_path: Pat
     (tmp_path / "archive").write_bytes(saved("an/image:1"))
     done = serve(tmp_path, request, docker=f"cat {tmp_path}/archive")
     assert (done.returncode, done.stderr) == (0, "")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout.encode())) as sent, tarfile.open(tmp_path / "archive") as whole:
-        assert set(whole.getnames()) - set(sent.getnames()) == {f"blobs/sha256/{HASH}"}
+    with tarfile.open(fileobj=io.BytesIO(done.stdout.encode())) as sent, tarfile.open(tmp_path / "archive") as archive:
+        assert set(archive.getnames()) - set(sent.getnames()) == {f"blobs/sha256/{HASH}"}
     assert serve(tmp_path, request, docker=f"cat {tmp_path}/archive; exit 3").returncode == 3
 
 

@@ -37,8 +37,8 @@ def planned(steps: str = STEPS, ref: str = REF, **more: Any) -> dict[str, Any]:
     image = {"ref": ref, "vllm_version": "0.32.0", "entrypoint": "serve", "dockerfile": steps}
     service = {"name": "m", "recipe": RECIPE["name"], "port": 8001, "image": image}
     variables = {"spark_services": [service], **more}
-    given = {"h": {"vars": variables, "address": "192.168.1.11"}}
-    host: dict[str, Any] = engine.make_plan(given, {RECIPE["name"]: RECIPE})["hosts"]["h"]
+    hosts = {"h": {"vars": variables, "address": "192.168.1.11"}}
+    host: dict[str, Any] = engine.make_plan(hosts, {RECIPE["name"]: RECIPE})["hosts"]["h"]
     return host
 
 
@@ -47,7 +47,7 @@ def test_instructions_behind_from_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "message"),
     [
         ("FROM x", "line 1: FROM may not stand here: the base is 'ref'"),
         ("RUN true\nADD https://x.example/y /y", "line 2: ADD may not stand here"),
@@ -66,8 +66,8 @@ def test_instructions_behind_from_are_taken() -> None:
         (["RUN true"], "must be the instructions"),
     ],
 )
-def test_what_may_not_stand_there_is_named(steps: Any, said: str) -> None:
-    assert any(said in text for text in built_image.problems(REF, steps))
+def test_what_may_not_stand_there_is_named(steps: Any, message: str) -> None:
+    assert any(message in text for text in built_image.problems(REF, steps))
 
 
 @pytest.mark.parametrize("ref", ["vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:latest", "vllm/vllm-openai"])
@@ -84,28 +84,28 @@ def test_a_service_runs_from_what_is_built_and_the_plan_shows_the_dockerfile() -
     assert built["tag"].startswith("dgxspark/built:") and built["base"] == REF
     lines = built["dockerfile"].splitlines()
     assert lines[0] == f"FROM {built['base_tag']}" and lines[1:-1] == STEPS.strip().splitlines()
-    (said,) = [finding for finding in host["findings"] if finding["rule"] == "image.built"]
-    assert "RUN sed -i" in said["message"] and REF in said["message"]
+    (finding_of_build,) = [finding for finding in host["findings"] if finding["rule"] == "image.built"]
+    assert "RUN sed -i" in finding_of_build["message"] and REF in finding_of_build["message"]
     assert host["images"] == [REF]  # the base is pulled
 
 
 def test_the_name_of_a_result_tells_base_and_instructions() -> None:
     first = built_image.planned(REF, REF, "RUN true")
     assert first == built_image.planned(REF, REF, "\nRUN true\n\n")
-    others = [built_image.planned(REF, REF, "RUN false"), built_image.planned(REF[:-1] + "b", REF, "RUN true")]
-    assert first["tag"] not in [other["tag"] for other in others]
+    differing = [built_image.planned(REF, REF, "RUN false"), built_image.planned(REF[:-1] + "b", REF, "RUN true")]
+    assert first["tag"] not in [other["tag"] for other in differing]
 
 
 def test_an_image_without_a_dockerfile_is_run_as_it_is() -> None:
-    given = {"h": {"vars": {"spark_services": [{"name": "m", "recipe": RECIPE["name"], "port": 8001}]}}}
-    host = engine.make_plan(given, {RECIPE["name"]: RECIPE})["hosts"]["h"]
+    hosts = {"h": {"vars": {"spark_services": [{"name": "m", "recipe": RECIPE["name"], "port": 8001}]}}}
+    host = engine.make_plan(hosts, {RECIPE["name"]: RECIPE})["hosts"]["h"]
     assert host["built_images"] == [] and host["services"][0]["built_image"] is None
 
 
 def test_ray_is_put_on_top_of_it() -> None:
     image = {"ref": REF, "vllm_version": "0.32.0", "entrypoint": "serve", "dockerfile": STEPS}
-    own = {"name": "m", "recipe": RECIPE["name"], "port": 8001, "image": image}
-    cluster = {"name": "c", "executor": "ray", "services": [{**own, "args": {"tensor-parallel-size": 2}}]}
+    service = {"name": "m", "recipe": RECIPE["name"], "port": 8001, "image": image}
+    cluster = {"name": "c", "executor": "ray", "services": [{**service, "args": {"tensor-parallel-size": 2}}]}
     hosts = {name: {"vars": {"spark_cluster": cluster}, "address": f"192.168.1.{name[1]}"} for name in ("s1", "s2")}
     made = engine.make_plan(hosts, {RECIPE["name"]: RECIPE}, groups={"c": list(hosts)})
     for host in made["hosts"].values():

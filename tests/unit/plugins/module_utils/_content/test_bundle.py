@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes into a bundle, what its manifest says, and what may be taken out of it."""
+"""Contents of a bundle, its manifest, and finding images and models in it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ def host(*repos: str, ref: str = REF) -> dict[str, Any]:
 
 def test_each_thing_is_handed_over_once_and_the_work_is_spread() -> None:
     plan = {"a": host("O/1", "O/2"), "b": host("O/1", "O/2")}
-    said = [model("O/1"), model("O/2")]
-    work, refusals = bundle.survey(plan, ["a", "b"], {"a": {REF: image()}, "b": {REF: image()}}, {"a": said, "b": said})
+    models = [model("O/1"), model("O/2")]
+    work, refusals = bundle.survey(
+        plan, ["a", "b"], {"a": {REF: image()}, "b": {REF: image()}}, {"a": models, "b": models}
+    )
     assert refusals == []
-    items = [item for each in work.values() for item in each]
+    items = [item for host_items in work.values() for item in host_items]
     assert sorted(item.get("ref") or item["repo"] for item in items) == ["O/1", "O/2", REF]
     # The image is by far the largest, so the other host has the models.
     assert [item["kind"] for item in work["a"]] == ["image"]
@@ -71,7 +73,7 @@ def test_what_stands_around_the_engines_is_packed_too() -> None:
     images = {"a": {REF: image(), "litellm:1": image(OTHER)}, "b": {REF: image()}}
     work, refusals = bundle.survey(plan, ["a", "b"], images, {"a": [model("O/1")], "b": [model("O/1")]})
     assert refusals == []
-    assert sorted(item["ref"] for each in work.values() for item in each if item["kind"] == "image") == [
+    assert sorted(item["ref"] for host_items in work.values() for item in host_items if item["kind"] == "image") == [
         "litellm:1",
         REF,
     ]
@@ -82,9 +84,9 @@ def test_what_stands_around_the_engines_is_packed_too() -> None:
 
 def test_packages_are_in_no_bundle() -> None:
     assert bundle.findings("x", []) == []
-    (found,) = bundle.findings("x", ["a==1", "b==2"])
-    assert (found.rule, found.severity, found.service) == ("bundle.pip", "warning", "x")
-    assert found.message.startswith("a==1, b==2 of 'pip' are installed over the network")
+    (finding,) = bundle.findings("x", ["a==1", "b==2"])
+    assert (finding.rule, finding.severity, finding.service) == ("bundle.pip", "warning", "x")
+    assert finding.message.startswith("a==1, b==2 of 'pip' are installed over the network")
 
 
 def test_a_whole_copy_beside_a_broken_one_is_packed() -> None:
@@ -170,8 +172,8 @@ def test_images_are_found_by_name_or_by_the_locked_id() -> None:
     manifest = made()
     assert bundle.find_image(manifest, REF, None, "/b")[0]
     assert bundle.find_image(manifest, f"{REF}@sha256:{'d' * 64}", {"name": REF, "ids": [ID]}, "/b")[0]
-    found, why = bundle.find_image(manifest, REF, {"name": REF, "ids": [OTHER]}, "/b")
-    assert found is None
+    match, why = bundle.find_image(manifest, REF, {"name": REF, "ids": [OTHER]}, "/b")
+    assert match is None
     assert "as 111111111111, the lock file says 222222222222" in why
     assert "has no image x:1; it has vllm" in bundle.find_image(manifest, "x:1", None, "/b")[1]
 

@@ -114,13 +114,13 @@ def test_nothing_else_of_the_host_is_sent(source: Callable[[], str], hub: Path, 
     assert target.getvalue() == CONTENT
 
 
-@pytest.mark.parametrize("said", [b"", b"\n", b"0" * 64 + b"\n", b"x" * 20_000])
+@pytest.mark.parametrize("sent_bytes", [b"", b"\n", b"0" * 64 + b"\n", b"x" * 20_000])
 def test_who_does_not_know_the_word_gets_nothing_and_who_does_comes_after(
-    source: Callable[[], str], said: bytes
+    source: Callable[[], str], sent_bytes: bytes
 ) -> None:
     greeting = source()
     with socket.create_connection(("127.0.0.1", int(greeting.split()[0])), 10) as stranger:
-        stranger.sendall(said)
+        stranger.sendall(sent_bytes)
         assert take(greeting) == CONTENT
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""

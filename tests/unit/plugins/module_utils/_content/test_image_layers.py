@@ -13,7 +13,7 @@ A, B, C, D = (f"sha256:{sign * 64}" for sign in "abcd")
 
 
 @pytest.mark.parametrize(
-    ("others", "left_out"),
+    ("present_images", "left_out"),
     [
         ([], []),
         ([[A]], [A]),
@@ -24,8 +24,8 @@ A, B, C, D = (f"sha256:{sign * 64}" for sign in "abcd")
         ([[A, B, C, D]], [A, B, C]),
     ],
 )
-def test_a_layer_is_there_with_all_that_lies_below_it(others: list[list[str]], left_out: list[str]) -> None:
-    assert image_layers.shared([A, B, C], others) == left_out
+def test_a_layer_is_there_with_all_that_lies_below_it(present_images: list[list[str]], left_out: list[str]) -> None:
+    assert image_layers.shared([A, B, C], present_images) == left_out
 
 
 def test_a_layer_that_comes_again_higher_up_is_sent() -> None:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of a host: what is not known is never taken for absent, and an image is asked once."""
+"""Images of a host: an unknown image is not treated as absent, and an image is asked once."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def test_what_docker_does_not_say_is_not_known(refs: list[str], answer: tuple[in
 
 def test_an_image_is_asked_once_whatever_it_is_called(tmp_path: Path) -> None:
     images = image_looks.look_up(lambda *_args: (0, json.dumps([IMAGE, IMAGE]), ""), ["a:1", "a:2", "a:1"])
-    asked: list[str] = []
+    asked_ids: list[str] = []
 
     def ask(image_id: str) -> dict[str, Any]:
-        asked.append(image_id)
+        asked_ids.append(image_id)
         return {"packages": {"vllm": "0.24.0"}}
 
     image_looks.add_contents(images, str(tmp_path))
-    assert [image["probe_from"] for image in images.values()] == ["none", "none"] and asked == []
+    assert [image["probe_from"] for image in images.values()] == ["none", "none"] and asked_ids == []
     image_looks.add_contents(images, str(tmp_path), ask)
-    assert asked == ["sha256:aa"]
+    assert asked_ids == ["sha256:aa"]
     assert {image["vllm_version"] for image in images.values()} == {"0.24.0"}
     assert [image["probe_from"] for image in images.values()] == ["image", "image"]
 

@@ -36,9 +36,9 @@ def now(*layers: bytes) -> bytes:
 def before(*layers: tuple[str, bytes]) -> bytes:
     """As Docker before 25 does: a folder for each layer, by another name."""
     members = [
-        each
+        member
         for name, layer in layers
-        for each in ((f"{name}/", b""), (f"{name}/VERSION", b"1.0"), (f"{name}/layer.tar", layer))
+        for member in ((f"{name}/", b""), (f"{name}/VERSION", b"1.0"), (f"{name}/layer.tar", layer))
     ]
     return tar([*members, ("manifest.json", manifest(NAME))])
 
@@ -50,7 +50,7 @@ def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
 
     def call(
         archive: bytes,
-        known: Collection[str] = (),
+        known_layers: Collection[str] = (),
         diff_ids: Collection[str] = (),
         compress: Sequence[str] = ("cat",),
         end: str = "",
@@ -65,7 +65,7 @@ def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
         docker.chmod(0o755)
         out = tmp_path / "out"
         out.mkdir()
-        splitter = partial(image_parts.Splitter, [NAME], diff_ids, known)
+        splitter = partial(image_parts.Splitter, [NAME], diff_ids, known_layers)
         return image_parts.save(ID, out, compress, splitter, 50_000, seconds)
 
     return call
@@ -74,9 +74,9 @@ def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
 def files(tmp_path: Path, name: str = "") -> list[Path]:
     start = f"{name}-" if name else ""
     return [
-        each
-        for each in sorted((tmp_path / "out").iterdir())
-        if each.name.startswith(start) and each.name[len(start) :].isdigit()
+        path
+        for path in sorted((tmp_path / "out").iterdir())
+        if path.name.startswith(start) and path.name[len(start) :].isdigit()
     ]
 
 
@@ -96,17 +96,17 @@ def test_layers_and_the_rest_are_the_archive_again(tmp_path: Path, split: Callab
     layers = split(archive)
     assert layers == {digest(LARGE): len(LARGE), digest(OTHER): len(OTHER)}
     parts = {name: files(tmp_path, name) for name in layers}
-    assert [len(each) for each in parts.values()] == [5, 2]
+    assert [len(paths) for paths in parts.values()] == [5, 2]
     assert max(path.stat().st_size for path in (tmp_path / "out").iterdir()) == 50_000
-    rest = files(tmp_path)
-    assert members(joined([*parts[digest(LARGE)], *parts[digest(OTHER)], *rest])) == members(archive)
+    members_part = files(tmp_path)
+    assert members(joined([*parts[digest(LARGE)], *parts[digest(OTHER)], *members_part])) == members(archive)
     # Any of them may be missing, as spread leaves them out.
-    without = members(joined([*parts[digest(OTHER)], *rest]))
+    without = members(joined([*parts[digest(OTHER)], *members_part]))
     assert set(members(archive)) - set(without) == {f"blobs/sha256/{digest(LARGE)}"}
-    # And what is put together gets past the guard, and into docker.
+    # The joined parts pass the guard and reach docker.
     taking = tmp_path / "docker"
     taking.write_text(f"#!/bin/sh\ncat > {tmp_path}/loaded; echo Loaded\n")
-    assert "Loaded" in image_stream.load(["cat"], [NAME], [*parts[digest(OTHER)], *rest])
+    assert "Loaded" in image_stream.load(["cat"], [NAME], [*parts[digest(OTHER)], *members_part])
     assert members((tmp_path / "loaded").read_bytes()) == without
 
 
@@ -114,7 +114,7 @@ def test_a_layer_is_the_same_in_every_image(tmp_path: Path, split: Callable[...,
     split(now(LARGE))
     first = joined(files(tmp_path, digest(LARGE)))
     (tmp_path / "out").rename(tmp_path / "first")
-    entry = tarfile.TarInfo(f"blobs/sha256/{digest(LARGE)}")  # with another date, and a header of its own before it
+    entry = tarfile.TarInfo(f"blobs/sha256/{digest(LARGE)}")  # with another date, and an extended header before it
     entry.size, entry.mtime, entry.pax_headers = len(LARGE), 1_700_000_000, {"mtime": "1.5"}
     archive = entry.tobuf(tarfile.PAX_FORMAT) + LARGE + bytes(-len(LARGE) % 512) + now(OTHER)
     assert list(split(archive)) == [digest(LARGE), digest(OTHER)]
@@ -122,7 +122,7 @@ def test_a_layer_is_the_same_in_every_image(tmp_path: Path, split: Callable[...,
 
 
 def test_what_the_bundle_has_is_not_written(tmp_path: Path, split: Callable[..., dict[str, int]]) -> None:
-    layers = split(now(LARGE, OTHER), known=[digest(LARGE)])
+    layers = split(now(LARGE, OTHER), known_layers=[digest(LARGE)])
     assert list(layers) == [digest(LARGE), digest(OTHER)]
     assert files(tmp_path, digest(LARGE)) == []
     written = sum(path.stat().st_size for path in (tmp_path / "out").iterdir())

@@ -1,4 +1,4 @@
-"""Asking an image: the program that runs inside it, run here for real, and what is made of its answer."""
+"""Asking an image: the program that runs inside it, run here for real, and the description made from its answer."""
 
 from __future__ import annotations
 
@@ -176,8 +176,8 @@ def test_an_image_without_vllm_answers_too(tmp_path: Path) -> None:
     (tmp_path / "vllm").chmod(0o755)
     answer = ask(str(tmp_path))
     assert answer["options"] == [] and "vllm" not in answer["packages"]
-    said = image_contents.describe(answer, {})
-    assert said is not None and said["vllm_version"] is None and said["ray"] is None
+    description = image_contents.describe(answer, {})
+    assert description is not None and description["vllm_version"] is None and description["ray"] is None
 
 
 def test_the_working_directory_is_not_taken_for_the_installed_vllm(site: Path, tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_an_answer_is_found_behind_what_else_python_prints() -> None:
     ],
 )
 def test_cuda_release(packages: dict[str, str], toolkit: str | None, env: dict[str, str], cuda: str | None) -> None:
-    said = image_contents.describe({"packages": packages, "cuda_toolkit": toolkit}, env)
-    assert said is not None and said["cuda"] == cuda
+    description = image_contents.describe({"packages": packages, "cuda_toolkit": toolkit}, env)
+    assert description is not None and description["cuda"] == cuda
 
 
 def test_few_options_mean_that_the_sources_could_not_be_read() -> None:

@@ -64,13 +64,13 @@ def test_a_layer_larger_than_a_plain_header_can_say() -> None:
 def test_members_that_are_left_out_are_gone_and_the_others_go_through_unchanged(step: int) -> None:
     gone = f"{'b' * 64}/layer.tar"
     large = tarfile.TarInfo(gone)
-    large.size, large.pax_headers = 3000, {"mtime": "1.5"}  # a header of its own before it
-    kept = tarfile.TarInfo("c" * 64 + "/layer.tar")
-    kept.size, kept.pax_headers = 700, {"mtime": "2.5"}
-    rest = kept.tobuf(tarfile.PAX_FORMAT) + b"k" * 700 + bytes(324) + saved(NAME)
-    archive = large.tobuf(tarfile.PAX_FORMAT) + b"x" * 3000 + bytes(72) + rest
+    large.size, large.pax_headers = 3000, {"mtime": "1.5"}  # an extended header before it
+    kept_member = tarfile.TarInfo("c" * 64 + "/layer.tar")
+    kept_member.size, kept_member.pax_headers = 700, {"mtime": "2.5"}
+    remaining_archive = kept_member.tobuf(tarfile.PAX_FORMAT) + b"k" * 700 + bytes(324) + saved(NAME)
+    archive = large.tobuf(tarfile.PAX_FORMAT) + b"x" * 3000 + bytes(72) + remaining_archive
     guard = ArchiveGuard([NAME], {gone})
-    assert b"".join(guard.feed(archive[at : at + step]) for at in range(0, len(archive), step)) == rest
+    assert b"".join(guard.feed(archive[at : at + step]) for at in range(0, len(archive), step)) == remaining_archive
     guard.end()
 
 
@@ -130,7 +130,7 @@ def test_what_plants_a_name_does_not_come_through(liar: str) -> None:
         for start in range(0, len(LIARS[liar]), 512):
             out += guard.feed(LIARS[liar][start : start + 512])
         guard.end()
-    # Docker has got none of what it would have taken a name from.
+    # Docker received no member with a name.
     assert EVIL.encode() not in out
 
 

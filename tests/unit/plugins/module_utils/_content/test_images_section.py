@@ -136,10 +136,15 @@ def test_an_image_is_asked_once_per_id_and_kept(call: Any, image: Any, tmp_path:
     for ref in ("a:1", "a:2"):
         assert first[ref]["probe_from"] == "image"
         assert (first[ref]["vllm_version"], first[ref]["vllm_version_source"]) == ("0.24.0+cu130", "package")
-        said = first[ref]["probe"]
-        assert (said["ray"], said["cuda"], said["python"], len(said["options"])) == ("2.51.0", "13.0", "3.12.3", 150)
-    kept = tmp_path / "images" / "aa.json"
-    assert kept.stat().st_mode & 0o777 == 0o644 and list(kept.parent.iterdir()) == [kept]
+        probe = first[ref]["probe"]
+        assert (probe["ray"], probe["cuda"], probe["python"], len(probe["options"])) == (
+            "2.51.0",
+            "13.0",
+            "3.12.3",
+            150,
+        )
+    cached = tmp_path / "images" / "aa.json"
+    assert cached.stat().st_mode & 0o777 == 0o644 and list(cached.parent.iterdir()) == [cached]
     second = call("a:1", "a:2", probe_images=True)["images"]
     assert probes(image) == 1
     assert second["a:1"]["probe_from"] == "cache" and second["a:1"]["probe"] == first["a:1"]["probe"]
@@ -147,18 +152,18 @@ def test_an_image_is_asked_once_per_id_and_kept(call: Any, image: Any, tmp_path:
 
 
 def test_without_probe_no_container_is_started(call: Any, image: Any) -> None:
-    found = call("a:1", "a:2")["images"]["a:1"]
+    described = call("a:1", "a:2")["images"]["a:1"]
     assert probes(image) == 0
-    assert (found["probe"], found["probe_from"], found["vllm_version"]) == (None, "none", "0.23.0")
+    assert (described["probe"], described["probe_from"], described["vllm_version"]) == (None, "none", "0.23.0")
 
 
 def test_check_mode_uses_what_was_kept_and_starts_nothing(call: Any, image: Any, tmp_path: Path) -> None:
-    found = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
-    assert (found["probe"], found["probe_from"]) == (None, "none")
+    described = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
+    assert (described["probe"], described["probe_from"]) == (None, "none")
     assert probes(image) == 0 and not (tmp_path / "images").exists()
     call("a:1", "a:2", probe_images=True)
-    found = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
-    assert found["probe_from"] == "cache" and probes(image) == 1
+    described = call("a:1", "a:2", probe_images=True, _ansible_check_mode=True)["images"]["a:1"]
+    assert described["probe_from"] == "cache" and probes(image) == 1
 
 
 def test_an_answer_of_another_release_is_asked_for_again(call: Any, image: Any, tmp_path: Path) -> None:
@@ -171,8 +176,8 @@ def test_an_answer_of_another_release_is_asked_for_again(call: Any, image: Any, 
 
 def test_an_image_that_hangs_is_ended_and_asked_again_next_time(call: Any, image: Any, tmp_path: Path) -> None:
     image.on(PROBE, rc=137)
-    found = call("a:1", "a:2", probe_images=True)["images"]["a:1"]
-    assert found["probe"]["error"] == "no answer within 120 seconds" and found["vllm_version"] == "0.23.0"
+    described = call("a:1", "a:2", probe_images=True)["images"]["a:1"]
+    assert described["probe"]["error"] == "no answer within 120 seconds" and described["vllm_version"] == "0.23.0"
     started = next(argv for argv in image.calls if argv[0] == "timeout")
     assert image.calls[-1] == ["docker", "rm", "--force", started[started.index("--name") + 1]]
     assert not (tmp_path / "images").exists()
@@ -216,7 +221,7 @@ def test_entrypoint_families(entrypoint: list[str], family: str) -> None:
         ({"VLLM_VERSION": "nightly"}, {}, None),
         ({"VLLM_VERSION": "0.24.0rc1+cu130"}, {}, "0.24.0rc1+cu130"),
         ({"NVIDIA_VLLM_VERSION": "26.04"}, {}, None),
-        ({}, {"org.opencontainers.image.version": "24.04"}, None),  # that of Ubuntu
+        ({}, {"org.opencontainers.image.version": "24.04"}, None),  # the version of Ubuntu
         ({}, {"org.opencontainers.image.version": "0.33.0", "org.opencontainers.image.title": "vLLM"}, "0.33.0"),
     ],
 )

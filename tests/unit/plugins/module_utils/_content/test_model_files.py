@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The section model_files of spark_info, on a hub cache of its own."""
+"""The section model_files of spark_info, on a separate hub cache."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def snapshot(tmp_path: Path) -> Path:
 
 def test_commit_sizes_and_sums(call: Any, snapshot: Path, tmp_path: Path) -> None:
     result = call({"repo": "Org/Model"})
-    found = result["model_files"][0]
+    models = result["model_files"][0]
     assert result["changed"] is False
-    assert (found["revision"], found["commit"], found["path"]) == ("main", COMMIT, str(snapshot))
-    assert found["files"]["config.json"] == {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "blob": ""}
-    assert found["problems"] == []
+    assert (models["revision"], models["commit"], models["path"]) == ("main", COMMIT, str(snapshot))
+    assert models["files"]["config.json"] == {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "blob": ""}
+    assert models["problems"] == []
     assert (tmp_path / "state" / "models" / "Org--Model.json").exists()
 
 
@@ -60,8 +60,8 @@ def test_a_check_run_keeps_nothing(call: Any, snapshot: Path, tmp_path: Path) ->
 
 
 def test_what_is_not_there_has_no_commit(call: Any, snapshot: Path) -> None:
-    found = call({"repo": "Org/Other"}, {"repo": "Org/Model", "revision": "v2"})["model_files"]
-    assert [(entry["repo"], entry["commit"], entry["files"]) for entry in found] == [
+    models = call({"repo": "Org/Other"}, {"repo": "Org/Model", "revision": "v2"})["model_files"]
+    assert [(entry["repo"], entry["commit"], entry["files"]) for entry in models] == [
         ("Org/Other", None, {}), ("Org/Model", None, {}),
     ]  # fmt: skip
 

@@ -105,10 +105,10 @@ class EngineArgs:
 }
 
 
-def ask(root: Path, *asked: dict[str, Any], version: str = "0.33.0") -> list[dict[str, Any]]:
+def ask(root: Path, *questions: dict[str, Any], version: str = "0.33.0") -> list[dict[str, Any]]:
     """Run the program as an image's python3 would, with the packages below C(root)."""
     environment = {"PYTHONPATH": str(root), "PATH": "/nonexistent"}
-    text = "".join(f"{json.dumps({**each, 'folder': str(root / 'asked')})}\n" for each in asked)
+    text = "".join(f"{json.dumps({**asked_question, 'folder': str(root / 'asked')})}\n" for asked_question in questions)
     done = subprocess.run(
         [sys.executable, "-S", "-c", plan_probe.program()],
         input=text,
@@ -118,11 +118,11 @@ def ask(root: Path, *asked: dict[str, Any], version: str = "0.33.0") -> list[dic
         env=environment,
     )
     lines = done.stdout.splitlines()
-    assert len(lines) == len(asked) and all(line.startswith(PLAN_MARK) for line in lines), done.stdout + done.stderr
-    found = [json.loads(line[len(PLAN_MARK) :]) for line in lines]
-    for each in found:
-        image_answer.read(each)  # nothing that it says is refused
-    return found
+    assert len(lines) == len(questions) and all(line.startswith(PLAN_MARK) for line in lines), done.stdout + done.stderr
+    replies = [json.loads(line[len(PLAN_MARK) :]) for line in lines]
+    for asked_question in replies:
+        image_answer.read(asked_question)  # nothing that it says is refused
+    return replies
 
 
 def question(text: str = "{}", *argv: str) -> dict[str, Any]:
@@ -142,12 +142,12 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_an_image_without_vllm_is_not_known(tmp_path: Path) -> None:
-    found = ask(tmp_path, question())[0]
-    assert (found["failure"]["kind"], found["failure"]["text"]) == ("unknown", "there is no vLLM in the image")
+    reply = ask(tmp_path, question())[0]
+    assert (reply["failure"]["kind"], reply["failure"]["text"]) == ("unknown", "there is no vLLM in the image")
 
 
 def test_a_class_that_cannot_be_imported_is_not_known_with_the_reason_of_the_log(site: Path) -> None:
-    """vLLM raises an error of its own about it, as if it refused the model."""
+    """vLLM raises an error about it, as if it refused the model."""
     failure = ask(site, question("inspect"))[0]["failure"]
     assert (failure["kind"], failure["stage"]) == ("unknown", "config")
     assert "No module named 'a_package_that_is_not_there'" in failure["text"]
@@ -155,8 +155,8 @@ def test_a_class_that_cannot_be_imported_is_not_known_with_the_reason_of_the_log
 
 
 def test_a_runner_that_is_taken_for_want_of_triton_refuses_nothing(site: Path) -> None:
-    found = ask(site, question("runner"))[0]
-    assert not found["triton"] and found["failure"]["kind"] == "unknown"
+    reply = ask(site, question("runner"))[0]
+    assert not reply["triton"] and reply["failure"]["kind"] == "unknown"
 
 
 def test_vllms_own_refusal_is_told_with_its_text(site: Path) -> None:
@@ -185,15 +185,15 @@ def test_it_finds_a_gb10_and_several_questions_are_answered_one_by_one(site: Pat
 
 def test_without_headers_of_weights_gptq_quantises_what_its_configuration_says(site: Path) -> None:
     """A dot is part of every name of a layer, and of no name of a head."""
-    found = ask(site, question("gptq"))[0]
-    assert found["failure"]["text"] == "[['.'], ['q_proj', 'o_proj'], ['experts']]"
-    assert "quantised layers" in found["assumed"]
+    reply = ask(site, question("gptq"))[0]
+    assert reply["failure"]["text"] == "[['.'], ['q_proj', 'o_proj'], ['experts']]"
+    assert "quantised layers" in reply["assumed"]
 
 
 def test_until_0_19_it_counts_the_gpus_that_were_asked_about(site: Path) -> None:
-    asked = question("ranks")
-    asked["device"]["count"] = 8
-    assert ask(site, asked)[0]["failure"]["text"] == "8"
+    ranks_question = question("ranks")
+    ranks_question["device"]["count"] = 8
+    assert ask(site, ranks_question)[0]["failure"]["text"] == "8"
 
 
 def test_until_0_32_the_memory_of_a_gb10_is_not_read(site: Path) -> None:
@@ -274,21 +274,23 @@ def test_what_changes_no_memory_is_not_asked_about() -> None:
     ]
     for mixed in ([*argv, *beside], [*beside, *argv], [*argv[:2], *beside, *argv[2:]]):
         assert plan_probe.relevant(mixed) == argv
-        asked = question("{}", *mixed)
-        assert "sk-1" not in json.dumps(asked) and plan_probe.digest(asked) == plan_probe.digest(question("{}", *argv))
+        mixed_question = question("{}", *mixed)
+        assert "sk-1" not in json.dumps(mixed_question) and plan_probe.digest(mixed_question) == plan_probe.digest(
+            question("{}", *argv)
+        )
 
 
 def test_a_question_has_one_name_for_all_sizes_and_another_for_all_else() -> None:
     base = plan_probe.question(FILES, [], [1, 2])
     assert plan_probe.digest(base) == plan_probe.digest(plan_probe.question(FILES, [], [3]))
-    others = [
+    differing = [
         plan_probe.question({"config.json": "{}"}, [], [1]),
         plan_probe.question(FILES, ["--max-model-len", "5"], [1]),
         plan_probe.question(FILES, ["--trust-remote-code"], [1]),
         plan_probe.question(FILES, [], [1], {"config.json": "{}"}),
         plan_probe.question(FILES, [], [1], None, 2**36),
     ]
-    names = {plan_probe.cache_name("sha256:aa", each) for each in (base, *others)}
+    names = {plan_probe.cache_name("sha256:aa", asked_question) for asked_question in (base, *differing)}
     assert len(names) == 6 and all(name.startswith("aa-") and name.endswith(".json") for name in names)
 
 
@@ -304,8 +306,8 @@ def test_a_question_has_one_name_for_all_sizes_and_another_for_all_else() -> Non
     ],
 )
 def test_files_that_are_not_given_to_an_image(files: dict[str, str], trust: bool, why: str) -> None:
-    found = plan_probe.problems(files, trust)
-    assert (len(found) == 1 and why in found[0]) if why else found == []
+    messages = plan_probe.problems(files, trust)
+    assert (len(messages) == 1 and why in messages[0]) if why else messages == []
 
 
 @pytest.mark.parametrize(
@@ -321,8 +323,8 @@ def test_files_that_are_not_given_to_an_image(files: dict[str, str], trust: bool
     ],
 )
 def test_what_docker_gives(rc: int, out: str, err: str, why: str) -> None:
-    found, reason = plan_probe.parse(rc, out, err, 9)
-    assert reason == why and (found == {}) is (why == "")
+    reply, reason = plan_probe.parse(rc, out, err, 9)
+    assert reason == why and (reply == {}) is (why == "")
 
 
 class Tensor:

@@ -40,18 +40,18 @@ def hub(tmp_path: Path) -> Path:
 
 
 def test_a_whole_snapshot(hub: Path) -> None:
-    found = snapshots.look(hub, "Org/Model", "main")
-    assert found["complete"] is True
-    assert found["commit"] == COMMIT
-    assert found["path"].endswith(COMMIT)
-    assert found["bytes"] > 30
+    state = snapshots.look(hub, "Org/Model", "main")
+    assert state["complete"] is True
+    assert state["commit"] == COMMIT
+    assert state["path"].endswith(COMMIT)
+    assert state["bytes"] > 30
 
 
 def test_a_shard_that_the_index_names_is_missed(hub: Path) -> None:
     (snapshots.repo_folder(hub, "Org/Model") / "snapshots" / COMMIT / "two.safetensors").unlink()
-    found = snapshots.look(hub, "Org/Model", COMMIT)
-    assert found["complete"] is False
-    assert found["missing"] == ["two.safetensors"]
+    state = snapshots.look(hub, "Org/Model", COMMIT)
+    assert state["complete"] is False
+    assert state["missing"] == ["two.safetensors"]
 
 
 def test_a_link_that_leads_nowhere_is_missed(hub: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_link_that_leads_nowhere_is_missed(hub: Path) -> None:
 
 @pytest.mark.parametrize("revision", ["v2", "f" * 40])
 def test_a_revision_that_is_not_there(hub: Path, revision: str) -> None:
-    found = snapshots.look(hub, "Org/Model", revision)
-    assert found["complete"] is False
-    assert found["path"] is None
+    state = snapshots.look(hub, "Org/Model", revision)
+    assert state["complete"] is False
+    assert state["path"] is None
 
 
 def test_selected_files_need_no_weights(hub: Path) -> None:
@@ -122,7 +122,7 @@ def snapshot_download(repo, revision, allow_patterns, ignore_patterns, endpoint)
 @pytest.mark.parametrize(
     ("free", "only", "refused"),
     [
-        # What is there already, and the part of a file that is not, need no room.
+        # Present files and parts of files need no room.
         (550, [], ""),
         (549, [], "No space left: 0.00 GB are to come, 0.00 GB are free; nothing was fetched"),
         (0, ["a"], ""),
@@ -161,16 +161,16 @@ GPT_OSS = {
 
 
 @pytest.mark.parametrize(
-    ("keep", "index", "left"),
+    ("keep", "index", "skipped"),
     [
-        # The drafter in a folder of its own stays, and so do small files of the other forms.
+        # The drafter in a separate folder stays, and so do small files of the other forms.
         ([], True, ["metal/model.bin", "model-00000-of-00007.safetensors", "original/model--00001.safetensors"]),
         (["metal/model.bin"], True, ["model-00000-of-00007.safetensors", "original/model--00001.safetensors"]),
         ([], False, []),
     ],
 )
 def test_weights_that_are_there_once_more_are_not_fetched(
-    tmp_path: Path, keep: list[str], index: bool, left: list[str]
+    tmp_path: Path, keep: list[str], index: bool, skipped: list[str]
 ) -> None:
     files = [(name, size) for name, size in GPT_OSS.items() if index or not name.endswith("index.json")]
     library = HUB_LIBRARY.replace('(("a", 400), ("b", 600), ("c.txt", 50))', repr(files))
@@ -192,17 +192,17 @@ def test_weights_that_are_there_once_more_are_not_fetched(
         text=True,
         check=True,
     )
-    said = ran.stdout.splitlines()
-    assert json.loads(said[0])["bytes"] == sum(size for name, size in files if name not in left)
-    assert said[1] == f"left: {left or None}"
+    output_lines = ran.stdout.splitlines()
+    assert json.loads(output_lines[0])["bytes"] == sum(size for name, size in files if name not in skipped)
+    assert output_lines[1] == f"left: {skipped or None}"
 
 
 def test_a_lock_has_no_copies_of_weights_and_does_not_miss_them(hub: Path, tmp_path: Path) -> None:
     snapshot, files = snapshot_of(hub)
     (snapshot / "metal").mkdir()
     (snapshot / "metal" / "model.bin").write_bytes(b"again")
-    found, problems = snapshots.describe_files(snapshot, snapshots.Sums(tmp_path, "Org/Model"))
-    assert problems == [] and set(found) == set(files)
+    described, problems = snapshots.describe_files(snapshot, snapshots.Sums(tmp_path, "Org/Model"))
+    assert problems == [] and set(described) == set(files)
     assert snapshots.unlisted(snapshot, files) == []
     # Without all that the index names, nothing counts as there twice.
     shard = next(name for name in files if name.endswith(".safetensors"))
@@ -262,8 +262,8 @@ def test_truncated_flipped_and_missing_files_are_named(hub: Path) -> None:
     (snapshot / "one.safetensors").resolve().write_text("1" * 9)
     (snapshot / "two.safetensors").resolve().write_text("2" * 19 + "3")
     (snapshot / "config.json").unlink()
-    found = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
-    assert [(entry["file"], entry["why"].split(" in")[0]) for entry in found] == [
+    wrong_files = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
+    assert [(entry["file"], entry["why"].split(" in")[0]) for entry in wrong_files] == [
         ("config.json", "is missing"),
         ("one.safetensors", "has 9 bytes"),
         ("two.safetensors", f"has the sha256 {hashlib.sha256(b'2' * 19 + b'3').hexdigest()[:12]}"),
@@ -281,13 +281,13 @@ def test_what_was_read_is_not_read_again_until_it_is_touched(hub: Path) -> None:
     second = snapshots.Sums(hub / "sums", "Org/Model")
     assert snapshots.check(snapshot, files, second, "changed") == []
     assert second.read_bytes == 0
-    # Setting the time of change back hides nothing: the kernel keeps one that nobody can set.
+    # Setting the time of change back hides nothing: the kernel keeps a time that nobody can set.
     blob = (snapshot / "two.safetensors").resolve()
     stat = blob.stat()
     blob.write_text("2" * 19 + "3")
     os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    found = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
-    assert [entry["file"] for entry in found] == ["two.safetensors"]
+    wrong_files = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
+    assert [entry["file"] for entry in wrong_files] == ["two.safetensors"]
 
 
 def test_sums_that_cannot_be_read_are_made_again(hub: Path) -> None:
@@ -296,9 +296,9 @@ def test_sums_that_cannot_be_read_are_made_again(hub: Path) -> None:
     sums.path.parent.mkdir()
     for content in ("", "[]", '{"x": 1}'):
         sums.path.write_text(content)
-        again = snapshots.Sums(hub / "sums", "Org/Model")
-        assert snapshots.check(snapshot, files, again, "changed") == []
-        again.save()
+        new_sums = snapshots.Sums(hub / "sums", "Org/Model")
+        assert snapshots.check(snapshot, files, new_sums, "changed") == []
+        new_sums.save()
         assert len(json.loads(sums.path.read_text())) == 4
 
 
@@ -336,13 +336,13 @@ def test_without_a_lock_a_snapshot_is_held_against_itself(hub: Path) -> None:
     assert snapshots.check_own(snapshot, sums, "all") == []
     blob.write_bytes(content[:-1] + b"y")
     assert snapshots.check_own(snapshot, sums, "changed") == []
-    found = snapshots.check_own(snapshot, sums, "all")
-    assert [entry["file"] for entry in found] == ["three.safetensors"]
-    assert "its name at the hub" in found[0]["why"]
+    wrong_files = snapshots.check_own(snapshot, sums, "all")
+    assert [entry["file"] for entry in wrong_files] == ["three.safetensors"]
+    assert "its name at the hub" in wrong_files[0]["why"]
     blob.write_bytes(content[:-1])
     for verify in ("changed", "size", "all"):
-        found = snapshots.check_own(snapshot, sums, verify)
-        assert found[0]["why"] == f"has {len(content) - 1} bytes instead of the {len(content)} of its own header"
+        wrong_files = snapshots.check_own(snapshot, sums, verify)
+        assert wrong_files[0]["why"] == f"has {len(content) - 1} bytes instead of the {len(content)} of its own header"
     assert snapshots.check_own(snapshot, sums, "all", ["*.json"]) == []
 
 
@@ -366,10 +366,10 @@ def test_a_repository_that_is_there_for_its_tokenizer_needs_no_weights(tmp_path:
     snapshot.mkdir(parents=True)
     (snapshot / "tokenizer.json").write_text("{}")
     (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "model-1.safetensors"}}))
-    asked = snapshots.look(tmp_path, "Org/Tokens", "c" * 40, snapshots.TOKENIZER_FILES)
-    assert asked["complete"] and asked["missing"] == []
-    whole = snapshots.look(tmp_path, "Org/Tokens", "c" * 40)
-    assert not whole["complete"] and whole["missing"] == ["model-1.safetensors"]
+    tokenizer_state = snapshots.look(tmp_path, "Org/Tokens", "c" * 40, snapshots.TOKENIZER_FILES)
+    assert tokenizer_state["complete"] and tokenizer_state["missing"] == []
+    model_state = snapshots.look(tmp_path, "Org/Tokens", "c" * 40)
+    assert not model_state["complete"] and model_state["missing"] == ["model-1.safetensors"]
     # A host says which of the two it has: a plan that wants the whole of it does not take one for the other.
     assert snapshots.present(tmp_path) == ({"Org/Tokens": {"commits": [], "refs": {}, "selected": ["c" * 40]}}, {})
 
@@ -391,9 +391,9 @@ def test_one_bad_model_folder_hides_no_other(hub: Path, content: str) -> None:
     (folder / "model.safetensors").write_text("x" * 9)
     (folder / "model.safetensors.index.json").write_text(content)
     assert snapshots.present(hub) == ({"Org/Model": good}, {})
-    found = snapshots.look(hub, "Org/Bad", COMMIT)
-    assert not found["complete"] and found["missing"] == ["model.safetensors.index.json"]
-    problems = snapshots.describe_files(Path(found["path"]), snapshots.Sums(hub / "sums", "Org/Bad"))[1]
+    state = snapshots.look(hub, "Org/Bad", COMMIT)
+    assert not state["complete"] and state["missing"] == ["model.safetensors.index.json"]
+    problems = snapshots.describe_files(Path(state["path"]), snapshots.Sums(hub / "sums", "Org/Bad"))[1]
     assert "model.safetensors.index.json is no index that can be read" in problems
 
 
@@ -404,8 +404,8 @@ def test_one_bad_model_folder_hides_no_other(hub: Path, content: str) -> None:
 def test_a_header_that_cannot_be_read_says_no_size(hub: Path, header: str) -> None:
     file = snapshots.repo_folder(hub, "Org/Model") / "blobs" / "one.safetensors"
     file.write_bytes(len(header).to_bytes(8, "little") + header.encode())
-    found = snapshots.look(hub, "Org/Model", "main")
-    assert snapshots.check_own(Path(found["path"]), snapshots.Sums(hub / "sums", "Org/Model"), "all") == []
+    state = snapshots.look(hub, "Org/Model", "main")
+    assert snapshots.check_own(Path(state["path"]), snapshots.Sums(hub / "sums", "Org/Model"), "all") == []
 
 
 def test_a_model_folder_that_cannot_be_walked_is_named_with_its_reason(hub: Path) -> None:
@@ -414,6 +414,6 @@ def test_a_model_folder_that_cannot_be_walked_is_named_with_its_reason(hub: Path
         folder /= "d"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    found, unreadable = snapshots.present(hub)
-    assert set(found) == {"Org/Model"}
+    present_models, unreadable = snapshots.present(hub)
+    assert set(present_models) == {"Org/Model"}
     assert list(unreadable) == ["Org/Deep"] and "folders inside each other" in unreadable["Org/Deep"]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of a snapshot: whose bytes are what, what was verified, and what may be taken on another host's word."""
+"""Files of a snapshot: digests, the record of verified files, and names from other hosts."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ def test_what_was_verified_is_known_until_the_file_changes(tmp_path: Path) -> No
     blob = lay(tmp_path, "model.safetensors", b"weights")
     store = f"{REPO}/blobs/{blob.name}"
 
-    def known() -> str:
+    def states() -> str:
         return str(spread_files.snapshot_files(tmp_path, REPO, COMMIT)[0]["known"])
 
-    assert known() == "no"
+    assert states() == "no"
     with blob.open("rb") as handle:
         mark = spread_files.stat_key(handle)
     spread_files.write_record(REPO, {store: {"mark": mark, "sha256": f"sha256:{blob.name}"}})
-    assert known() == "yes"
+    assert states() == "yes"
     blob.write_bytes(b"weightz")
-    os.utime(blob, ns=(mark[1], mark[1]))  # as it was: the time of the change itself cannot be set
-    assert known() == "changed"
+    os.utime(blob, ns=(mark[1], mark[1]))  # restored; the time of the change itself cannot be set
+    assert states() == "changed"
 
 
 def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
@@ -113,24 +113,26 @@ def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
     assert str(spread_files.SUMS) == snapshots.SUMS_DIR
     monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     store = f"{REPO}/blobs/x"
-    for content, size, kept in ((b"start", 10, True), (b"wrong", 5, False), (b"unknown", None, False)):
+    for content, size, is_staged in ((b"start", 10, True), (b"wrong", 5, False), (b"unknown", None, False)):
         path, staged = tmp_path / "hub" / store, tmp_path / spread_files.STAGING / store
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         staged.unlink(missing_ok=True)
         spread_files.put_aside(tmp_path, store, size, REPO)
-        assert not path.exists() and staged.exists() is kept
+        assert not path.exists() and staged.exists() is is_staged
     # Engines that have loaded it are started anew by the mark that the role models leaves, too.
     assert snapshots.repair_stamp(tmp_path / "sums", "Org/Model").exists()
 
 
 def test_images_are_told_apart_by_what_they_are_made_of() -> None:
     item = {"Id": "sha256:1", "Size": 5, "RootFS": {"Layers": ["sha256:a"]}, "Config": {"Env": ["A=1"]}, "Os": "linux"}
-    one = spread_files.describe(item)
-    assert (one["id"], one["layers"], one["size"]) == ("sha256:1", 1, 5)
-    assert spread_files.same_image(one, spread_files.describe({**item, "Id": "sha256:2"}))
-    assert not spread_files.same_image(one, spread_files.describe({**item, "Id": "sha256:2", "Config": {"Env": []}}))
-    assert not spread_files.same_image(one, None)
+    first_image = spread_files.describe(item)
+    assert (first_image["id"], first_image["layers"], first_image["size"]) == ("sha256:1", 1, 5)
+    assert spread_files.same_image(first_image, spread_files.describe({**item, "Id": "sha256:2"}))
+    assert not spread_files.same_image(
+        first_image, spread_files.describe({**item, "Id": "sha256:2", "Config": {"Env": []}})
+    )
+    assert not spread_files.same_image(first_image, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another account")
@@ -143,16 +145,16 @@ def test_files_that_are_handed_over_are_not_read_again(tmp_path: Path) -> None:
     sums = snapshots.Sums(tmp_path / "sums", "Org/Model")
     sums.note(beneath.stat_key(blob.stat()), str(blob), blob.name)
 
-    def known() -> dict[str, str]:
+    def states() -> dict[str, str]:
         return {str(file["path"]): str(file["known"]) for file in spread_files.snapshot_files(hub, REPO, COMMIT)}
 
     os.chown(tmp_path, 1234, 1234)
-    given = made.hand_over(tmp_path, [f"hub/{REPO}", f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"])
-    assert set(given) == {f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"}
-    assert blob.stat().st_uid == 1234 and known()["model.safetensors"] == "changed"
-    spread_files.follow(REPO, {path[len("hub/") :]: marks for path, marks in given.items()})
-    sums.follow({str(tmp_path / path): marks for path, marks in given.items()})
-    assert known() == {"model.safetensors": "yes", "other.safetensors": "no"}
+    handed_over = made.hand_over(tmp_path, [f"hub/{REPO}", f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"])
+    assert set(handed_over) == {f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"}
+    assert blob.stat().st_uid == 1234 and states()["model.safetensors"] == "changed"
+    spread_files.follow(REPO, {path[len("hub/") :]: marks for path, marks in handed_over.items()})
+    sums.follow({str(tmp_path / path): marks for path, marks in handed_over.items()})
+    assert states() == {"model.safetensors": "yes", "other.safetensors": "no"}
     with blob.open("rb") as handle:
         assert sums.digest_of(handle, str(blob)) == blob.name and sums.read_bytes == 0
     assert made.hand_over(tmp_path, [f"hub/{store}"]) == {}

@@ -20,15 +20,15 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SHARD = 1_000_000_000
 
 
-def entry(number: int, known: str = "yes", size: int | None = SHARD) -> dict[str, Any]:
+def entry(number: int, mark: str = "yes", size: int | None = SHARD) -> dict[str, Any]:
     name = f"model-{number}.safetensors"
     return {
         "path": name,
         "store": f"models--Org--Model/blobs/{number:064x}",
         "link": f"../../blobs/{number:064x}",
         "size": size,
-        "sha256": f"sha256:{number:064x}" if known != "no" else None,
-        "known": known,
+        "sha256": f"sha256:{number:064x}" if mark != "no" else None,
+        "known": mark,
     }
 
 
@@ -46,10 +46,10 @@ def model(files: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, A
     }
 
 
-def look(index: int, there: dict[str, Any] | None = None, fabric: str = "", **more: Any) -> dict[str, Any]:
+def look(index: int, state: dict[str, Any] | None = None, fabric: str = "", **more: Any) -> dict[str, Any]:
     return {
         "images": {},
-        "models": {KEY: there or model()},
+        "models": {KEY: state or model()},
         "address": f"192.0.2.{index}",
         "fabric": fabric,
         # The same subnets everywhere, as pairs have them.
@@ -76,7 +76,7 @@ def site(fabrics: list[str], holders: int = 1) -> dict[str, dict[str, Any]]:
 def plan(looks: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Return the sources of the model for each host that lacks it."""
     tasks = spreading.pull_tasks(spreading.survey(looks)["things"], looks)
-    return {host: task["sources"] for host, own in tasks.items() for task in own if task["key"] == KEY}
+    return {host: task["sources"] for host, own_tasks in tasks.items() for task in own_tasks if task["key"] == KEY}
 
 
 def play(looks: dict[str, dict[str, Any]]) -> list[list[tuple[str, str, str]]]:
@@ -112,7 +112,7 @@ def play(looks: dict[str, dict[str, Any]]) -> list[list[tuple[str, str, str]]]:
 def test_everyone_gets_everything_and_crosses_the_lan_once_per_island(fabrics: list[str], holders: int) -> None:
     looks = site(fabrics, holders)
     steps = play(looks)
-    # An island is reached over the LAN once; a host without a fabric is an island of its own.
+    # An island is reached over the LAN once; a host without a fabric is a separate island.
     names = [name or f"alone-{index}" for index, name in enumerate(fabrics)]
     bare = set(names[holders:]) - set(names[:holders])
     assert sum(kind == "lan" for copies in steps for _source, _host, kind in copies) == len(bare)
@@ -120,7 +120,7 @@ def test_everyone_gets_everything_and_crosses_the_lan_once_per_island(fabrics: l
 
 @given(fabrics=st.lists(st.sampled_from(["", "a", "b"]), min_size=2, max_size=16))
 def test_no_hosts_wait_for_each_other(fabrics: list[str]) -> None:
-    sources = {host: {source["name"] for source in found} for host, found in plan(site(fabrics)).items()}
+    sources = {host: {source["name"] for source in own_sources} for host, own_sources in plan(site(fabrics)).items()}
     done = {"spark-1"}
     while sources:
         ready = [host for host, names in sources.items() if names <= done]
@@ -148,8 +148,8 @@ def test_with_four_nodes_the_first_source_sends_at_most_twice_over_each_network(
 
 def test_a_host_asks_a_limited_number_of_sources_and_one_that_has_it() -> None:
     sources = plan(site([""] * 100))
-    assert max(len(found) for found in sources.values()) == spreading.MOST_SOURCES
-    assert all("spark-1" in {source["name"] for source in found} for found in sources.values())
+    assert max(len(own_sources) for own_sources in sources.values()) == spreading.MOST_SOURCES
+    assert all("spark-1" in {source["name"] for source in own_sources} for own_sources in sources.values())
 
 
 def ring(count: int) -> dict[str, dict[str, Any]]:
@@ -234,14 +234,14 @@ def test_a_source_with_wrong_digests_verifies_its_files() -> None:
 
 
 def test_nothing_moves_where_all_have_it() -> None:
-    found = spreading.survey(site(["", ""], 2))
-    assert (found["fetch"], found["verify"], spreading.participants(found["things"])) == ({}, {}, [])
+    surveyed = spreading.survey(site(["", ""], 2))
+    assert (surveyed["fetch"], surveyed["verify"], spreading.participants(surveyed["things"])) == ({}, {}, [])
 
 
 def test_one_host_brings_what_nobody_has_and_several_things_come_by_several_hosts() -> None:
     looks = site(["", "", ""], 0)
-    for said in looks.values():
-        said["models"]["Org/Other@main"] = model()
+    for report in looks.values():
+        report["models"]["Org/Other@main"] = model()
     assert spreading.survey(looks)["fetch"] == {"spark-1": [KEY], "spark-2": ["Org/Other@main"]}
 
 
@@ -262,9 +262,9 @@ def test_nobody_reads_anything_where_nothing_is_to_be_sent() -> None:
 def test_a_file_that_changed_since_is_read_again() -> None:
     looks = site(["", ""], 2)
     looks["spark-2"]["models"][KEY]["files"] = [entry(1, "changed"), entry(2)]
-    found = spreading.survey(looks)
-    assert found["verify"] == {"spark-2": [KEY]}
-    (task,) = spreading.verify_tasks(found, looks, "spark-2")
+    surveyed = spreading.survey(looks)
+    assert surveyed["verify"] == {"spark-2": [KEY]}
+    (task,) = spreading.verify_tasks(surveyed, looks, "spark-2")
     assert [(file["sha256"], file["whole_size"]) for file in task["files"]] == [
         (f"sha256:{number:064x}", SHARD) for number in (1, 2)
     ]
@@ -293,30 +293,30 @@ def test_selected_files_count_when_each_pattern_has_one() -> None:
 def test_another_commit_is_left_alone_and_told() -> None:
     looks = site(["", "", "", ""], 3)
     looks["spark-2"]["models"][KEY]["commit"] = "f" * 40
-    found = spreading.survey(looks)
-    assert found["things"][KEY]["holders"] == ["spark-1", "spark-3"]
-    assert f"{KEY} is another commit on spark-2 than {COMMIT}" in found["notes"][0]
+    surveyed = spreading.survey(looks)
+    assert surveyed["things"][KEY]["holders"] == ["spark-1", "spark-3"]
+    assert f"{KEY} is another commit on spark-2 than {COMMIT}" in surveyed["notes"][0]
 
 
 IMAGE = {"id": "sha256:1", "content": "one", "layers": 3, "size": 20_000_000_000}
 
 
-def images(*there: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
+def images(*state: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     return {
         f"spark-{index}": look(index, images={"an/image:1": image}, models={})
-        for index, image in enumerate(there, start=1)
+        for index, image in enumerate(state, start=1)
     }
 
 
 def test_an_image_has_other_ids_in_other_stores_and_is_the_same() -> None:
-    found = spreading.survey(images(IMAGE, {**IMAGE, "id": "sha256:2"}, None))
-    assert found["things"]["an/image:1"]["holders"] == ["spark-1", "spark-2"] and not found["notes"]
+    surveyed = spreading.survey(images(IMAGE, {**IMAGE, "id": "sha256:2"}, None))
+    assert surveyed["things"]["an/image:1"]["holders"] == ["spark-1", "spark-2"] and not surveyed["notes"]
 
 
 def test_another_image_under_the_same_name_is_told() -> None:
-    found = spreading.survey(images(IMAGE, {**IMAGE, "content": "two"}, None))
-    assert found["things"]["an/image:1"]["holders"] == ["spark-1"]
-    assert "another image on spark-2 than on spark-1" in found["notes"][0]
+    surveyed = spreading.survey(images(IMAGE, {**IMAGE, "content": "two"}, None))
+    assert surveyed["things"]["an/image:1"]["holders"] == ["spark-1"]
+    assert "another image on spark-2 than on spark-1" in surveyed["notes"][0]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_an_image_is_asked_of_a_source_by_the_name_that_it_has_there() -> None:
     assert spread_names.names_of(ref, ["sha256:1"]) == [ref, tag, "sha256:1"]
     assert spreading.name_at(look(1, images={ref: {**IMAGE, "name": ref}}), ref) == ref
     assert spreading.name_at(look(1, images={ref: {**IMAGE, "name": "sha256:1"}}), ref) == "sha256:1"
-    # Whoever got it from another host has it by its tag.
+    # A host that got it from another host has it under its tag.
     assert spreading.name_at(look(1, images={ref: None}), ref) == tag
     assert spreading.name_at(look(1, images={"a:1": None}), "a:1") == "a:1"
     looks = images(IMAGE, None)
@@ -350,25 +350,25 @@ def test_an_image_is_asked_of_a_source_by_the_name_that_it_has_there() -> None:
 
 def test_room_is_counted_with_what_came_already() -> None:
     looks = site(["", ""])
-    own = looks["spark-2"]["models"][KEY]
+    model_state = looks["spark-2"]["models"][KEY]
     thing = spreading.survey(looks)["things"][KEY]
     assert spreading.needed_bytes(looks["spark-2"], thing, KEY) == 2 * SHARD
-    own["staged"] = {WHOLE[0]["store"]: SHARD // 4}
-    own["files"] = [entry(2)]
+    model_state["staged"] = {WHOLE[0]["store"]: SHARD // 4}
+    model_state["files"] = [entry(2)]
     assert spreading.needed_bytes(looks["spark-2"], thing, KEY) == SHARD * 3 // 4
 
 
 def test_a_host_without_room_is_left_out_with_the_figures_and_the_others_get_it() -> None:
     looks = site(["", "", ""])
     looks["spark-2"]["disks"]["models"]["free"] = 3_500_000_000
-    found = spreading.survey(looks)
-    assert spreading.without_room(found, looks, 1e9) == {}
-    refused = spreading.without_room(found, looks, 10e9)
+    surveyed = spreading.survey(looks)
+    assert spreading.without_room(surveyed, looks, 1e9) == {}
+    refused = spreading.without_room(surveyed, looks, 10e9)
     assert list(refused) == ["spark-2"]
     assert "/models has 3.50 GB free; 2.00 GB are to come (2.00 GB for Org/Model@main)" in refused["spark-2"]
     assert "Make 8.50 GB of room there" in refused["spark-2"]
-    spreading.remove_receivers(found, refused)
-    assert spreading.participants(found["things"]) == ["spark-1", "spark-3"]
+    spreading.remove_receivers(surveyed, refused)
+    assert spreading.participants(surveyed["things"]) == ["spark-1", "spark-3"]
 
 
 def test_an_image_takes_twice_its_size_while_it_is_loaded() -> None:
@@ -383,9 +383,9 @@ def test_what_lacks_is_named_with_its_package_where_something_moves() -> None:
     assert spreading.unable(spreading.survey(looks), looks) == {
         "spark-2": "spark-2 lacks sshd: apt-get install openssh-server"
     }
-    whole = site(["", ""], 2)
-    whole["spark-2"]["tools_missing"] = ["sshd"]
-    assert spreading.unable(spreading.survey(whole), whole) == {}
+    complete_site = site(["", ""], 2)
+    complete_site["spark-2"]["tools_missing"] = ["sshd"]
+    assert spreading.unable(spreading.survey(complete_site), complete_site) == {}
     looks["spark-2"].update(tools_missing=[], address=None)
     assert "set spread_address" in spreading.unable(spreading.survey(looks), looks)["spark-2"]
 
@@ -393,14 +393,14 @@ def test_what_lacks_is_named_with_its_package_where_something_moves() -> None:
 def test_a_source_that_cannot_send_is_no_source_and_no_failure() -> None:
     looks = site(["", "", ""], 2)
     looks["spark-1"]["tools_missing"] = ["sshd"]
-    found = spreading.survey(looks)
-    why = spreading.unable(found, looks)
-    assert spreading.remove_sources(found, why) == {}
-    assert found["things"][KEY]["holders"] == ["spark-2"]
+    surveyed = spreading.survey(looks)
+    why = spreading.unable(surveyed, looks)
+    assert spreading.remove_sources(surveyed, why) == {}
+    assert surveyed["things"][KEY]["holders"] == ["spark-2"]
     alone = site(["", ""])
     alone["spark-1"]["tools_missing"] = ["sshd"]
-    found = spreading.survey(alone)
-    assert spreading.remove_sources(found, spreading.unable(found, alone)) == {
+    surveyed = spreading.survey(alone)
+    assert spreading.remove_sources(surveyed, spreading.unable(surveyed, alone)) == {
         "spark-2": f"spark-2: {KEY} is on spark-1 alone, and spark-1 lacks sshd: apt-get install openssh-server"
     }
 
@@ -428,10 +428,10 @@ def test_the_planned_copies_are_listed() -> None:
 
 
 def test_results_are_listed_with_their_rates() -> None:
-    taken = {"ok": True, "why": "", "source": "a", "link": "fabric", "bytes": 5e9, "seconds": 2.5}
+    pulled = {"ok": True, "why": "", "source": "a", "link": "fabric", "bytes": 5e9, "seconds": 2.5}
     failed = {"ok": False, "why": "broken", "failed": [{"source": "a", "why": "broken", "wrong": False}]}
     damaged = {"ok": True, "why": "", "damaged": ["model-1.safetensors"]}
-    assert spreading.result_lines("b", {KEY: taken, "image": failed, "other": damaged}) == [
+    assert spreading.result_lines("b", {KEY: pulled, "image": failed, "other": damaged}) == [
         "not: a to b: broken",
         f"a to b (fabric): {KEY}, 5.00 GB in 2.5 s, 2000 MB/s",
         "b: other is damaged there (model-1.safetensors); these files were taken out of use",

@@ -97,8 +97,8 @@ def test_where_a_tag_is_asked_for(ref: str, url: str) -> None:
 
 
 def test_a_registry_says_where_its_tokens_are() -> None:
-    said = 'Bearer realm="https://auth.example.org/token",service="example.org",scope="repository:a/b:pull"'
-    assert upstream.token_url(said, "example.org/a/b:main") == (
+    challenge = 'Bearer realm="https://auth.example.org/token",service="example.org",scope="repository:a/b:pull"'
+    assert upstream.token_url(challenge, "example.org/a/b:main") == (
         "https://auth.example.org/token?scope=repository%3Aa%2Fb%3Apull&service=example.org"
     )
     assert upstream.token_url('Bearer realm="https://x/t?a=1"', "x/a:main") == (

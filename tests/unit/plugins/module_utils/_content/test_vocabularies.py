@@ -25,10 +25,10 @@ PATH = f"/srv/hf/downloads/{vocabularies.O200K_BASE.sha256[:12]}-o200k_base.tikt
 
 
 def planned(*services: dict[str, Any]) -> dict[str, Any]:
-    listed = [{"name": f"s{number}", "port": 8000 + number, **each} for number, each in enumerate(services)]
+    listed = [{"name": f"s{number}", "port": 8000 + number, **service} for number, service in enumerate(services)]
     hosts = {"h": {"vars": {"spark_services": listed, "spark_hf_home": "/srv/hf"}, "address": "192.0.2.11"}}
-    found: dict[str, Any] = engine.make_plan(hosts, KNOWN)["hosts"]["h"]
-    return found
+    host_plan: dict[str, Any] = engine.make_plan(hosts, KNOWN)["hosts"]["h"]
+    return host_plan
 
 
 @pytest.mark.parametrize("recipe", sorted(name for name in KNOWN if name.startswith("gpt-oss")))
@@ -74,11 +74,11 @@ def server() -> Iterator[str]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path == "/o200k_base.tiktoken"
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Length", str(len(CONTENT)) if found else "0")
+            is_known = self.path == "/o200k_base.tiktoken"
+            self.send_response(200 if is_known else 404)
+            self.send_header("Content-Length", str(len(CONTENT)) if is_known else "0")
             self.end_headers()
-            self.wfile.write(CONTENT if found else b"")
+            self.wfile.write(CONTENT if is_known else b"")
 
         def log_message(self, *_args: Any) -> None:
             pass

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, systemctl, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker, docker_commands, systemctl, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Unknown
 
 GONE = "Error: No such container: a"
@@ -162,3 +162,8 @@ def test_the_containerd_store_is_not_asked_for_layers(fake_run: Any) -> None:
 def test_a_host_without_images_has_no_layers(fake_run: Any) -> None:
     fake_run.on("docker info", "[]").on("docker image ls", "\n")
     assert docker.present_layers(fake_run) == []
+
+
+def test_names_of_images_are_no_options() -> None:
+    for command in (docker_commands.save("--output=/etc/passwd"), docker_commands.layers("--format=x")):
+        assert command[-2] == "--" and command[0] == "docker"
