@@ -160,10 +160,10 @@ def test_drift_tells_one_that_runs_another_image(locked: dict[str, Any]) -> None
         containers = [{"name": "spark-gateway", "state": "running", "image_id": image_id}]
         return drift.Host.planned(body).with_answers({"containers": containers})
 
-    assert drift.check_addon_images(host(sha("5"))) == []
-    told = drift.check_addon_images(host(sha("e")))
-    assert [(finding.rule, finding.service) for finding in told] == [("drift.image_planned", "gateway")]
-    assert FRONT in told[0].message
+    assert list(drift.check_addon_images(host(sha("5")))) == []
+    findings = list(drift.check_addon_images(host(sha("e"))))
+    assert [(finding.rule, finding.service) for finding in findings] == [("drift.image_planned", "gateway")]
+    assert FRONT in findings[0].message
 
 
 def test_registries_are_asked_for_them_too(locked: dict[str, Any]) -> None:
