@@ -47,6 +47,10 @@ class ActionModule(HostAction):
         options = {name: _load(args.pop(name, None)) for name in OF_CONTROLLER}
         if not options["plan"] and "plan" not in self._task.args:  # a comparison with the record
             return {**result, **self._ask(args)}
+        return {**result, **self._compare(args, options, prove)}
+
+    def _compare(self, args: dict[str, Any], options: dict[str, Any], prove: bool) -> dict[str, Any]:
+        """Return the answer for a plan. args: of the module; options: of C(OF_CONTROLLER)."""
         earlier, gather = options["earlier"] or {}, dict(plain(args.pop("gather", None)) or {})
         planned = self._planned(options)
         if gather and planned.plan:
@@ -61,19 +65,19 @@ class ActionModule(HostAction):
         if earlier and not gather:
             verdict = taken_over(earlier, mark, why)
             if verdict:
-                return {**result, "changed": False, **verdict}
+                return {"changed": False, **verdict}
             gather = {**FEW_FACTS, "root": (planned.plan.get("settings") or {}).get("sysroot") or "/"}
         answer = self._ask({**args, "gather": gather})
         if answer.get("failed") or answer.get("unreachable"):
-            return {**result, **answer}
-        why = why if compares or why else ["the host was not asked in an earlier run"]
+            return answer
+        if not compares:
+            why, answer["why"] = why or ["the host was not asked in an earlier run"], []
         if not earlier:
             why = why + compared_host.unknown_images(planned.plan, answer.get("images") or {}, parts or ())
         if why:
-            of_host = (answer.get("why") or []) if compares else []
-            answer.update(up_to_date=False, proved=False, why=[*why, *of_host])
-        has_planned_facts = not args.get("facts_checksum") or checksum_of_facts(answer) == args["facts_checksum"]
-        return {**result, **answer, "compared_with": mark if compares and has_planned_facts else ""}
+            answer.update(up_to_date=False, proved=False, why=[*why, *(answer.get("why") or [])])
+        is_valid = compares and args.get("facts_checksum") in (None, "", checksum_of_facts(answer))
+        return {**answer, "compared_with": mark if is_valid else ""}
 
     def _reasons(
         self,

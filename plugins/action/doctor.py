@@ -13,7 +13,13 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES, Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, doctor_host, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    answers,
+    doctor,
+    doctor_host,
+    drift,
+    drift_host,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
 from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
@@ -48,11 +54,7 @@ class ActionModule(ActionBase):
         hosts = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan, hostvars = args["plan"], variables["hostvars"]
         # Hosts that are no Sparks may have add-on services; the plan has their findings too.
-        findings = [
-            dict(finding)
-            for finding in plan["findings"]
-            if finding["host"] in hosts or finding["host"] not in plan["hosts"]
-        ]
+        findings = [dict(finding) for finding in plan["findings"] if _is_reported(finding["host"], hosts, plan)]
         silent = 0
         for host in hosts:
             first, second = (hostvars[host].get(args[key]) or {} for key in ("asked_from", "looked_from"))
@@ -62,12 +64,16 @@ class ActionModule(ActionBase):
             except untrusted.Untrusted as error:
                 findings.append({"host": host, **doctor.not_asked(TITLES["health"], str(error)).to_dict()})
         findings += placement.findings(plan)
-        ignored = {host: set(hostvars[host].get("spark_ignore_rules") or []) for host in hosts}
-        findings = [finding for finding in findings if finding["rule"] not in ignored.get(finding["host"], ())]
+        ignored = {(host, rule) for host in hosts for rule in hostvars[host].get("spark_ignore_rules") or []}
+        findings = [finding for finding in findings if (finding["host"], finding["rule"]) not in ignored]
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
         report = report_of(findings, len(hosts), silent, args["fail_on"])
         show(lambda colored: _text(report, colored))
         return conclude(result, report, args, variables, "findings")
+
+
+def _is_reported(host: str, hosts: list[str], plan: dict[str, Any]) -> bool:
+    return host in hosts or host not in plan["hosts"]
 
 
 def report_of(findings: list[dict[str, Any]], hosts: int, silent: int, fail_on: str) -> dict[str, Any]:
@@ -96,7 +102,7 @@ def _judge_alone(
 
 
 def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the findings of one host, without those of its plan.
+    """Return the findings of one host, apart from its plan.
 
     :param planned: its part of the plan
     :param first: result of M(dgxspark.vllm.ask) with facts and images
@@ -106,18 +112,9 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
     sections = sections_apart({**(first.get("answers") or {}), **(second.get("answers") or {})}, "host", "images")
     sections = sections_apart(sections, "looked", "services", "engines", "health")
-    spark = _section(sections, "host", "spark")
-    health = _section(sections, "health", "health")
-    findings: list[Finding] = []
-    if second and not second.get("reached"):
-        findings.append(doctor.unreachable(second.get("why") or "it was lost"))
-    findings += [
-        doctor.not_asked(TITLES.get(name, name), str(answer.get("msg")))
-        for name, answer in sections.items()
-        if answer.get("failed")
-    ]
-    unknown = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
-    of_programs = [doctor.not_asked(program, why) for program, why in sorted(unknown.items())]
+    spark, health = _section(sections, "host", "spark"), _section(sections, "health", "health")
+    missing = _missing_answers(second, sections)
+    of_programs = _silent_programs(spark, health)
     if spark.get("unknown"):
         spark = {}  # without all facts, nothing is known to be missing
     report = doctor_host.HostReport.from_dicts(
@@ -126,9 +123,9 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         looked=health,
         answers={entry["name"]: entry for entry in _section(sections, "services", "services") or []},
         images=_section(sections, "images", "images"),
-        asked={key: second[key] for key in ("began", "ended") if second.get(key)},
+        times={key: second[key] for key in ("began", "ended") if second.get(key)},
     )
-    judged = [
+    findings = [
         *of_programs,
         *doctor.check(report),
         *start_times.of_host(planned.get("services") or [], health.get("starts")),
@@ -136,10 +133,23 @@ def judge(planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
         *_token_findings(planned, spark),
     ]
     return [
-        *(finding.to_dict() for finding in findings),
+        *(finding.to_dict() for finding in missing),
         *(_section(sections, "engines", "engines").get("findings") or []),
-        *(finding.to_dict() for finding in judged),
+        *(finding.to_dict() for finding in findings),
     ]
+
+
+def _missing_answers(second: dict[str, Any], sections: dict[str, Any]) -> list[Finding]:
+    findings = []
+    if second and not second.get("reached"):
+        findings.append(doctor.unreachable(second.get("why") or "it was lost"))
+    failed = {name: str(answer.get("msg")) for name, answer in sections.items() if answer.get("failed")}
+    return findings + [doctor.not_asked(TITLES.get(name, name), why) for name, why in failed.items()]
+
+
+def _silent_programs(spark: dict[str, Any], health: dict[str, Any]) -> list[Finding]:
+    reasons = {**(health.get("unknown") or {}), **(spark.get("unknown") or {})}
+    return [doctor.not_asked(program, why) for program, why in sorted(reasons.items())]
 
 
 def _section(sections: dict[str, Any], name: str, key: str) -> Any:
@@ -153,7 +163,7 @@ def drifted(planned: dict[str, Any], spark: dict[str, Any], sections: dict[str, 
     if not spark or not deployed or deployed.get("failed") or deployed.get("unanswered"):
         return []
     known_images = None if images.get("failed") else images.get("images") or {}
-    host = drift.Host.planned(planned).with_answers(spark, known_images, deployed)
+    host = drift_host.Host.planned(planned).with_answers(spark, known_images, deployed)
     return [finding for finding in drift.check(host) if finding.rule not in COVERED or not finding.service]
 
 

@@ -13,13 +13,13 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 
 
-def checked_answer(found: Any, parser: untrusted.Parser, host: str, what: str) -> Any:
-    """Return a host's answer as far as a parser of C(answers.py) takes it; fail, naming host and fault, where it does not.
+def checked_answer(answer: Any, parser: untrusted.Parser, host: str, source: str) -> Any:
+    """Return the parsed answer of a host; fails for a malformed one, naming host and fault.
 
-    found: what a module returned. what: of whom the answer is, for the message.
+    answer: of a module. parser: of C(answers.py). source: name of the module, for the message.
     """
     try:
-        return parser(untrusted.received(found), what)
+        return parser(untrusted.received(answer), source)
     except untrusted.Untrusted as error:
         raise AnsibleActionFail(
             f"{host} returned an invalid answer, which was discarded: {error}. Is it the expected host, and does it run "
@@ -27,18 +27,18 @@ def checked_answer(found: Any, parser: untrusted.Parser, host: str, what: str) -
         ) from error
 
 
-def sections_apart(said: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
-    """Return a host's answers by name, with sections of one M(dgxspark.vllm.spark_info) as answers of their own, C({section: ...}).
+def sections_apart(answers: Mapping[str, Any], name: str, *sections: str) -> dict[str, Any]:
+    """Return a host's answers by name, with some sections of M(dgxspark.vllm.spark_info) as separate answers, C({section: ...}).
 
-    A section without an answer is C({failed, msg}), as M(dgxspark.vllm.ask) has it. name: of the answer that has the sections.
+    A section without an answer is C({failed, msg}), like a failed answer of M(dgxspark.vllm.ask). name: of the answer with the sections.
     """
-    answer = said.get(name) or {}
+    answer = answers.get(name) or {}
     if answer.get("failed"):
-        return dict(said)
+        return dict(answers)
     unknown = answer.get("unknown") or {}
     apart: dict[str, Any] = {}
     for section in (section for section in sections if section in answer):
         value = answer[section]
         why = str(unknown.get(section) or f"{section} are not known")
         apart[section] = {"failed": True, "msg": why} if value is None else {section: value}
-    return {**said, **apart}
+    return {**answers, **apart}

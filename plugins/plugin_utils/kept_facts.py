@@ -1,10 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Facts of hosts that the last run planned with: a file for each host in C(.spark/facts) of the inventory folder.
+"""Keep the facts of hosts for the next run: a file for each host in C(.spark/facts) of the inventory folder.
 
-The next run plans with them before it asks a host. They are answers of hosts, so a file is only read if it has the form that a plan
-takes; any other counts as none.
+The next run plans with them before it contacts a host. They are answers of hosts: a malformed file counts as missing.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ class KeptFacts:
     """Facts of hosts, by name."""
 
     def __init__(self, task_vars: Mapping[str, Any]) -> None:
-        """Read nothing yet. task_vars: as an action has them."""
+        """Set the folder; no file is read. task_vars: of an action."""
         folder = controller_paths.fleet_folder(task_vars)
         self.folder = Path(folder, controller_paths.STATE, FOLDER) if folder else None
 
     def of_host(self, host: str) -> dict[str, Any]:
-        """Return C({measured, images}) of a host, empty without a file, and for one that this release cannot have written for it."""
+        """Return C({measured, images}) of a host, empty without a valid file of this release."""
         path = self._path(host)
         try:
             content = parse_json(path.read_bytes(), str(path), MOST_BYTES) if path else None
@@ -50,7 +49,7 @@ class KeptFacts:
         return facts if _is_sound(facts) else {}
 
     def keep(self, host: str, measured: Any, images: Any) -> bool:
-        """Keep the facts of a host for the next run; returns whether the file was written. Raises OSError where that fails.
+        """Keep the facts of a host for the next run; return whether the file was written. Raises OSError.
 
         :param host: its name
         :param measured: C(spark) of M(dgxspark.vllm.spark_info)
@@ -66,12 +65,12 @@ class KeptFacts:
         return True
 
     def _path(self, host: str) -> Path | None:
-        # The name of a host is no path, whatever stands in it.
+        # Quoted, since a name of a host may contain a slash.
         return self.folder / f"{quote(host, safe='')}.json" if self.folder is not None else None
 
 
 def checksum_of(facts: Mapping[str, Any]) -> str:
-    """Return the checksum of what a plan makes of facts. facts: C({measured, images})."""
+    """Return the checksum of facts as far as a plan depends on them. facts: C({measured, images})."""
     return stable_checksum(facts.get("measured"), facts.get("images"))
 
 
