@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the modules that run on hosts may answer, for the action plugins that write files, run commands or tell other hosts by it.
+"""Parsers of the answers of modules on hosts, for action plugins that write files or run commands with them. No I/O.
 
-Each entry of C(ANSWERS) is a parser of C(untrusted.py); what it does not name, it leaves out. No I/O.
+Each parser is made of those in C(untrusted.py); unknown fields are dropped.
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ from .._memory import image_answer
 from .._proof import benchmark
 from .._runtime import start_stages
 
-# An address that people may also have given a name: spread_address of the inventory.
+# An address or a name: spread_address of the inventory.
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", re.ASCII)
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 def words(value: Any, where: str) -> str:
-    """A text for people, brought into one line of bounded length."""
+    """Parse a text for people into one line of bounded length."""
     if not isinstance(value, str):
         raise refuse(where, value, "a text")
     return " ".join(untrusted.printable(value[: untrusted.MOST_TEXT]).split())
 
 
 def host(value: Any, where: str) -> str:
-    """An address, or a name of a host."""
+    """Parse an address, or a name of a host."""
     if not isinstance(value, str) or not HOST.fullmatch(value):
         raise refuse(where, value, "an address")
     return value
 
 
 def digest(value: Any, where: str) -> str:
-    """A SHA-256 with the name of the algorithm before it."""
+    """Parse a SHA-256 with the prefix of its algorithm."""
     if not isinstance(value, str) or not DIGEST.fullmatch(value):
         raise refuse(where, value, "sha256: and 64 hexadecimal digits")
     return value
 
 
 def _measured(value: Any, where: str) -> Any:
-    """A figure, or a word, as nvidia-smi has both."""
+    """Parse a number or a word; nvidia-smi prints both."""
     return (
         number(value, where) if isinstance(value, (int, float)) and not isinstance(value, bool) else text(value, where)
     )
@@ -180,11 +180,11 @@ MODEL_FOLDER: Mapping[str, untrusted.Parser] = {
 }
 
 
-def among(names: Iterable[str], asked: Collection[str], where: str) -> None:
-    """Raise C(Untrusted) where a host names a file that it was not asked about."""
-    strange = [name for name in names if name not in asked]
-    if strange:
-        raise Untrusted(f"{where} names {strange[0]!r}, which was not asked for")
+def among(names: Iterable[str], requested: Collection[str], where: str) -> None:
+    """Raise C(Untrusted) if a host names a file that was not requested."""
+    unknown = [name for name in names if name not in requested]
+    if unknown:
+        raise Untrusted(f"{where} names {unknown[0]!r}, which was not asked for")
 
 
 SUPPORT = record({"content": lambda value, where: value, "files": size, "redacted": size, "left_out": listing(words)})
@@ -205,8 +205,8 @@ def archive(content: Any, most: int) -> bytes:
     if not unpacking.eof or unpacking.unused_data:
         raise Untrusted(f"{where} is no whole archive")
     try:
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as found:
-            for member in found:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as bundle:
+            for member in bundle:
                 relative(member.name, f"a name in {where}")
                 if not member.isreg():
                     raise Untrusted(f"{where} has {member.name!r}, which is no file")
@@ -266,11 +266,11 @@ _LOAD = record(
 
 
 def load_row(value: Any, where: str) -> dict[str, Any]:
-    """A row of several requests, so many at once or so many a second."""
-    found: dict[str, Any] = _LOAD(value, where)
-    if ("concurrency" in found) == ("request_rate" in found):
+    """Parse a row of several requests, with either their concurrency or their rate."""
+    row: dict[str, Any] = _LOAD(value, where)
+    if ("concurrency" in row) == ("request_rate" in row):
         raise Untrusted(f"{where} says neither how many requests came at once nor how many a second, or both")
-    return found
+    return row
 
 
 FIGURES = record(
@@ -288,7 +288,7 @@ FIGURES = record(
         ),
     }
 )
-"""Of one answer."""
+"""Figures of one answer."""
 SAMPLE = record(
     dict.fromkeys(("sm_clock_mhz", "power_watts", "temperature_c"), FIGURE),
     {"driver": maybe(text), "power_limit_watts": FIGURE},
@@ -296,7 +296,7 @@ SAMPLE = record(
 
 
 def _plain(value: Any, where: str) -> Any:
-    """A figure, a word, yes or no."""
+    """Parse a number, a word or a boolean."""
     return value if isinstance(value, bool) else _measured(value, where)
 
 
@@ -314,18 +314,18 @@ BASELINE = record(
         "request_rates": maybe(listing(load_row, 1000)),
     },
 )
-"""What measurements are compared with; the file is of the host."""
+"""The baseline of measurements, from a file of the host."""
 RECEIPT = record({}, {"benchmark": record({}, {"baseline": BASELINE})})
 
 
 def _measurement(needed: Mapping[str, untrusted.Parser]) -> untrusted.Parser:
-    """Make the parser of a step's answer: what has to be there is there, unless the step says what went wrong."""
+    """Return the parser of a step's answer. A step with a problem needs no other field."""
     stopped, done = record({"problem": words}, _PROBLEM), record(needed, _PROBLEM)
 
     def parse(value: Any, where: str) -> dict[str, Any]:
-        wrong = isinstance(value, Mapping) and value.get("problem")
-        found: dict[str, Any] = (stopped if wrong else done)(value, where)
-        return found
+        has_stopped = isinstance(value, Mapping) and value.get("problem")
+        answer: dict[str, Any] = (stopped if has_stopped else done)(value, where)
+        return answer
 
     return parse
 
@@ -374,7 +374,7 @@ def _sum(value: Any, where: str) -> str:
 
 
 def _difference(value: Any, where: str) -> float:
-    """A difference of two sizes, which may be below nothing."""
+    """Parse a difference of two sizes, which may be negative."""
     return -number(-value, where) if isinstance(value, (int, float)) and value < 0 else number(value, where)
 
 
@@ -390,17 +390,16 @@ _START: Mapping[str, untrusted.Parser] = {
 
 
 def _span(value: Any, where: str) -> list[float]:
-    """The least and the most of a term."""
+    """Parse the lowest and the highest value of a term."""
     if not isinstance(value, list) or len(value) != 2:
         raise refuse(where, value, "the least and the most")
-    found = [_difference(each, where) for each in value]
-    return sorted(found)
+    return sorted(_difference(limit, where) for limit in value)
 
 
 START = record({**_START, "inside_gib": _difference, "outside_gib": maybe(_difference)})
-"""What one start took, as C(residency.start) says it."""
+"""The memory of one start, of C(residency.start)."""
 KEPT_START = record({**_START, "inside_gib": _span, "outside_gib": maybe(_span)})
-"""The same of several starts, as the controller keeps it."""
+"""The same of several starts, in the controller's file."""
 SERVICE_PROOF = record(
     {"receipts": table(text, record({"receipt": record({}, {"start": maybe(START)})}), 1000)},
 )
@@ -498,9 +497,9 @@ ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowErro
 
 
 def judged(judge: Callable[..., Any], *args: Any) -> Any:
-    """Return what a judgement of one host's answers gives; raises C(Untrusted) where they are of no shape that it can be made of.
+    """Return the result of a function about one host's answers; raises C(Untrusted) if malformed answers make it fail.
 
-    What one host says must not keep a report from being made of the others.
+    A malformed answer of one host must not prevent the report about the others.
     """
     try:
         return judge(*args)
